@@ -1,0 +1,55 @@
+"""Chooses the Keras backend, and sane thread settings for it, before Keras is imported."""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+# In the order of preference: the fastest for training first.
+_MODULES = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow"}
+
+
+def prepare() -> None:
+    """Sets `KERAS_BACKEND` where nothing has chosen a backend yet.
+
+    The environment wins. `keras.json` comes next, unless it names a backend that is not installed: Keras writes
+    "tensorflow" into it on its first import, whatever is installed. Otherwise an installed backend is taken.
+
+    Raises:
+        ImportError: No backend is installed, or the one that the environment names is not.
+    """
+    _set_threads()
+    if "keras" in sys.modules:
+        return
+    installed = [name for name, module in _MODULES.items() if importlib.util.find_spec(module)]
+    named = os.environ.get("KERAS_BACKEND")
+    if named:
+        if named in _MODULES and named not in installed:
+            raise ImportError(f"KERAS_BACKEND is {named!r}, which is not installed: pip install 'bertzoo[{named}]'.")
+        return
+    if not installed:
+        raise ImportError(
+            "bertzoo needs one of JAX, PyTorch or TensorFlow and found none: pip install 'bertzoo[jax]' "
+            "(or 'bertzoo[torch]', 'bertzoo[tensorflow]')."
+        )
+    if _from_keras_json() not in installed:
+        os.environ["KERAS_BACKEND"] = installed[0]
+
+
+def _from_keras_json() -> str | None:
+    home = os.environ.get("KERAS_HOME")
+    path = (Path(home) if home else Path.home() / ".keras") / "keras.json"
+    try:
+        return json.loads(path.read_text()).get("backend")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _set_threads() -> None:
+    # PyTorch's OpenMP threads spin while they wait and run up to 10 times slower where cores are few or shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores <= 4:
+        os.environ.setdefault("OMP_NUM_THREADS", str(cores))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

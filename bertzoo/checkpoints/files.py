@@ -1,0 +1,149 @@
+"""Finds a preset by name: a directory, a bundled preset, or a repository of the Hugging Face hub; and uploads one."""
+
+import os
+import re
+from pathlib import Path
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.saving import recover
+from bertzoo.checkpoints.tensors import SINGLE_FILE, TORCH_FILE, WEIGHT_FILES
+
+_HUB = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?")
+
+# What a preset needs besides its weights: configuration, tokenizer, and sentence-transformers' modules.
+_SMALL_FILES = (
+    "config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt "
+    "merges.txt spiece.model spm.model sentencepiece.bpe.model sentencepiece.model tokenizer.model bpe.codes dict.txt "
+    "modules.json sentence_bert_config.json config_sentence_transformers.json "
+    f"[0-9]_*/config.json [0-9]_*/{SINGLE_FILE} [0-9]_*/{TORCH_FILE}"
+).split()
+_SHARDS = {
+    f"{SINGLE_FILE}.index.json": "model-?????-of-?????.safetensors",
+    f"{TORCH_FILE}.index.json": "pytorch_model-?????-of-?????.bin",
+}
+
+
+def resolve(preset: str | os.PathLike) -> Path:
+    """The directory of a preset: `hf://owner/name[@revision]` (downloaded, or from the cache), a directory as it is, or
+    the name of a bundled preset.
+
+    Raises CheckpointError where there is none, and where the directory holds no config.json.
+    """
+    name = os.fspath(preset)
+    if name.startswith("hf://"):
+        return _checkpoint(_from_hub(name))
+    path = Path(name).expanduser()
+    recover(path)
+    if path.is_dir():
+        return _checkpoint(path)
+    if path.exists():
+        raise CheckpointError(f"{path} is a file; a directory with config.json and weights is expected.")
+    if name in bundled_names():
+        return bundled_root() / name
+    hint = f' For the hub write "hf://{name}".' if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else ""
+    raise CheckpointError(
+        f"There is no preset {name!r}: no such directory, and the bundled ones are "
+        f"{', '.join(bundled_names()) or 'none'}. "
+        f'Presets of the Hugging Face hub are written "hf://owner/name" or "hf://owner/name@revision".{hint}'
+    )
+
+
+def bundled_root() -> Path:
+    """The folder of the bundled presets: `weights/` of a checkout, otherwise the copy that the wheel carries."""
+    package = Path(__file__).resolve().parents[1]
+    checkout = package.parent
+    # pyproject.toml tells a checkout from a site-packages folder that happens to hold a package named weights.
+    if (checkout / "weights").is_dir() and (checkout / "pyproject.toml").is_file():
+        return checkout / "weights"
+    return package / "_bundled" / "weights"
+
+
+def bundled_names() -> list[str]:
+    """The presets in `bundled_root()`, sorted."""
+    return sorted(path.parent.name for path in bundled_root().glob("*/config.json"))
+
+
+def push(
+    directory: Path,
+    repo_id: str,
+    private: bool | None = None,
+    token: str | None = None,
+    commit_message: str = "Upload a bertzoo preset",
+) -> str:
+    """Uploads a preset to `owner/name` on the Hugging Face hub, made if need be; returns the repository's address.
+
+    `training_state/` stays at home. Weights of another form that the repository holds are deleted: a loader would take
+    an old model.safetensors before new shards. Raises CheckpointError where the hub refuses.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    directory = _checkpoint(Path(directory))
+    api = HfApi(token=token)
+    try:
+        address = api.create_repo(repo_id, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=repo_id,
+            folder_path=directory,
+            commit_message=commit_message,
+            ignore_patterns=["training_state/*"],
+            delete_patterns=[*WEIGHT_FILES, *_SHARDS.values()],
+        )
+    except (HfHubHTTPError, OSError) as error:
+        raise CheckpointError(
+            f"{directory} could not be uploaded to {repo_id}: {error}. May the token write?"
+        ) from error
+    return str(address)
+
+
+def _checkpoint(directory: Path) -> Path:
+    if (directory / "config.json").is_file():
+        return directory
+    found = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
+    raise CheckpointError(
+        f"{directory} is no checkpoint: it has no config.json. It holds {', '.join(found[:20]) or 'nothing'}."
+    )
+
+
+def _from_hub(name: str) -> Path:
+    match = _HUB.fullmatch(name)
+    if match is None:
+        raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
+    repo_id, revision = match.groups()
+    # One form of the weights is fetched: the first that the repository has, in the order in which they would be read.
+    for weights in WEIGHT_FILES:
+        patterns = [*_SMALL_FILES, weights, *([_SHARDS[weights]] if weights in _SHARDS else [])]
+        folder = _download(repo_id, revision, patterns)
+        if (folder / weights).is_file():
+            return folder
+    raise CheckpointError(
+        f"{name} has none of {', '.join(WEIGHT_FILES)}, or the cache {folder} holds only a part of it; "
+        "if this machine is offline, download it once while connected."
+    )
+
+
+def _download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
+    """The snapshot's folder with the files that match; without a network what the cache holds."""
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=patterns))
+    except errors.GatedRepoError as error:
+        reason = "its owner grants access one by one: accept the terms on its page, then log in (`hf auth login`)"
+        raise CheckpointError(f"hf://{repo_id} is gated: {reason}.") from error
+    except errors.RepositoryNotFoundError as error:
+        reason = "check the spelling; for a private one log in (`hf auth login`)"
+        raise CheckpointError(f"The hub has no repository {repo_id}, or it is private: {reason}.") from error
+    except errors.RevisionNotFoundError as error:
+        raise CheckpointError(f"hf://{repo_id} has no revision {revision!r} (a branch, tag or commit).") from error
+    except errors.LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"hf://{repo_id} is not in the local cache and the hub cannot be reached (no network, or HF_HUB_OFFLINE "
+            "is set). Download it once while connected, or give the path of a copy."
+        ) from error
+    except errors.HFValidationError as error:
+        raise CheckpointError(f"hf://{repo_id} is no valid hub name: {error}.") from error
+    except OSError as error:
+        raise CheckpointError(
+            f"hf://{repo_id} could not be downloaded: {error}. Try again; what came is kept."
+        ) from error

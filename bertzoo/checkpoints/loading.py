@@ -1,0 +1,248 @@
+"""Models from checkpoint directories, and back."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import ml_dtypes
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.names import Entry, canonical, expand
+from bertzoo.checkpoints.report import LoadReport
+from bertzoo.checkpoints.saving import tensor_files, write_preset
+from bertzoo.checkpoints.tensors import open_tensors
+from bertzoo.config import EncoderConfig
+from bertzoo.families.family import Names
+from bertzoo.layers.initialization import skip_drawing
+
+_NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
+_CONFIG_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+
+
+def read_config(directory: Path) -> EncoderConfig:
+    """The configuration in a checkpoint directory.
+
+    Raises:
+        CheckpointError: The file is missing, is no JSON object, or describes nothing that bertzoo computes.
+    """
+    path = directory / "config.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+        return EncoderConfig.from_hf(content)
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{path} can't be used: {error}") from error
+
+
+def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
+    """The weights of a model by their path within their part, such as "layer_0/attention/qkv/kernel"."""
+    return {weight.path.split("/", 1)[1]: weight for weight in model.weights}
+
+
+def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> list[Entry]:
+    """How the file names all weights of a model made of an encoder and heads of its family."""
+    weights = weight_names(model)
+    entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.ours in weights]
+    unnamed = set(weights) - {entry.ours for entry in entries}
+    assert not unnamed, f"weights without a name in the family's table: {sorted(unnamed)}"
+    return entries
+
+
+def _table(family, config: EncoderConfig, heads: tuple[str, ...]) -> list[Entry]:
+    names: Names = sum((family.heads[head].names for head in heads), family.names)
+    return expand(names, family.counts(config))
+
+
+def load_model(
+    preset: str | Path,
+    make: Callable[[EncoderConfig, Path], keras.Model],
+    *,
+    heads: tuple[str, ...] = (),
+    new_heads: bool = False,
+    verbose: bool = True,
+) -> keras.Model:
+    """Makes a model for a checkpoint and fills it.
+
+    Args:
+        preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
+        make: Makes the model from the configuration and the directory. It is an `Encoder`, or has one as `backbone`.
+        heads: The family's heads that the model has.
+        new_heads: Start the heads anew even where the file has them.
+        verbose: Print the load report. It stays as `model.load_report` in any case.
+
+    Raises:
+        CheckpointError: A tensor is missing, misshapen or not finite, or the files can't be read.
+    """
+    directory = resolve(preset)
+    config = read_config(directory)
+    with open_tensors(directory) as tensors:
+        rename = canonical(config_family(config).prefix)
+        stored = {rename(name): name for name in tensors}
+        with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
+            model = make(config, directory)
+        encoder = getattr(model, "backbone", model)
+        report = LoadReport(str(preset))
+        _fill(model, entries_of(model, encoder, heads), tensors, stored, new_heads, report)
+        _note(report, config, stored, set(model.checkpoint_dtypes), encoder.family)
+    model.load_report = report
+    if verbose:
+        print(report)
+    return model
+
+
+def config_family(config: EncoderConfig):
+    """The family of a configuration."""
+    from bertzoo.families import FAMILIES
+
+    return FAMILIES[config.model_type]
+
+
+class _Covered:
+    """The names of weights that the file holds: `"encoder/layer_0/…" in covered`."""
+
+    def __init__(self, config: EncoderConfig, heads: tuple[str, ...], stored: dict[str, str]):
+        table = _table(config_family(config), config, heads)
+        self.names = {entry.ours for entry in table if set(entry.theirs) <= set(stored)}
+
+    def __contains__(self, path: str) -> bool:
+        return path.split("/", 1)[-1] in self.names
+
+
+def _fill(model, entries, tensors, stored, new_heads, report) -> None:
+    weights = weight_names(model)
+    encoder_weights = {id(weight) for weight in getattr(model, "backbone", model).weights}
+    model.checkpoint_dtypes = {}
+    missing = []
+    for entry in entries:
+        in_encoder = id(weights[entry.ours]) in encoder_weights
+        if not in_encoder and new_heads or not set(entry.theirs) <= set(stored):
+            missing.append(entry)
+            continue
+        weights[entry.ours].assign(_read(entry, weights[entry.ours], tensors, stored))
+        for name in entry.theirs:
+            model.checkpoint_dtypes[name] = tensors.dtype(stored[name])
+    report.loaded = len(model.checkpoint_dtypes)
+    _check_missing(missing, entries, weights, encoder_weights, report)
+
+
+def _read(entry: Entry, weight: keras.Variable, tensors, stored) -> np.ndarray:
+    parts = [tensors[stored[name]] for name in entry.theirs]
+    expected = entry.split(np.broadcast_to(np.float32(0), weight.shape))
+    for name, part in zip(entry.theirs, parts):
+        if part.shape != expected[name].shape:
+            raise CheckpointError(
+                f"tensor {stored[name]} has shape {tuple(part.shape)}; the configuration asks for {expected[name].shape}."
+                + (" Pass new_head=True to start with a new head." if "classifier" in name else "")
+            )
+        if part.dtype.kind not in "f" and part.dtype != ml_dtypes.bfloat16:
+            raise CheckpointError(f"tensor {stored[name]} holds {part.dtype}, not floating-point numbers.")
+    value = entry.join([part.astype(np.float32) for part in parts])
+    if not np.isfinite(value).all():
+        raise CheckpointError(f"tensor {stored[entry.theirs[0]]} holds numbers that are not finite (NaN or infinity).")
+    return value
+
+
+def _check_missing(missing, entries, weights, encoder_weights, report) -> None:
+    """A part may be wholly absent if it is made to be trained: the pooler, or a head. All else is an error."""
+    lost = []
+    for part in {entry.ours.split("/")[0] for entry in missing}:
+        absent = [entry for entry in missing if entry.ours.split("/")[0] == part]
+        whole = len(absent) == len([entry for entry in entries if entry.ours.split("/")[0] == part])
+        optional = part == "pooler" or id(weights[absent[0].ours]) not in encoder_weights
+        if whole and optional:
+            report.new.append(part)
+        else:
+            lost += [name for entry in absent for name in entry.theirs]
+    report.new.sort()
+    if lost:
+        raise CheckpointError(f"the checkpoint lacks {len(lost)} tensors that this model needs: {', '.join(sorted(lost)[:8])}.")
+
+
+def _note(report: LoadReport, config: EncoderConfig, stored: dict[str, str], used: set[str], family) -> None:
+    report.unused = sorted(
+        stored[name] for name in stored if name not in used and not family.is_inert(name)
+    )
+    old = [name for name in stored.values() if name.endswith(("LayerNorm.gamma", "LayerNorm.beta"))]
+    if old:
+        report.notes.append(f"{len(old)} LayerNorm tensors have their old names, gamma and beta; saved as weight and bias")
+    if config.attention_probs_dropout_prob:
+        report.notes.append(
+            f"attention dropout is off in training (the file's {config.attention_probs_dropout_prob:g} is kept when saved); "
+            "pass attention_dropout= to use it"
+        )
+    if config.unknown_keys:
+        report.notes.append(f"config.json has keys unknown to bertzoo: {', '.join(config.unknown_keys)}")
+
+
+def stored_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
+    weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
+    own = {ours for head in heads for ours, _ in encoder.family.heads[head].names}
+    tensors, names = {}, {}
+    for entry in entries_of(model, encoder, heads):
+        value = keras.ops.convert_to_numpy(weights[entry.ours]).astype(np.float32, copy=False)
+        for name, part in entry.split(value).items():
+            names[name] = name if entry.ours in own else prefix + name
+            tensors[name] = part
+    narrow = _narrowed(tensors, getattr(model, "checkpoint_dtypes", {}))
+    return {names[name]: tensor for name, tensor in (narrow or tensors).items()}
+
+
+def _narrowed(tensors, dtypes) -> dict[str, np.ndarray] | None:
+    """The tensors in the dtypes of the file, or None where that would lose a bit of any."""
+    out = {}
+    for name, tensor in tensors.items():
+        out[name] = tensor.astype(_NUMPY.get(dtypes.get(name, "F32"), np.float32))
+        if not np.array_equal(out[name].astype(np.float32), tensor):
+            return None
+    return out
+
+
+def save_model(
+    model: keras.Model,
+    directory: str | Path,
+    *,
+    heads: tuple[str, ...] = (),
+    hf_class: str = "Model",
+    config_changes: dict[str, Any] | None = None,
+    tokenizer=None,
+) -> None:
+    """Writes a model as a Hugging Face checkpoint directory, all of it or nothing.
+
+    Args:
+        model: An `Encoder`, or a model with one as `backbone`.
+        directory: Where to; made if need be. An older preset there is replaced, other files in it are kept.
+        heads: The family's heads that the model has.
+        hf_class: What follows the family's name in the name of Hugging Face's class.
+        config_changes: Keys of config.json that the task owns.
+        tokenizer: Written as tokenizer.json and tokenizer_config.json.
+    """
+    encoder = getattr(model, "backbone", model)
+    tensors = stored_tensors(model, encoder, heads)
+    content = encoder.config.to_hf()
+    content.update(config_changes or {}, architectures=[encoder.family.hf_name + hf_class])
+    content.pop("torch_dtype", None)
+    kinds = {tensor.dtype.name for tensor in tensors.values()}
+    content["dtype"] = kinds.pop() if len(kinds) == 1 else "float32"
+    files = dict(tensor_files(tensors))
+    files["config.json"] = (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    if tokenizer is not None:
+        files.update(tokenizer.files())
+    write_preset(Path(directory), files)
+
+
+def load_encoder(preset, *, verbose: bool = True, pooler: bool = True, **options):
+    """See `Encoder.from_preset`."""
+    from bertzoo.encoder import Encoder
+
+    return load_model(preset, lambda config, _: Encoder(config, pooler=pooler, **options), verbose=verbose)
+
+
+def save_encoder(encoder, directory, tokenizer=None) -> None:
+    """See `Encoder.save_to_preset`."""
+    save_model(encoder, directory, tokenizer=tokenizer)

@@ -1,0 +1,195 @@
+"""The weights of a checkpoint directory as a lazy mapping: safetensors or PyTorch files, whole or in shards."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol, Self
+
+import ml_dtypes  # noqa: F401  (safetensors finds bfloat16 in it)
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
+
+# In this order: where a directory holds several, the first is read, as transformers does.
+SINGLE_FILE, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
+WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json")
+
+# Files that other loaders wrap: {"model": {name: tensor}} (fairseq), {"state_dict": {name: tensor}} (Lightning).
+_WRAPPERS = ("state_dict", "model")
+
+
+class _Readable(Protocol):
+    dtype: str
+    shape: tuple[int, ...]
+
+    def read(self) -> np.ndarray: ...
+
+
+class Tensors(Mapping[str, np.ndarray]):
+    """Tensors by name; `tensors[name]` reads that one alone, bf16 as `ml_dtypes.bfloat16`.
+
+    A context manager: safetensors files stay mapped until it is closed. `source` holds the names of the files.
+    """
+
+    def __init__(self, entries: Mapping[str, _Readable], source: tuple[str, ...], files: ExitStack | None = None):
+        self._entries = dict(entries)
+        self._files = files or ExitStack()
+        self.source = source
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._entries[name].read()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def dtype(self, name: str) -> str:
+        """The name that safetensors gives the type: "F32", "F16", "BF16", "I64", …"""
+        return self._entries[name].dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._entries[name].shape
+
+    def close(self) -> None:
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def open_tensors(directory: Path) -> Tensors:
+    """The weights in a directory: the first of `WEIGHT_FILES` that is there; an index stands for its shards.
+
+    Raises CheckpointError where there are none, where a file is damaged or is something else, and where an index names
+    a file outside the directory, one that is missing, or a tensor that its shard does not hold.
+    """
+    directory = Path(directory)
+    for name in WEIGHT_FILES:
+        path = directory / name
+        if path.is_file():
+            return _open_shards(path) if name.endswith(".index.json") else open_tensor_file(path)
+    found = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
+    raise CheckpointError(
+        f"No weights in {directory}: looked for {', '.join(WEIGHT_FILES)}; "
+        f"{'the directory holds ' + ', '.join(found[:20]) if found else 'the directory is empty or missing'}."
+    )
+
+
+def open_tensor_file(path: Path) -> Tensors:
+    """The tensors of one file: safetensors by its suffix, else what `torch.save` wrote. Errors: see `open_tensors`."""
+    path = Path(path)
+    _refuse_other_content(path)
+    if path.suffix == ".safetensors":
+        return _open_safetensors(path)
+    return Tensors(_flat(read_torch_file(path), path), (path.name,))
+
+
+class _SafetensorsEntry:
+    def __init__(self, file: object, path: Path, name: str):
+        described = file.get_slice(name)
+        self._file, self._path, self._name = file, path, name
+        self.dtype, self.shape = described.get_dtype(), tuple(described.get_shape())
+
+    def read(self) -> np.ndarray:
+        from safetensors import SafetensorError
+
+        try:
+            return self._file.get_tensor(self._name)
+        except AttributeError as error:  # NumPy lacks the type: 8 and 4 bit floats
+            raise CheckpointError(f"{self._path}: {self._name} has type {self.dtype}, which NumPy lacks.") from error
+        except SafetensorError as error:
+            raise CheckpointError(f"{self._path}: {self._name} cannot be read: {error}.") from error
+
+
+def _open_safetensors(path: Path) -> Tensors:
+    from safetensors import SafetensorError, safe_open
+
+    files = ExitStack()
+    try:
+        file = files.enter_context(safe_open(str(path), framework="numpy"))
+        names = list(file.keys())
+        return Tensors({name: _SafetensorsEntry(file, path, name) for name in names}, (path.name,), files)
+    except SafetensorError as error:
+        files.close()
+        raise CheckpointError(
+            f"{path} ({path.stat().st_size} bytes) is truncated, damaged or no safetensors file: {error}. "
+            "Download it again."
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+
+
+def _open_shards(index: Path) -> Tensors:
+    weight_map = _weight_map(index)
+    names = sorted(set(weight_map.values()))
+    missing = [name for name in names if not (index.parent / name).is_file()]
+    if missing:
+        raise CheckpointError(f"{index} names shards that are missing: {', '.join(missing[:5])}. Download them again.")
+    with ExitStack() as files:
+        shards = {name: files.enter_context(open_tensor_file(index.parent / name)) for name in names}
+        entries: dict[str, _Readable] = {}
+        for shard in shards.values():  # a tensor that the index forgot is still seen, and shows in the load report
+            entries.update(shard._entries)
+        for name, shard in weight_map.items():
+            if name not in shards[shard]:
+                raise CheckpointError(f"{index} says that {shard} holds {name}, but it does not: they do not match.")
+            entries[name] = shards[shard]._entries[name]
+        return Tensors(entries, (index.name, *names), files.pop_all())
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        weight_map = json.loads(index.read_bytes())["weight_map"]
+        pairs = dict(weight_map.items())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise CheckpointError(f"{index} is no index of shards: a JSON object with a weight_map is expected.") from error
+    for shard in pairs.values():
+        # A name such as ../x or C:\x would read a file outside the directory.
+        if not isinstance(shard, str) or not shard or shard.startswith(".") or set(shard) & set("/\\:\0"):
+            raise CheckpointError(f"{index} names the shard {shard!r}; a plain file name is expected.")
+    if not pairs:
+        raise CheckpointError(f"{index} names no tensors.")
+    return pairs
+
+
+def _flat(structure: object, path: Path) -> dict[str, LazyTensor]:
+    """The named tensors of a state dict, or of one that is wrapped; other values (epochs, settings) are no weights."""
+    candidates = [structure]
+    if isinstance(structure, dict):
+        candidates += [structure[key] for key in _WRAPPERS if key in structure]
+    for candidate in candidates:
+        if isinstance(candidate, dict):
+            tensors = {key: value for key, value in candidate.items() if isinstance(value, LazyTensor)}
+            if tensors and all(isinstance(key, str) for key in tensors):
+                return tensors
+    kind = type(structure).__name__
+    keys = f" with the keys {[str(key)[:40] for key in list(structure)[:10]]}" if isinstance(structure, dict) else ""
+    raise CheckpointError(
+        f"{path} holds a {kind}{keys}; a dict of named tensors is expected, bare or under one of {_WRAPPERS}."
+    )
+
+
+def _refuse_other_content(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(256).lstrip().lower()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    if not start:
+        raise CheckpointError(f"{path} is empty; download it again.")
+    if start.startswith(b"version https://git-lfs"):
+        raise CheckpointError(f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` or download it.")
+    if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
+        raise CheckpointError(f"{path} is a web page, not weights: the download gave an error or a login page.")
+    if start.startswith(b'{"'):
+        raise CheckpointError(f"{path} is JSON text, not weights.")

@@ -1,0 +1,152 @@
+"""The configuration of an encoder, to and from Hugging Face's `config.json`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "relu", "silu", "swish", "tanh")
+
+# Keys of Hugging Face's files that do not change what an encoder computes, or that other parts of bertzoo read.
+INERT_KEYS = frozenset(
+    "_name_or_path add_cross_attention architectures attn_implementation _attn_implementation auto_map bad_words_ids "
+    "begin_suppress_tokens bertzoo bos_token_id chunk_size_feed_forward cross_attention_hidden_size "
+    "decoder_start_token_id diversity_penalty do_sample dtype early_stopping "
+    "encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id "
+    "forced_eos_token_id gradient_checkpointing id2label is_decoder is_encoder_decoder label2id length_penalty "
+    "max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels "
+    "num_return_sequences output_attentions output_hidden_states output_past output_scores prefix problem_type "
+    "pruned_heads "
+    "remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id summary_activation "
+    "summary_first_dropout summary_last_dropout summary_type summary_use_proj suppress_tokens task_specific_params "
+    "temperature tf_legacy_loss tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p torch_dtype "
+    "torchscript transformers_version type_vocab_size typical_p use_bfloat16 use_cache pooler_fc_size "
+    "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type directionality "
+    "language classifier_activation".split()
+)
+
+# Keys that we know, with the only values that we compute: any other value would load and give wrong numbers.
+ONLY_VALUES = {
+    "position_embedding_type": (None, "absolute"),
+    "is_decoder": (None, False),
+    "add_cross_attention": (None, False),
+    "pruned_heads": (None, {}),
+}
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """What defines an encoder. Names are those of Hugging Face's BERT; the defaults are BERT-base's (Devlin et al. 2019).
+
+    A family whose file uses other names, or that has settings of its own, subclasses this (see `bertzoo.families`).
+    `extra` holds the keys of a file that change nothing here; they are written back unchanged.
+
+    Raises:
+        ValueError: A value is out of range or not supported.
+    """
+
+    model_type: str = "bert"
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int = 0
+    classifier_dropout: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    # Our name -> the file's, where they differ.
+    hf_names: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    def __post_init__(self):
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                     "max_position_embeddings"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a positive integer; it is {value!r}.")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size must be a multiple of num_attention_heads; they are {self.hidden_size} and "
+                f"{self.num_attention_heads}."
+            )
+        if self.hidden_act not in ACTIVATIONS:
+            raise ValueError(f"hidden_act must be one of {', '.join(ACTIVATIONS)}; it is {self.hidden_act!r}.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1; it is {getattr(self, name)!r}.")
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def embedding_size(self) -> int:
+        """Width of the embedding tables; families with factorised embeddings have it as a field."""
+        return self.hidden_size
+
+    @property
+    def max_length(self) -> int:
+        """The longest input, special tokens included."""
+        return self.max_position_embeddings
+
+    def with_(self, **changes) -> "EncoderConfig":
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def to_hf(self) -> dict[str, Any]:
+        """The content of Hugging Face's `config.json`, inert keys of the file that it came from included."""
+        out = dict(self.extra)
+        for f in fields(self):
+            if f.name != "extra":
+                out[self.hf_names.get(f.name, f.name)] = getattr(self, f.name)
+        return out
+
+    @classmethod
+    def from_hf(cls, content: Mapping[str, Any]) -> "EncoderConfig":
+        """Reads the content of a `config.json`; its `model_type` selects the family.
+
+        Keys that are neither interpreted nor known to be inert are kept too; `unknown_keys` names them.
+
+        Raises:
+            ValueError: The family is unknown, a needed key is missing, or a key has a value that is not supported.
+        """
+        from bertzoo.families import family_of
+
+        config_class = family_of(content).config_class
+        return config_class._read(content)
+
+    @classmethod
+    def _read(cls, content: Mapping[str, Any]) -> "EncoderConfig":
+        for key, allowed in ONLY_VALUES.items():
+            if key in content and content[key] not in allowed:
+                raise ValueError(
+                    f"config.json has {key} = {content[key]!r}, which bertzoo does not compute; "
+                    f"supported: {', '.join(map(repr, allowed))}."
+                )
+        names = {cls.hf_names.get(f.name, f.name): f.name for f in fields(cls) if f.name != "extra"}
+        needed = [theirs for theirs, ours in names.items() if ours in ("vocab_size", "hidden_size", "num_hidden_layers")]
+        missing = [key for key in needed if key not in content]
+        if missing:
+            raise ValueError(f"config.json lacks {', '.join(missing)}: it does not describe a {cls.__name__}.")
+        values = {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
+        return cls(**values, extra={k: v for k, v in content.items() if k not in names})
+
+    @property
+    def unknown_keys(self) -> list[str]:
+        """Keys of the file that bertzoo does not know; the load report names them."""
+        return sorted(key for key in self.extra if key not in INERT_KEYS and key not in ONLY_VALUES)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "EncoderConfig":
+        """Reads a `config.json`."""
+        return cls.from_hf(json.loads(Path(path).read_text(encoding="utf-8")))

@@ -1,0 +1,147 @@
+"""The encoder: embeddings -> blocks -> one vector per token, and one for the whole input where the family pools."""
+
+from typing import Any
+
+import keras
+
+from bertzoo.config import EncoderConfig
+from bertzoo.families import FAMILIES
+from bertzoo.layers.attention import attention_mask
+from bertzoo.random import StepCounter, fold
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class Encoder(keras.Model):
+    """An encoder of the BERT family, all of whose weights exist after construction.
+
+    Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and
+    `padding_mask` (1 at real tokens; all real where left out); or the token ids alone.
+
+    Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
+    (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of layers + 1 tensors (batch, length, hidden)
+    of which the first is the embeddings' output, and `attentions`, a list of (batch, heads, length, length).
+
+    Args:
+        config: What defines the encoder.
+        pooler: False leaves the pooler out.
+        dropout: Share of elements dropped in training after the embeddings, attention and feed-forward parts; the
+            configuration's `hidden_dropout_prob` where None.
+        attention_dropout: Share of attention weights dropped in training. 0 keeps the backend's fused attention, so it is
+            the default whatever the configuration says.
+        recompute: Recompute each block in the backward pass instead of storing what is inside it: less memory, more time.
+        name: The encoder's name. Its weights' names, and so their initial values, depend on it.
+
+    Raises:
+        ValueError: The configuration names a family that bertzoo does not have.
+    """
+
+    def __init__(self, config: EncoderConfig, pooler: bool = True, dropout: float | None = None,
+                 attention_dropout: float = 0.0, recompute: bool = False, name: str = "encoder", **kwargs):
+        super().__init__(name=name, **kwargs)
+        if config.model_type not in FAMILIES:
+            raise ValueError(f"model_type must be one of {', '.join(sorted(FAMILIES))}; it is {config.model_type!r}.")
+        self.config, self.recompute = config, recompute
+        # The rates in use; `config` keeps those of the file.
+        self.rates = {
+            "hidden_dropout_prob": config.hidden_dropout_prob if dropout is None else dropout,
+            "attention_probs_dropout_prob": attention_dropout,
+        }
+        config = config.with_(**self.rates)
+        family, dtype = self.family, {"dtype": self.dtype_policy}
+        self.embeddings = family.embeddings(config, **dtype)
+        self.blocks = [family.block(config, i, **dtype) for i in range(config.num_hidden_layers)]
+        self.pooler = family.pooler(config, **dtype) if pooler else None
+        self.training_calls = StepCounter(name=f"{name}_training_calls")
+        self.build()
+
+    @property
+    def run_config(self) -> EncoderConfig:
+        """The configuration with the dropout rates in use, for heads."""
+        return self.config.with_(**self.rates)
+
+    @property
+    def family(self):
+        """What differs from BERT in this encoder."""
+        return FAMILIES[self.config.model_type]
+
+    def build(self, input_shape=None):
+        shape = (None, None, self.config.hidden_size)
+        self.embeddings.build((None, None))
+        for block in self.blocks:
+            block.build(shape)
+        if self.pooler is not None:
+            self.pooler.build(shape)
+
+    def call(self, inputs, training: bool = False, return_all: bool = False, dropout_key=None):
+        """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,); the encoder makes one if not."""
+        if not isinstance(inputs, dict):
+            inputs = {"token_ids": inputs}
+        padding_mask = inputs.get("padding_mask")
+        if training and dropout_key is None:
+            dropout_key = self.training_calls.next_key()
+        keys = [None if not training else fold(dropout_key, i) for i in range(len(self.blocks) + 1)]
+        x = self.embeddings(inputs["token_ids"], inputs.get("segment_ids"), padding_mask, key=keys[0])
+        attend = attention_mask(padding_mask)
+        hidden_states, attentions = [x], []
+        for block, key in zip(self.blocks, keys[1:]):
+            if return_all:
+                x, weights = block(x, attend=attend, key=key, return_attention=True)
+                hidden_states.append(x)
+                attentions.append(weights)
+            elif self.recompute and training:
+                x = _recomputed(block, attend)(x, key)
+            else:
+                x = block(x, attend=attend, key=key)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x)
+        if return_all:
+            outputs.update(hidden_states=hidden_states, attentions=attentions)
+        return outputs
+
+    def compute_output_shape(self, input_shape):
+        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
+        outputs = {"sequence_output": (*shape, self.config.hidden_size)}
+        if self.pooler is not None:
+            outputs["pooled_output"] = (shape[0], self.config.hidden_size)
+        return outputs
+
+    def token_table(self):
+        """The token embeddings, (vocabulary, width), which tied decoders share."""
+        return self.embeddings.token
+
+    @classmethod
+    def from_preset(cls, preset, **options) -> "Encoder":
+        """Loads an encoder from a bundled name, a directory or `hf://owner/name[@revision]`.
+
+        Args:
+            preset: Where from.
+            options: `pooler`, `dropout`, `attention_dropout`, `recompute`, `dtype`, `name` as the constructor's, and
+                `verbose=False` to keep the load report to yourself.
+        """
+        from bertzoo.checkpoints.loading import load_encoder
+
+        return load_encoder(preset, **options)
+
+    def save_to_preset(self, directory, tokenizer=None) -> None:
+        """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads."""
+        from bertzoo.checkpoints.loading import save_encoder
+
+        save_encoder(self, directory, tokenizer)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "config": self.config.to_hf(), "pooler": self.pooler is not None, "recompute": self.recompute,
+            "dropout": self.rates["hidden_dropout_prob"],
+            "attention_dropout": self.rates["attention_probs_dropout_prob"],
+            "name": self.name, "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        return cls(EncoderConfig.from_hf(config.pop("config")), **config)
+
+
+def _recomputed(block, attend):
+    return keras.remat(lambda x, key: block(x, attend=attend, key=key))

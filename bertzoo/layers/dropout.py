@@ -1,0 +1,21 @@
+"""Dropout whose masks are the same on every backend, because a hash of the element's indices makes them."""
+
+from keras import ops
+
+from bertzoo.random import fold, random_bits
+
+
+def dropout(x, rate: float, key, site: int = 0):
+    """Sets a share `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate); same shape as x.
+
+    Args:
+        x: Float tensor (example, …, channel), two axes or more.
+        rate: Share to drop, from 0 up to but not including 1.
+        key: int32 tensor (2,), or None for no dropout (inference).
+        site: Tells the dropouts that share a key apart.
+    """
+    if key is None or rate == 0:
+        return x
+    bits = random_bits(fold(key, site), ops.shape(x))
+    keep = (bits & 0x7FFFFFFF) >= int(round(rate * 2**31))
+    return ops.where(keep, x * (1.0 / (1.0 - rate)), ops.zeros((), x.dtype))

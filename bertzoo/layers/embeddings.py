@@ -1,0 +1,84 @@
+"""Token, segment and position embeddings, summed, normalised and dropped out (Devlin et al. 2019, section 3)."""
+
+import keras
+from keras import ops
+
+from bertzoo.layers.dropout import dropout
+from bertzoo.layers.initialization import HostTruncatedNormal
+from bertzoo.layers.layer_norm import LayerNorm
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class Embeddings(keras.layers.Layer):
+    """int (batch, length) -> float (batch, length, width).
+
+    Args:
+        vocab_size, width: Shape of the token table.
+        max_positions: Rows of the position table; 0 for none.
+        segments: Rows of the segment table; 0 for none.
+        pad_id: With it (RoBERTa), positions count the tokens that are not padding, from row `pad_id + 1`, and padding gets
+            row `pad_id`; None counts all tokens from row 0 (BERT).
+        hidden_dropout: Share of elements dropped at the end.
+        layer_norm_eps: Added to the variance.
+        initializer_range: Standard deviation of the initial tables.
+    """
+
+    def __init__(self, vocab_size: int, width: int, max_positions: int = 512, segments: int = 2,
+                 pad_id: int | None = None, hidden_dropout: float = 0.0, layer_norm_eps: float = 1e-12,
+                 initializer_range: float = 0.02, name: str = "embeddings", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
+        self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
+        self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
+        self.norm = LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        self.token = self._table("token", self.vocab_size)
+        self.position = self._table("position", self.max_positions)
+        self.segment = self._table("segment", self.segments)
+        self.norm.build((None, None, self.width))
+
+    def _table(self, name, rows):
+        if not rows:
+            return None
+        initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/{name}")
+        # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
+        return self.add_weight(name=name, shape=(rows, self.width), initializer=initializer, autocast=False)
+
+    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None):
+        """
+        Args:
+            token_ids, segment_ids: int (batch, length); segments are all 0 where left out.
+            padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
+            key: Dropout key, int32 (2,); None at inference.
+        """
+        x = lookup(self.token, token_ids)
+        # The order of the sum is Hugging Face's, for equality to the last bits.
+        if self.segment is not None:
+            x = x + (lookup(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
+        if self.position is not None:
+            x = x + self._positions(token_ids)
+        return dropout(self.norm(ops.cast(x, self.compute_dtype)), self.hidden_dropout, key)
+
+    def _positions(self, token_ids):
+        if self.pad_id is None:
+            return self.position[: ops.shape(token_ids)[1]]
+        real = ops.cast(token_ids != self.pad_id, "int32")
+        return lookup(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)
+
+    def get_config(self):
+        names = ("vocab_size", "width", "max_positions", "segments", "pad_id", "hidden_dropout",
+                 "layer_norm_eps", "initializer_range")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def lookup(table, ids):
+    """Rows of a table: (rows, width), int (…) -> (…, width).
+
+    On TensorFlow the gradient of a look-up lists a row once per occurrence, and Adam would square each occurrence on its
+    own instead of their sum; the product makes it dense.
+    """
+    table = ops.convert_to_tensor(table)
+    if keras.backend.backend() == "tensorflow":
+        table = table * 1.0
+    return ops.take(table, ids, axis=0)

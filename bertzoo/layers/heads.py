@@ -1,0 +1,105 @@
+"""Heads: what turns an encoder's output into logits. They know shapes, not families."""
+
+import keras
+from keras import ops
+
+from bertzoo.layers.activations import activation
+from bertzoo.layers.dropout import dropout
+from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
+from bertzoo.layers.layer_norm import LayerNorm
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class ClassificationHead(keras.layers.Layer):
+    """(…, hidden) -> (…, labels) logits in float32: [dropout, dense, activation,] dropout, dense.
+
+    Args:
+        num_labels: Number of logits.
+        dropout_rate: Share of elements dropped before each dense layer.
+        dense_activation: Name of the activation of a first dense layer hidden -> hidden; None for no such layer.
+        initializer_range: Standard deviation of the initial kernels.
+    """
+
+    def __init__(self, num_labels: int, dropout_rate: float = 0.1, dense_activation: str | None = None,
+                 initializer_range: float = 0.02, name: str = "classifier", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.num_labels, self.dropout_rate = num_labels, dropout_rate
+        self.dense_activation, self.initializer_range = dense_activation, initializer_range
+        # Created in build, where the width is known; the last layer computes in float32 whatever the policy.
+        self.dense = None
+        self.logits = keras.layers.Dense(num_labels, name="logits", dtype="float32")
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        if self.dense_activation is not None:
+            self.dense = keras.layers.Dense(width, name="dense", dtype=self.dtype_policy)
+            build_dense(self, self.dense, width, self.initializer_range)
+        build_dense(self, self.logits, width, self.initializer_range)
+
+    def call(self, x, key=None):
+        if self.dense is not None:
+            x = activation(self.dense_activation)(self.dense(dropout(x, self.dropout_rate, key, site=0)))
+        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, site=1), "float32"))
+
+    def get_config(self):
+        names = ("num_labels", "dropout_rate", "dense_activation", "initializer_range")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class MaskedLMHead(keras.layers.Layer):
+    """(batch, places, hidden) -> (batch, places, vocabulary) logits in float32; the decoder is the token table, transposed.
+
+    dense, activation, LayerNorm, then the product with the token table and a bias per token (Devlin et al. 2019, A.1).
+
+    Args:
+        vocab_size: Rows of the token table.
+        width: Width of the token table, which is the output of the dense layer.
+        activation: Name of the activation.
+        layer_norm_eps: Added to the variance.
+        initializer_range: Standard deviation of the initial kernel.
+    """
+
+    def __init__(self, vocab_size: int, width: int, activation: str = "gelu", layer_norm_eps: float = 1e-12,
+                 initializer_range: float = 0.02, name: str = "masked_lm", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.vocab_size, self.width, self.activation = vocab_size, width, activation
+        self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
+        self.dense = keras.layers.Dense(width, name="dense", dtype=self.dtype_policy)
+        self.norm = LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        build_dense(self, self.dense, input_shape[-1], self.initializer_range)
+        self.norm.build((None, None, self.width))
+        self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
+
+    def call(self, x, token_table):
+        """`x` (batch, places, hidden); `token_table` (vocabulary, width), the encoder's."""
+        x = self.norm(activation(self.activation)(self.dense(x)))
+        table = ops.cast(ops.convert_to_tensor(token_table), x.dtype)
+        return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.bias
+
+    def get_config(self):
+        names = ("vocab_size", "width", "activation", "layer_norm_eps", "initializer_range")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class PairHead(keras.layers.Layer):
+    """(batch, hidden) pooled vectors -> (batch, 2) logits in float32: next sentence (BERT) or sentence order (ALBERT)."""
+
+    def __init__(self, dropout_rate: float = 0.0, initializer_range: float = 0.02, name: str = "pair", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.dropout_rate, self.initializer_range = dropout_rate, initializer_range
+        self.logits = keras.layers.Dense(2, name="logits", dtype="float32")
+
+    def build(self, input_shape):
+        build_dense(self, self.logits, input_shape[-1], self.initializer_range)
+
+    def call(self, pooled, key=None):
+        return self.logits(ops.cast(dropout(pooled, self.dropout_rate, key), "float32"))
+
+    def get_config(self):
+        return {
+            **super().get_config(), "dropout_rate": self.dropout_rate, "initializer_range": self.initializer_range
+        }

@@ -1,0 +1,105 @@
+"""The one seed, and random numbers that are the same on every backend.
+
+Backends' own generators differ. What is random on the host (weights, order, masks) comes from NumPy's Philox; what must be
+random inside the compiled step (dropout, sampling) from an integer hash in int32 arithmetic, which is the same everywhere.
+"""
+
+import zlib
+
+import keras
+import numpy as np
+from keras import ops
+
+_seed = 0
+
+
+def set_seed(seed: int) -> None:
+    """Sets the seed that models, datasets and dropout made after this call use.
+
+    Raises:
+        ValueError: `seed` is not an integer from 0 to 2**63 - 1.
+    """
+    global _seed
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1; it is {seed!r}.")
+    _seed = int(seed)
+
+
+def get_seed() -> int:
+    """The seed in force: 0 until `set_seed` is called."""
+    return _seed
+
+
+def host_generator(seed: int, *stream: int | str) -> np.random.Generator:
+    """A NumPy Philox generator of its own for each `stream`, such as a weight's name or (epoch, batch)."""
+    words = [zlib.crc32(part.encode()) if isinstance(part, str) else int(part) & 0xFFFFFFFF for part in stream]
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed & 0xFFFFFFFF, seed >> 32, *words])))
+
+
+def _signed(value: int) -> int:
+    return value - 2**32 if value >= 2**31 else value
+
+
+# Odd constants without structure: 2**32 / golden ratio, and the multipliers of the murmur3 and lowbias32 finalisers.
+GOLDEN = _signed(0x9E3779B9)
+STRIDE = _signed(0x85EBCA6B)
+MULTIPLIER_1 = _signed(0x7FEB352D)
+MULTIPLIER_2 = _signed(0x846CA68B)
+
+
+def mix(x):
+    """Scrambles int32 tensors bit by bit (an invertible finaliser; arithmetic shifts are masked to logical ones)."""
+    x = x ^ (ops.right_shift(x, 16) & 0xFFFF)
+    x = x * MULTIPLIER_1
+    x = x ^ (ops.right_shift(x, 15) & 0x1FFFF)
+    x = x * MULTIPLIER_2
+    return x ^ (ops.right_shift(x, 16) & 0xFFFF)
+
+
+def fold(key, number: int):
+    """Another key for the use `number` of a key: int32 (2,) -> int32 (2,)."""
+    return mix(mix(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
+
+
+def random_bits(key, shape):
+    """Uniform int32 tensor of `shape` (example, …, channel), two axes or more.
+
+    Each number depends on the key and its own indices only, so a mask does not change with padding, bucket or replica.
+    """
+    rows, middle, channels = shape[0], shape[1:-1], shape[-1]
+    first = mix(ops.arange(rows, dtype="int32") * GOLDEN + key[0])
+    inner = ops.reshape(first, (-1,) + (1,) * (len(shape) - 1))
+    for axis, size in enumerate(middle):
+        index = ops.reshape(ops.arange(size, dtype="int32") * STRIDE, (-1,) + (1,) * (len(shape) - 2 - axis))
+        inner = mix(inner ^ (index + key[1]))
+    # Two words per position: with one, the numbers of two positions could be shifted copies of each other.
+    word = mix(inner + GOLDEN)
+    channel = ops.arange(channels, dtype="int32") * GOLDEN
+    return mix((channel + inner) ^ word)
+
+
+class StepCounter(keras.random.SeedGenerator):
+    """The int32 count of training calls of one model, from which its dropout keys come.
+
+    It is a SeedGenerator only so that Keras carries its state through compiled steps without counting it as a weight.
+    """
+
+    def __init__(self, seed: int | None = None, name: str = "training_calls"):
+        self.name = name
+        self.seed = get_seed() if seed is None else seed
+        self.state = keras.Variable(0, shape=(), dtype="int32", trainable=False, name=name)
+
+    def next_key(self):
+        """Counts one training call and returns its key, an int32 tensor (2,)."""
+        self.state.assign_add(1)
+        return step_key(self.seed, ops.convert_to_tensor(self.state))
+
+    def get_config(self):
+        return {"seed": self.seed, "name": self.name}
+
+
+def step_key(seed: int, step):
+    """The key of training call `step` (int32 scalar tensor): an int32 tensor (2,)."""
+    low, high = _signed(seed & 0xFFFFFFFF), _signed((seed >> 32) & 0xFFFFFFFF)
+    first = mix(mix(step * GOLDEN + low) ^ high)
+    return ops.stack([first, mix(first + STRIDE)])

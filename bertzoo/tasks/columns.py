@@ -1,0 +1,71 @@
+"""What a caller passes as `x` and `y` becomes two text columns and a target column."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertzoo.text.inputs import as_pairs
+
+# Column names of GLUE-style and common tables, in the order in which they are tried.
+FIRST = ("text", "sentence", "sentence1", "premise", "question1", "question", "review", "content")
+SECOND = ("text_pair", "sentence2", "hypothesis", "question2", "context")
+TARGET = ("label", "labels", "score", "target")
+
+
+class Columns(NamedTuple):
+    """Texts, their partners where the inputs are pairs, and raw targets where there are any."""
+
+    texts: list[str]
+    pairs: list[str] | None
+    targets: Any
+
+
+def read_columns(x, y=None) -> Columns:
+    """Takes texts apart.
+
+    Args:
+        x: A string; a list, array or Series of strings; a tuple of two such columns, or a list of (first, second) tuples,
+            for pairs; or a table (pandas DataFrame, `datasets.Dataset`, dict of columns), whose columns are known by name:
+            text, sentence, sentence1 + sentence2, premise + hypothesis, question + context …; and label or score.
+        y: Targets; those of the table where None.
+
+    Raises:
+        TypeError: A row is no string.
+        ValueError: Columns differ in length, or a table has no text column of a known name.
+    """
+    if _is_table(x):
+        return _from_table(x, y)
+    if isinstance(x, tuple) and len(x) == 2 and not any(isinstance(part, str) for part in x):
+        return Columns(*as_pairs(*x), y)
+    if isinstance(x, Sequence) and not isinstance(x, str) and len(x) and _is_pair(x[0]):
+        for index, row in enumerate(x):
+            if not _is_pair(row):
+                raise TypeError(f"x[{index}] must be a pair of strings like the rows before it; it is {row!r:.60}.")
+        return Columns(*as_pairs([row[0] for row in x], [row[1] for row in x]), y)
+    return Columns(*as_pairs(x, None), y)
+
+
+def _is_pair(row) -> bool:
+    return isinstance(row, (tuple, list)) and len(row) == 2 and all(isinstance(part, str) for part in row)
+
+
+def _is_table(x) -> bool:
+    return isinstance(x, Mapping) or hasattr(x, "columns") or hasattr(x, "column_names")
+
+
+def _from_table(table, y) -> Columns:
+    names = list(table.keys() if isinstance(table, Mapping) else getattr(table, "column_names", None) or table.columns)
+    first = next((name for name in FIRST if name in names), None)
+    if first is None:
+        raise ValueError(f"the table has the columns {names}; one of them must be called {', '.join(FIRST)}.")
+    second = next((name for name in SECOND if name in names), None)
+    if y is None:
+        target = next((name for name in TARGET if name in names), None)
+        y = None if target is None else np.asarray(table[target])
+    texts, pairs = as_pairs(_column(table[first]), None if second is None else _column(table[second]))
+    return Columns(texts, pairs, y)
+
+
+def _column(values) -> list:
+    return values.tolist() if hasattr(values, "tolist") else list(values)

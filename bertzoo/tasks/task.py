@@ -1,0 +1,344 @@
+"""What all tasks share: an encoder with a head and a preprocessor, presets, and `fit` on raw text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from bertzoo.checkpoints.loading import load_model, save_model
+from bertzoo.config import EncoderConfig
+from bertzoo.encoder import Encoder
+from bertzoo.random import get_seed
+from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.streams import StreamBatches, is_stream
+from bertzoo.text.batches import LengthBatches
+from bertzoo.text.encoded import Encoded
+from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.training.optimizer import AdamW
+
+ROWS_AT_ONCE = 4096  # of a stream of texts without end
+
+
+class Task(keras.Model):
+    """An encoder with a head, fit on raw text. The base of all tasks; see `TextClassifier` for one to use.
+
+    Subclasses make their head, state `heads` (the names of the family's heads that they have) and implement `call`.
+
+    Args:
+        backbone: The encoder.
+        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+    """
+
+    heads: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, *, name: str, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.backbone, self.preprocessor = backbone, preprocessor
+        self.seed = get_seed()
+
+    # ---- presets
+
+    @classmethod
+    def from_preset(
+        cls, preset: str | Path, *, max_length: int | None = None, lowercase: bool | None = None, dtype=None,
+        dropout: float | None = None, attention_dropout: float = 0.0, recompute: bool = False, new_head: bool = False,
+        verbose: bool = True, **task_options,
+    ) -> "Task":
+        """Loads a task from a bundled name, a directory or `hf://owner/name[@revision]`, its head too if the files have it.
+
+        Args:
+            preset: Where from.
+            max_length: Longest input in tokens; what the model has positions for where None.
+            lowercase: Overrides what the tokenizer's files say.
+            dtype: Keras dtype policy, such as "mixed_bfloat16"; the global one where None.
+            dropout, attention_dropout, recompute: See `Encoder`.
+            new_head: Start with a new head even where the files have one.
+            verbose: Print the load report.
+            task_options: What the task's constructor takes.
+
+        Raises:
+            CheckpointError: The files can't be used.
+            TypeError: An option is unknown.
+        """
+        def make(config: EncoderConfig, directory: Path) -> "Task":
+            pooler = cls.needs_pooler(config)
+            encoder = Encoder(config, pooler, dropout, attention_dropout, recompute, **({"dtype": dtype} if dtype else {}))
+            processor = load_preprocessor(directory, config, max_length, lowercase)
+            options = {**cls.options_from_files(config), **task_options}
+            return cls(encoder, processor, **({"dtype": dtype} if dtype else {}), **options)
+
+        heads = () if task_options.get("head") is not None else cls.heads
+        return load_model(preset, make, heads=heads, new_heads=new_head, verbose=verbose)
+
+    @classmethod
+    def needs_pooler(cls, config: EncoderConfig) -> bool:
+        """Whether the task reads the pooled output of this family."""
+        return False
+
+    @classmethod
+    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
+        """Constructor options that the files of a fine-tuned model hold."""
+        return {}
+
+    def config_changes(self) -> dict[str, Any]:
+        """Keys of config.json that the task owns."""
+        return {}
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
+        hf_class = self.backbone.family.heads[self.heads[0]].hf_class
+        tokenizer = self.preprocessor.tokenizer if self.preprocessor else None
+        save_model(self, directory, heads=self.heads, hf_class=hf_class, config_changes=self.config_changes(),
+                   tokenizer=tokenizer)
+
+    def push_to_hub(self, repo_id: str, *, private: bool = False, token: str | None = None,
+                    commit_message: str = "Upload from bertzoo") -> None:
+        """Saves the preset and uploads it as the Hugging Face repository `owner/name`."""
+        import tempfile
+
+        from bertzoo.checkpoints.files import push
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_to_preset(Path(folder) / "preset")
+            push(Path(folder) / "preset", repo_id, private=private, token=token, commit_message=commit_message)
+
+    # ---- data
+
+    def encode_targets(self, y, count: int):
+        """Raw targets -> an array, or None where the task makes its own."""
+        raise NotImplementedError
+
+    def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool) -> keras.utils.PyDataset:
+        """A dataset over rows of tokens."""
+        return LengthBatches(
+            encoded, targets, sample_weight, batch_size=batch_size, pad_id=self.pad_id, shuffle=shuffle, seed=self.seed
+        )
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills rows up."""
+        return self.preprocessor.pad_id if self.preprocessor else self.backbone.config.pad_token_id
+
+    def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True,
+                steps: int | None = None) -> keras.utils.PyDataset:
+        """The dataset that `fit` makes of what it is given, for loops of your own.
+
+        Args:
+            x: Texts in any form that `fit` takes, a stream of batches, or, without preprocessor, a dict of arrays.
+            y: Targets, where x does not hold them.
+            sample_weight: float (n,).
+            batch_size: Rows in a batch.
+            shuffle: A seeded order, another each epoch; else the rows are sorted by length.
+            steps: Batches of a stream an epoch.
+        """
+        if batch_size is None or isinstance(batch_size, bool) or int(batch_size) < 1:
+            raise ValueError(f"batch_size must be at least 1; it is {batch_size!r}.")
+        if is_stream(x):
+            if isinstance(x, (LengthBatches, StreamBatches)):
+                return x
+            return StreamBatches(x, self._convert_batch, steps)
+        if self.preprocessor is None:
+            encoded, targets = encoded_from_arrays(x), y
+        else:
+            columns = read_columns(x, y)
+            encoded, targets = self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
+        if len(encoded) == 0:
+            raise ValueError("there is nothing to do: x has no rows.")
+        if sample_weight is not None:
+            sample_weight = np.asarray(sample_weight, dtype="float32")
+            if sample_weight.shape[:1] != (len(encoded),):
+                raise ValueError(f"sample_weight must have {len(encoded)} entries, one a row; it has shape {sample_weight.shape}.")
+        if targets is not None or shuffle:
+            targets = self.encode_targets(targets, len(encoded))
+        return self.make_batches(encoded, targets, sample_weight, batch_size, shuffle)
+
+    def _convert_batch(self, batch: tuple) -> tuple:
+        x, *rest = batch
+        ready = isinstance(x, dict) and "token_ids" in x
+        if not ready:
+            if self.preprocessor is None:
+                raise ValueError("the batches hold texts and the task has no preprocessor.")
+            columns = read_columns(x, rest[0] if rest else None)
+            if columns.targets is not None:
+                rest = [columns.targets, *rest[1:]]
+            x = self.preprocessor(columns.texts, columns.pairs)
+        if rest:
+            rest[0] = self.encode_targets(rest[0], len(x["token_ids"]))
+        return (x, *rest)
+
+    # ---- training
+
+    def default_loss(self):
+        """The task's loss."""
+        raise NotImplementedError
+
+    def default_metrics(self) -> list:
+        """The task's metrics."""
+        return []
+
+    def compile(self, optimizer=None, loss=None, metrics=None, **kwargs) -> None:
+        """As `keras.Model.compile`; what is left out is the recipe of the paper, and a line says what was chosen.
+
+        AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each `fit`,
+        gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et al. 2019).
+        """
+        if optimizer is None:
+            optimizer = AdamW(default_rate(self.backbone.config))
+            print(
+                f"compile: AdamW, peak rate {float(default_rate(self.backbone.config)):g}, 10 % warm-up then linear decay, "
+                "weight decay 0.01 except on biases and LayerNorm, clipped to norm 1"
+            )
+        super().compile(
+            optimizer=optimizer, loss=self.default_loss() if loss is None else loss,
+            metrics=self.default_metrics() if metrics is None else metrics, **kwargs,
+        )
+
+    def fit(self, x=None, y=None, batch_size: int = 32, epochs: int = 1, verbose="auto", callbacks=None,
+            validation_split: float = 0.0, validation_data=None, shuffle: bool = True, class_weight=None, sample_weight=None,
+            initial_epoch: int = 0, steps_per_epoch: int | None = None, validation_steps: int | None = None,
+            validation_batch_size: int | None = None, validation_freq=1):
+        """As `keras.Model.fit`, on raw text.
+
+        `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a pandas frame,
+        `datasets.Dataset` or dict of columns with the targets in it; a PyDataset, tf.data.Dataset, torch DataLoader or grain
+        loader of batches, which keep their own order. `validation_split` takes the last share of the rows.
+        """
+        if not self.compiled:
+            raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = self._split(x, y, sample_weight, validation_split)
+        train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
+        if hasattr(train, "epoch"):
+            train.epoch = initial_epoch
+        steps = min(len(train), steps_per_epoch or len(train))
+        if validation_data is not None:
+            validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
+        if isinstance(self.optimizer, AdamW):
+            self.optimizer.begin(steps * (epochs - initial_epoch))
+        return super().fit(
+            train, epochs=epochs, verbose=verbose, callbacks=callbacks, validation_data=validation_data, shuffle=False,
+            class_weight=self._class_ids(class_weight), initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps, validation_freq=validation_freq,
+        )
+
+    def evaluate(self, x=None, y=None, batch_size: int = 32, verbose="auto", sample_weight=None, steps=None, callbacks=None,
+                 return_dict: bool = False, **kwargs):
+        """As `keras.Model.evaluate`, on raw text in any form that `fit` takes."""
+        if not kwargs.pop("_use_cached_eval_dataset", False):
+            x = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps)
+            if isinstance(x, LengthBatches) and not x.has_labels:
+                raise ValueError("there are no targets: pass y, or a table with a column called label.")
+        return super().evaluate(
+            x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs
+        )
+
+    def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
+        """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes."""
+        data = self.batches(x, batch_size=batch_size, shuffle=False, steps=steps)
+        outputs = super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
+        return data.restore(outputs) if isinstance(data, LengthBatches) else outputs
+
+    def _validation(self, data, batch_size: int, steps):
+        if is_stream(data):
+            return self.batches(data, steps=steps)
+        if isinstance(data, (tuple, list)) and 2 <= len(data) <= 3:
+            return self.batches(*data, batch_size=batch_size, shuffle=False)
+        return self.batches(data, batch_size=batch_size, shuffle=False)
+
+    def _split(self, x, y, sample_weight, share: float):
+        if not 0 < share < 1:
+            raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
+        if is_stream(x) or self.preprocessor is None:
+            raise ValueError("validation_split needs rows of text; pass validation_data instead.")
+        texts, pairs, targets = read_columns(x, y)
+        first = len(texts) - int(len(texts) * share)
+
+        def part(rows):
+            x = texts[rows] if pairs is None else (texts[rows], pairs[rows])
+            cut = [None if column is None else column[rows] for column in (targets, sample_weight)]
+            return (x, *cut)
+
+        return part(slice(0, first)), part(slice(first, None))
+
+    def _class_ids(self, class_weight):
+        return class_weight
+
+    # ---- serialisation in Keras's own formats
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "preprocessor": self.preprocessor.get_config() if self.preprocessor else None,
+            "name": self.name, "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        config["backbone"] = keras.saving.deserialize_keras_object(config["backbone"])
+        if config["preprocessor"] is not None:
+            config["preprocessor"] = Preprocessor.from_config(config["preprocessor"])
+        return cls(**config)
+
+
+def default_rate(config: EncoderConfig) -> float:
+    """The peak learning rate of fine-tuning: what the preset says, else by width."""
+    stated = (config.extra.get("bertzoo") or {}).get("learning_rate")
+    if stated:
+        return float(stated)
+    return 2e-5 if config.hidden_size >= 768 else 5e-5 if config.hidden_size >= 384 else 3e-4
+
+
+def load_preprocessor(directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None) -> Preprocessor:
+    """The tokenizer of a checkpoint directory with the limits of its model.
+
+    Raises:
+        ValueError: `max_length` is more than the model has positions for, or the vocabulary more than it has embeddings for.
+    """
+    from bertzoo.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.from_directory(directory, lowercase=lowercase)
+    if max_length is not None and max_length > config.max_length:
+        raise ValueError(f"max_length is {max_length}; the model has positions for {config.max_length} tokens.")
+    if tokenizer.vocabulary_size > config.vocab_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocabulary_size} tokens and the model embeddings for {config.vocab_size}: "
+            "they do not belong together."
+        )
+    stored = tokenizer.max_length or config.max_length
+    return Preprocessor(tokenizer, max_length or min(stored, config.max_length), segments=config.type_vocab_size > 1)
+
+
+def encoded_from_arrays(x) -> Encoded:
+    """Rows of tokens from padded arrays: `token_ids` (n, length), and if wanted `segment_ids` and `padding_mask`.
+
+    Raises:
+        ValueError: The arrays are missing, differ in shape, or padding stands before the end of a row.
+    """
+    if not isinstance(x, dict):
+        x = {"token_ids": x}
+    ids = np.asarray(x.get("token_ids"))
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        raise ValueError(f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}.")
+    mask = np.asarray(x.get("padding_mask", np.ones_like(ids))).astype(bool)
+    segments = np.asarray(x.get("segment_ids", np.zeros_like(ids)))
+    if mask.shape != ids.shape or segments.shape != ids.shape:
+        raise ValueError(f"token_ids {ids.shape}, segment_ids {segments.shape}, padding_mask {mask.shape} must have one shape.")
+    if (np.diff(mask.astype("int8"), axis=1) > 0).any():
+        raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
+    starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")
+    return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), starts)
+
+
+def in_chunks(rows: Iterator, size: int = ROWS_AT_ONCE) -> Iterator[list]:
+    """Lists of at most `size` rows of a stream without end."""
+    chunk = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

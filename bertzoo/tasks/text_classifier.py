@@ -1,0 +1,179 @@
+"""Classes, several labels at once, or numbers, from one text or a pair (Devlin et al. 2019, section 4.1)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo.config import EncoderConfig
+from bertzoo.encoder import Encoder
+from bertzoo.random import fold
+from bertzoo.tasks.targets import CLASSES, NUMBER, PROBLEMS, SEVERAL, encode_targets, label_names
+from bertzoo.tasks.task import Task, in_chunks
+from bertzoo.text.preprocessor import Preprocessor
+
+HEAD_KEY = 1 << 20  # far from the keys of the blocks
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class TextClassifier(Task):
+    """Sorts texts, or pairs of texts, into classes.
+
+    Args:
+        backbone: The encoder.
+        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        labels: The names of the classes, or their number.
+        problem: "single_label_classification", "multi_label_classification" (any number of labels at once) or
+            "regression" (numbers).
+        head: A Keras layer (batch, hidden) -> (batch, labels) in place of the family's head. The two-layer GELU head:
+            `bertzoo.layers.ClassificationHead(3, dense_activation="gelu")`.
+
+    The output is float32 logits (batch, labels).
+
+    Raises:
+        ValueError: The labels are not different names, or the problem is unknown.
+    """
+
+    heads = ("classifier",)
+
+    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, labels: int | Sequence[str] = 2,
+                 problem: str | None = None, head: keras.layers.Layer | None = None, name: str = "text_classifier", **kwargs):
+        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        self.labels = label_names(labels)
+        self.problem = problem or (NUMBER if len(self.labels) == 1 else CLASSES)
+        if self.problem not in PROBLEMS:
+            raise ValueError(f"problem must be one of {', '.join(PROBLEMS)}; it is {problem!r}.")
+        if self.problem == CLASSES and len(self.labels) < 2:
+            raise ValueError("classification needs at least two labels; for one yes-or-no label use multi_label_classification.")
+        self.custom_head = head
+        family = backbone.family
+        self.pools = family.classifier_pools and backbone.pooler is not None
+        if family.classifier_pools and backbone.pooler is None and head is None:
+            raise ValueError(f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one.")
+        self.classifier = head or family.classifier(backbone.run_config, len(self.labels), dtype=self.dtype_policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.classifier.build((None, self.backbone.config.hidden_size))
+
+    def call(self, inputs, training: bool = False):
+        key = self.backbone.training_calls.next_key() if training else None
+        outputs = self.backbone(inputs, training=training, dropout_key=key)
+        vectors = outputs["pooled_output"] if self.pools else outputs["sequence_output"][:, 0]
+        if self.custom_head is not None and not hasattr(self.custom_head, "dropout_rate"):
+            return self.classifier(vectors)
+        return self.classifier(vectors, key=fold(key, HEAD_KEY) if training else None)
+
+    def compute_output_shape(self, input_shape):
+        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
+        return (shape[0], len(self.labels))
+
+    def classify(self, x, batch_size: int = 32, verbose=0):
+        """Labels with probabilities.
+
+        Args:
+            x: Texts in any form that `predict` takes, or a generator of texts or pairs of any length.
+
+        Returns:
+            A dict for each text: for classes `label`, `score` (its probability) and `scores` (label -> probability);
+            for several labels `labels` (those above 0.5) and `scores`; for regression `value`, or `values` by label.
+            A single string gives a list of one. A generator gives a generator.
+        """
+        if hasattr(x, "__next__"):
+            return self._classify_stream(x, batch_size, verbose)
+        if hasattr(x, "__len__") and not isinstance(x, str) and len(x) == 0:
+            return []
+        return [self._readable(row) for row in self.predict(x, batch_size=batch_size, verbose=verbose)]
+
+    def _classify_stream(self, rows: Iterator, batch_size: int, verbose) -> Iterator[dict[str, Any]]:
+        for chunk in in_chunks(rows):
+            yield from self.classify(chunk, batch_size, verbose)
+
+    def _readable(self, logits: np.ndarray) -> dict[str, Any]:
+        logits = logits.astype("float64")
+        if self.problem == NUMBER:
+            values = dict(zip(self.labels, logits.tolist()))
+            return {"value": next(iter(values.values()))} if len(values) == 1 else {"values": values}
+        if self.problem == SEVERAL:
+            scores = dict(zip(self.labels, (1 / (1 + np.exp(-logits))).tolist()))
+            return {"labels": [name for name, score in scores.items() if score > 0.5], "scores": scores}
+        odds = np.exp(logits - logits.max())
+        scores = dict(zip(self.labels, (odds / odds.sum()).tolist()))
+        best = max(scores, key=scores.get)
+        return {"label": best, "score": scores[best], "scores": scores}
+
+    def freeze(self, layers: int | None = None) -> None:
+        """Keeps the embeddings and the lowest `layers` blocks as they are in training; the whole encoder where None.
+
+        Raises:
+            ValueError: There are fewer blocks than that.
+        """
+        blocks = self.backbone.blocks
+        if layers is not None and not 0 <= layers <= len(blocks):
+            raise ValueError(f"layers must be from 0 to {len(blocks)}; it is {layers}.")
+        if layers is None:
+            self.backbone.trainable = False
+            return
+        self.backbone.trainable = True
+        for part in [self.backbone.embeddings, *blocks[:layers]]:
+            part.trainable = False
+
+    def encode_targets(self, y, count: int):
+        return encode_targets(y, self.labels, self.problem, count)
+
+    def default_loss(self):
+        if self.problem == CLASSES:
+            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        if self.problem == SEVERAL:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return keras.losses.MeanSquaredError()
+
+    def default_metrics(self) -> list:
+        if self.problem == CLASSES:
+            return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        if self.problem == SEVERAL:
+            return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]  # logits
+        return [keras.metrics.MeanAbsoluteError(name="mae")]
+
+    def _class_ids(self, class_weight):
+        if class_weight is None:
+            return None
+        unknown = [key for key in class_weight if isinstance(key, str) and key not in self.labels]
+        if unknown:
+            raise ValueError(f"class_weight has {unknown[0]!r}, which is not one of the labels {self.labels}.")
+        return {self.labels.index(k) if isinstance(k, str) else int(k): float(v) for k, v in class_weight.items()}
+
+    @classmethod
+    def needs_pooler(cls, config: EncoderConfig) -> bool:
+        from bertzoo.families import FAMILIES
+
+        return FAMILIES[config.model_type].classifier_pools
+
+    @classmethod
+    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
+        options = {}
+        named = config.extra.get("id2label")
+        if named:
+            options["labels"] = [named[key] for key in sorted(named, key=int)]
+        if config.extra.get("problem_type"):
+            options["problem"] = config.extra["problem_type"]
+        return options
+
+    def config_changes(self) -> dict[str, Any]:
+        return {
+            "id2label": {str(i): name for i, name in enumerate(self.labels)},
+            "label2id": {name: i for i, name in enumerate(self.labels)},
+            "problem_type": self.problem,
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        head = None if self.custom_head is None else keras.saving.serialize_keras_object(self.custom_head)
+        return {**super().get_config(), "labels": self.labels, "problem": self.problem, "head": head}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        if config.get("head") is not None:
+            config["head"] = keras.saving.deserialize_keras_object(config["head"], custom_objects)
+        return super().from_config(config)

@@ -1,0 +1,26 @@
+"""Text to batches: tokenizer, vocabulary training, ragged token rows and length-bucketed batches.
+
+Names are imported on first use, so that the tokenizer works without Keras and `import bertzoo` stays fast.
+"""
+
+from importlib import import_module
+
+_HOMES = {
+    "Tokenizer": "tokenizer",
+    "Encoded": "encoded",
+    "train_wordpiece": "vocabulary",
+    "LengthBatches": "batches",
+    "choose_lengths": "lengths",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

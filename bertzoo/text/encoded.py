@@ -1,0 +1,101 @@
+"""Token rows of unlike length, kept flat: the form in which data sets hold their text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """`n` rows of token ids end to end, about five bytes a token.
+
+    token_ids: (total,) int32. segment_ids: (total,) int8, the sentence of a pair that a token belongs to.
+    starts: (n + 1,) int64; row i is `starts[i]:starts[i + 1]`.
+    offsets: (total, 2) int32 or None; the characters `text[a:b]` that a token covers, (0, 0) for an added special
+    token; in the second sentence of a pair they count from that sentence's start.
+    word_ids: (total,) int32 or None; the number of the word within its sentence, -1 for an added special token.
+    """
+
+    token_ids: np.ndarray
+    segment_ids: np.ndarray
+    starts: np.ndarray
+    offsets: np.ndarray | None = None
+    word_ids: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: tokens in each row, special tokens included."""
+        return np.diff(self.starts)
+
+    def row(self, index: int) -> np.ndarray:
+        """The token ids of one row, (length,) int32, without a copy. Raises `IndexError` past the end."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} is out of range: there are {len(self)} rows.")
+        index %= len(self)
+        return self.token_ids[self.starts[index] : self.starts[index + 1]]
+
+    def pad(self, rows: Sequence[int] | np.ndarray, length: int, pad_id: int = 0) -> dict[str, np.ndarray]:
+        """`token_ids`, `segment_ids` and `padding_mask` (1 = real), each (len(rows), length) int32.
+
+        Raises `ValueError` if a row is longer than `length`: nothing is cut here, truncation is the tokenizer's.
+        """
+        index, real = self._places(rows, length)
+        return {
+            "token_ids": _spread(self.token_ids, index, real, pad_id),
+            "segment_ids": _spread(self.segment_ids, index, real, 0),
+            "padding_mask": real.astype(np.int32),
+        }
+
+    def pad_offsets(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
+        """Character offsets, (len(rows), length, 2) int32, (0, 0) at padding. Raises `ValueError` where none are kept."""
+        if self.offsets is None:
+            raise ValueError("these rows carry no offsets: encode them with `offsets=True`.")
+        index, real = self._places(rows, length)
+        return _spread(self.offsets, index, real, 0)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Encoded]) -> Encoded:
+        """All rows of `parts`, in order. Offsets and word ids are kept if every part has them."""
+        if not parts:
+            raise ValueError("concatenate needs at least one Encoded, got none.")
+
+        def join(name: str) -> np.ndarray | None:
+            arrays = [getattr(part, name) for part in parts]
+            return None if any(array is None for array in arrays) else np.concatenate(arrays)
+
+        lengths = np.concatenate([part.lengths for part in parts])
+        return Encoded(
+            join("token_ids"), join("segment_ids"), starts_from(lengths), join("offsets"), join("word_ids")
+        )
+
+    def _places(self, rows, length: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.asarray(rows, dtype=np.int64)
+        lengths = self.starts[rows + 1] - self.starts[rows]
+        if len(rows) and lengths.max() > length:
+            worst = int(lengths.argmax())
+            raise ValueError(
+                f"row {rows[worst]} has {lengths[worst]} tokens and does not fit the padded length {length}; "
+                f"encode with a smaller max_length or pad to a larger one."
+            )
+        columns = np.arange(length)
+        real = columns < lengths[:, None]  # (rows, length)
+        return np.where(real, self.starts[rows][:, None] + columns, 0), real
+
+
+def starts_from(lengths: np.ndarray) -> np.ndarray:
+    """(n,) row lengths -> (n + 1,) int64 row starts."""
+    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
+def _spread(flat: np.ndarray, index: np.ndarray, real: np.ndarray, fill: int) -> np.ndarray:
+    out = np.full(index.shape + flat.shape[1:], fill, dtype=np.int32)
+    out[real] = flat[index[real]]
+    return out

@@ -1,0 +1,85 @@
+"""What a caller hands in as texts becomes a plain list of strings, or an error that says which row is wrong."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def as_texts(texts, name: str = "texts") -> list[str]:
+    """A list of strings from a string (one row), list, tuple, NumPy array, pandas Series or another sequence of strings.
+
+    Raises `TypeError` for anything else and for a row that is no string (None, NaN, a number, a nested list); the
+    message gives the index and what came.
+    """
+    if isinstance(texts, str):
+        return [str(texts)]
+    rows = _as_list(texts, name)
+    for index, row in enumerate(rows):
+        if not isinstance(row, str):
+            raise TypeError(_wrong_row(row, index, name))
+    return rows
+
+
+def as_pairs(texts, pairs) -> tuple[list[str], list[str] | None]:
+    """Both columns as lists of strings of the same length; `pairs` may be None. Raises `ValueError` where they differ."""
+    firsts = as_texts(texts)
+    if pairs is None:
+        return firsts, None
+    if isinstance(texts, str) != isinstance(pairs, str):
+        raise TypeError(
+            f"texts and pairs must both be one string or both be lists of strings, got {type(texts).__name__} and "
+            f"{type(pairs).__name__}; to set one string against many, repeat it: [text] * len(pairs)."
+        )
+    seconds = as_texts(pairs, "pairs")
+    if len(firsts) != len(seconds):
+        raise ValueError(
+            f"texts and pairs must have the same number of rows, got {len(firsts)} texts and {len(seconds)} pairs."
+        )
+    return firsts, seconds
+
+
+def explain_unencodable(columns: dict[str, list[str] | None]) -> str | None:
+    """The Rust library takes UTF-8 only: says which row holds half of a surrogate pair, or None where none does."""
+    for name, rows in columns.items():
+        for index, row in enumerate(rows or ()):
+            try:
+                row.encode("utf-8")
+            except UnicodeEncodeError as error:
+                return (
+                    f"{name}[{index}] holds a lone surrogate {row[error.start]!r} at character {error.start} and is no "
+                    f"valid Unicode text; decode the source with errors='replace', or drop the character."
+                )
+    return None
+
+
+def _as_list(texts, name: str) -> list:
+    if isinstance(texts, np.ndarray):
+        if texts.ndim == 0 and isinstance(texts.item(), str):
+            return [texts.item()]
+        if texts.ndim != 1:
+            raise TypeError(f"{name} must be a one-dimensional array of strings, got shape {texts.shape}.")
+        return texts.tolist()
+    if isinstance(texts, Sequence) and not isinstance(texts, (bytes, bytearray)):
+        return list(texts)
+    if hasattr(texts, "tolist"):  # a pandas Series or Index
+        return texts.tolist()
+    raise TypeError(
+        f"{name} must be a string or a sequence of strings (list, tuple, NumPy array, pandas Series), "
+        f"got {type(texts).__name__}: {_short(texts)}."
+    )
+
+
+def _wrong_row(row, index: int, name: str) -> str:
+    message = f"{name}[{index}] must be a string, got {type(row).__name__}: {_short(row)}."
+    if isinstance(row, (list, tuple)):
+        return message + " For sentence pairs, pass the first column as `texts` and the second as `pairs`."
+    if isinstance(row, bytes):
+        return message + " Decode it first: value.decode('utf-8')."
+    if row is None or row != row or type(row).__name__ == "NAType":
+        return message + " Drop the missing rows, or fill them with an empty string."
+    return message
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,53 @@
+"""Which few padded lengths waste the least."""
+
+import numpy as np
+
+
+def choose_lengths(
+    lengths: np.ndarray,
+    maximum: int,
+    count: int = 7,
+    multiple: int = 8,
+    tolerance: float = 0.01,
+) -> np.ndarray:
+    """The padded lengths, ascending, that make the fewest tokens of padding when every row takes the next one up.
+
+    lengths: (n,) tokens of each row. Candidates are the multiples of `multiple` (matrix units work on tiles of eight),
+    except that none is over `maximum`. Exact, by dynamic programming over the histogram of lengths, O(count * L^2) for
+    L candidates. Of at most `count` lengths, as few are taken as come within `tolerance` of the best token count,
+    because each is compiled once. Raises `ValueError` for no rows and for a row longer than `maximum`.
+    """
+    lengths = np.asarray(lengths)
+    if len(lengths) == 0:
+        raise ValueError("there are no rows to choose padded lengths for.")
+    if lengths.max() > maximum:
+        raise ValueError(
+            f"row {int(lengths.argmax())} has {int(lengths.max())} tokens, over the maximum of {maximum}; "
+            f"encode with max_length={maximum}."
+        )
+    rounded = np.minimum(-(-np.maximum(lengths, 1) // multiple) * multiple, maximum)
+    candidates, rows = np.unique(rounded, return_counts=True)
+    tokens, previous = _fewest_tokens(candidates, np.concatenate([[0], np.cumsum(rows)]), count)
+    enough = int(np.argmax(tokens <= tokens[-1] * (1 + tolerance)))  # a place in the list: this many lengths less one
+    chosen, end = [], len(candidates)
+    for number in range(enough, -1, -1):
+        chosen.append(candidates[end - 1])
+        end = previous[number][end]
+    return np.array(chosen[::-1], dtype=np.int64)
+
+
+def _fewest_tokens(candidates: np.ndarray, rows_up_to: np.ndarray, count: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Tokens computed with exactly 1, 2, … lengths, and for each number where the last length's span begins."""
+    size = len(candidates)
+    cost = np.full((size + 1, size + 1), np.inf)  # [i, j]: candidates i..j-1 all padded to candidate j-1
+    for j in range(1, size + 1):
+        cost[:j, j] = (rows_up_to[j] - rows_up_to[:j]) * candidates[j - 1]
+    best = np.full(size + 1, np.inf)
+    best[0] = 0.0
+    tokens, previous = [], []
+    for _ in range(min(count, size)):
+        through = best[:, None] + cost
+        previous.append(through.argmin(axis=0))
+        best = through.min(axis=0)
+        tokens.append(best[size])
+    return np.array(tokens), previous

@@ -1,0 +1,190 @@
+"""Tokenizer files of a Hugging Face checkpoint directory: what is read from them, and what is written."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bertzoo.text.wordpiece import BERT_TOKENS, ROLES, build_wordpiece, mark_special
+
+# BERT's names first, RoBERTa's second: the names that published files fall back on where no config names them.
+_USUAL = {role: (BERT_TOKENS[role], other) for role, other in zip(ROLES, ("<s>", "</s>", "<pad>", "<mask>", "<unk>"))}
+
+
+def read_directory(directory: str | Path, lowercase: bool | None = None):
+    """(Rust tokenizer, {role: token}, settings of tokenizer_config.json) from tokenizer.json, else vocab.txt.
+
+    Raises `FileNotFoundError` if neither is there and `ValueError` for a file that cannot be read.
+    """
+    directory = Path(directory)
+    settings = read_settings(directory)
+    if (directory / "tokenizer.json").is_file():
+        rust = _from_json(directory / "tokenizer.json")
+        _apply_normalizer_settings(rust, settings, lowercase)
+    elif (directory / "vocab.txt").is_file():
+        rust = _from_vocabulary_file(directory / "vocab.txt", settings, lowercase)
+    else:
+        found = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
+        raise FileNotFoundError(
+            f"no tokenizer in {directory}: looked for tokenizer.json and vocab.txt, "
+            + ("but that is no directory." if found is None else f"found {found or 'an empty directory'}.")
+        )
+    special_tokens = find_special_tokens(rust, settings)
+    mark_special(rust, special_tokens.values())
+    return rust, special_tokens, settings
+
+
+def read_settings(directory: Path) -> dict:
+    """tokenizer_config.json, with the special tokens of special_tokens_map.json where it names none itself."""
+    settings = _read_json(directory / "tokenizer_config.json")
+    for key, value in _read_json(directory / "special_tokens_map.json").items():
+        if settings.get(key) is None:
+            settings[key] = value
+    return settings
+
+
+def read_vocabulary(path: str | Path) -> list[str]:
+    """One token a line; only the line end is taken off, since pieces may hold any other white space."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}.") from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def find_special_tokens(rust, settings: Mapping) -> dict[str, str]:
+    """{role: token} for those of cls, sep, pad, mask, unk that the files name and the vocabulary holds."""
+    found = {}
+    for role in ROLES:
+        named = content_of(settings.get(f"{role}_token"))
+        for token in (named,) if named else _USUAL[role]:
+            if rust.token_to_id(token) is not None:
+                found[role] = token
+                break
+    return found
+
+
+def stored_max_length(settings: Mapping) -> int | None:
+    """`model_max_length`, or None where it is missing or transformers' stand-in for "no limit", 1e30."""
+    value = settings.get("model_max_length")
+    return int(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
+
+
+def written_files(rust, special_tokens: Mapping[str, str], settings: Mapping, max_length: int | None):
+    """{"tokenizer.json": bytes, "tokenizer_config.json": bytes}, which `transformers.AutoTokenizer` loads.
+
+    Settings that came from a file are carried through, except `auto_map`, which names code to execute.
+    """
+    written = {key: value for key, value in settings.items() if key != "auto_map"}
+    state = normalizer_state(rust)
+    if state["type"] == "BertNormalizer":
+        written["do_lower_case"] = state["lowercase"]
+        written["strip_accents"] = state["strip_accents"]
+        written["tokenize_chinese_chars"] = state["handle_chinese_chars"]
+    for role, token in special_tokens.items():
+        if content_of(written.get(f"{role}_token")) != token:
+            written[f"{role}_token"] = token
+    written["model_max_length"] = max_length if max_length is not None else int(1e30)
+    if not written.get("tokenizer_class"):
+        written["tokenizer_class"] = "BertTokenizer" if _is_plain_bert(rust, special_tokens) else "PreTrainedTokenizerFast"
+        written.setdefault("model_input_names", ["input_ids", "token_type_ids", "attention_mask"])
+    config = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+    return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": config.encode()}
+
+
+def content_of(token) -> str | None:
+    """Special tokens stand in the files as a string or as a dict with "content"."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def normalizer_state(rust) -> dict:
+    """The normalizer as it stands in tokenizer.json; `{"type": None}` where there is none."""
+    return json.loads(rust.normalizer.__getstate__()) if rust.normalizer is not None else {"type": None}
+
+
+def _read_json(path: Path) -> dict:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}.")
+    return content
+
+
+def _from_json(path: Path):
+    from tokenizers import Tokenizer
+
+    try:
+        rust = Tokenizer.from_str(path.read_text("utf-8"))
+    except Exception as error:  # the Rust library raises bare Exception
+        raise ValueError(f"{path} is not a tokenizer that `tokenizers` can read: {error}.") from None
+    # all-MiniLM ships truncation to 128 and padding to 128, which would cut texts unasked.
+    rust.no_truncation()
+    rust.no_padding()
+    return rust
+
+
+def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) -> None:
+    """tokenizer_config.json has the last word over tokenizer.json's BertNormalizer, as in transformers' BertTokenizer."""
+    from tokenizers.normalizers import BertNormalizer
+
+    state = normalizer_state(rust)
+    kind = state.pop("type")
+    if kind == "BertNormalizer":
+        for key, setting in (
+            ("lowercase", "do_lower_case"),
+            ("strip_accents", "strip_accents"),
+            ("handle_chinese_chars", "tokenize_chinese_chars"),
+        ):
+            state[key] = settings.get(setting, state[key])
+        if lowercase is not None:
+            state["lowercase"] = lowercase
+        rust.normalizer = BertNormalizer(**state)
+    elif lowercase is not None:
+        raise ValueError(
+            f"lowercase={lowercase} needs a tokenizer with BERT's normalizer; this one has {kind}. Leave `lowercase` out."
+        )
+
+
+def _from_vocabulary_file(path: Path, settings: Mapping, lowercase: bool | None):
+    tokens = read_vocabulary(path)
+    if lowercase is None:
+        lowercase = settings.get("do_lower_case")
+    special_tokens = {role: content_of(settings.get(f"{role}_token")) or BERT_TOKENS[role] for role in ROLES}
+    try:
+        return build_wordpiece(
+            tokens,
+            lowercase=_looks_uncased(tokens) if lowercase is None else lowercase,
+            strip_accents=settings.get("strip_accents"),
+            tokenize_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            special_tokens=special_tokens,
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _looks_uncased(tokens: Sequence[str]) -> bool:
+    # differs: transformers lowercases wherever no config says otherwise, which ruins cased vocabularies that come
+    # alone (Google's first releases). Cased ones hold thousands of capitals, uncased ones none.
+    words = [token for token in tokens if not token.startswith("[")]
+    return sum(token != token.lower() for token in words) < 0.01 * len(words)
+
+
+def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:
+    """Whether transformers' BertTokenizer, which rebuilds everything but the vocabulary, gives the same tokenizer."""
+    content = json.loads(rust.to_str())
+    state = content["normalizer"] or {}
+    if content["model"]["type"] != "WordPiece" or state.get("type") != "BertNormalizer" or len(special_tokens) < len(ROLES):
+        return False
+    vocabulary = content["model"]["vocab"]
+    rebuilt = build_wordpiece(
+        sorted(vocabulary, key=vocabulary.get),
+        lowercase=state["lowercase"],
+        strip_accents=state["strip_accents"],
+        tokenize_chinese_chars=state["handle_chinese_chars"],
+        special_tokens=special_tokens,
+    )
+    return json.loads(rebuilt.to_str()) == content

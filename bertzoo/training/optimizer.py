@@ -1,0 +1,241 @@
+"""AdamW as BERT's family is trained: decay groups, rates by layer, warm-up and decay of the rate, clipping."""
+
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+
+import keras
+from keras import ops
+
+if keras.backend.backend() == "torch":
+    from bertzoo.training.torch_update import TorchUpdate as BackendUpdate
+elif keras.backend.backend() == "tensorflow":
+    from bertzoo.training.tensorflow_update import TensorFlowUpdate as BackendUpdate
+else:
+
+    class BackendUpdate:
+        """JAX needs nothing beyond Keras: XLA fuses the update."""
+
+        def _counters_device(self):
+            return nullcontext()
+
+
+SCHEDULES = ("linear", "cosine", "constant", "inverse_sqrt")
+# By the last part of a variable's path: biases, and the scale and shift of a normalisation layer.
+NO_DECAY = (r"(^|[/_])bias$", r"(^|[/_])(gamma|beta)$")
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class AdamW(BackendUpdate, keras.optimizers.Optimizer):
+    """Adam with decoupled weight decay, parameter groups, and a schedule that each `fit` starts anew.
+
+    The step, for update `t` = 1, 2, … and a variable `p` with gradient `g` (clipped); `rate` = learning rate × factor:
+
+        m += (1 - beta_1) (g - m);  v += (1 - beta_2) (g² - v)
+        p -= rate × weight_decay × p  +  rate × correction(t) × m / (√v + epsilon)
+
+    with `correction(t) = √(1 - beta_2^t) / (1 - beta_1^t)`, or 1 without `bias_correction`. This is Keras's form of
+    Adam; PyTorch's adds epsilon to √v after the correction.
+
+    Before `begin` is called, the rate is the peak rate, without warm-up. `begin(total_steps)` starts the schedule at
+    the present update. `learning_rate` then reads the rate of the next update; setting it sets the peak. The moments,
+    the count of updates and the schedule's place are saved and loaded with the model.
+
+    Args:
+        learning_rate: The peak rate; or a Keras `LearningRateSchedule`, with which `warmup` and `schedule` do nothing.
+        weight_decay: The share of a weight that an update at rate 1 takes away.
+        bias_correction: False gives the optimizer of BERT's original code. It is unstable on small data sets (Mosbach
+            et al. 2021, "On the Stability of Fine-tuning BERT", section 5).
+        warmup: The rise from 0 to the peak, as a share of all updates if below 1, else as a number of updates. Its
+            first update has rate 0, as in Hugging Face's schedules.
+        schedule: What follows it: "linear" to 0 at the end, "cosine" to 0 at the end, "constant", or "inverse_sqrt",
+            which is peak × √(warmup / update), counted from 10,000 where there is no warm-up.
+        no_decay: Regular expressions; a variable whose path one of them is found in is not decayed.
+        rate_multipliers: Regular expression -> factor on the learning rate. The first that is found in a variable's
+            path counts; without one the factor is 1.
+        global_clipnorm: The greatest norm of all gradients together; None to switch clipping off.
+        loss_scale_factor, gradient_accumulation_steps, use_ema, ema_momentum, ema_overwrite_frequency: As in every
+            Keras optimizer.
+
+    Raises:
+        ValueError: An argument is out of its range, `schedule` is unknown, or a regular expression is malformed.
+
+    Source: Kingma and Ba 2015, end of section 2 (epsilon before the correction); Loshchilov and Hutter 2019 (decoupled
+    decay); Devlin et al. 2019, appendix A.2 (warm-up and linear decay).
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 5e-5,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        *,
+        bias_correction: bool = True,
+        warmup: float = 0.1,
+        schedule: str = "linear",
+        no_decay: Sequence[str] = NO_DECAY,
+        rate_multipliers: Mapping[str, float] | None = None,
+        global_clipnorm: float | None = 1.0,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        name: str = "adamw",
+    ) -> None:
+        with self._counters_device():
+            super().__init__(
+                learning_rate=learning_rate,
+                weight_decay=weight_decay,
+                global_clipnorm=global_clipnorm,
+                loss_scale_factor=loss_scale_factor,
+                gradient_accumulation_steps=gradient_accumulation_steps,
+                use_ema=use_ema,
+                ema_momentum=ema_momentum,
+                ema_overwrite_frequency=ema_overwrite_frequency,
+                name=name,
+            )
+            # Variables, not Python numbers: JAX and TensorFlow would compile a number's first value into the step.
+            self._start, self._warmup_steps, self._total_steps = (
+                self.add_variable((), dtype="int", aggregation="only_first_replica", name=f"schedule_{counter}")
+                for counter in ("start", "warmup_steps", "total_steps")
+            )
+        _check_numbers(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
+        if schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}; received {schedule!r}.")
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.bias_correction = bias_correction
+        self.warmup, self.schedule = warmup, schedule
+        self.no_decay = _patterns("no_decay", no_decay)
+        self.rate_multipliers = dict(rate_multipliers or {})
+        _patterns("rate_multipliers", tuple(self.rate_multipliers))
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Makes the moments and puts each variable into its decay and rate group, by its path."""
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
+        paths = [getattr(variable, "path", variable.name) for variable in variables]
+        self._decays = [0.0 if _first_found(self.no_decay, path) else self.weight_decay for path in paths]
+        found = [_first_found(self.rate_multipliers, path) for path in paths]
+        self._multipliers = [1.0 if pattern is None else float(self.rate_multipliers[pattern]) for pattern in found]
+        unused = [pattern for pattern in self.rate_multipliers if pattern not in found]
+        if unused:
+            warnings.warn(
+                f"rate_multipliers: no trainable variable has {unused} in its path, e.g. {paths[0]!r}.", stacklevel=2
+            )
+
+    def begin(self, total_steps: int) -> None:
+        """Starts the schedule at the present update; `fit` calls it. Moments and the count of updates stay.
+
+        Args:
+            total_steps: The number of updates to come, counted like `iterations`: with gradient accumulation the number
+                of batches // `gradient_accumulation_steps`.
+
+        Raises:
+            ValueError: `total_steps` is not a positive whole number.
+        """
+        if isinstance(total_steps, bool) or int(total_steps) != total_steps or total_steps < 1:
+            raise ValueError(f"total_steps must be a whole number of updates, 1 or more; received {total_steps!r}.")
+        # Not the share's float error: 0.07 × 100 is 7.000000000000001.
+        warmup_steps = self.warmup if self.warmup >= 1 else math.ceil(self.warmup * total_steps - 1e-9)
+        self._start.assign(int(ops.convert_to_numpy(self.iterations)))
+        self._warmup_steps.assign(int(warmup_steps))
+        self._total_steps.assign(int(total_steps))
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """One variable's update (JAX and TensorFlow; PyTorch updates whole groups)."""
+        index = self._get_variable_index(variable)
+        momentum, velocity = self._momentums[index], self._velocities[index]
+        rate = learning_rate * self._multipliers[index]
+        step_size = ops.cast(rate * self._bias_correction(), variable.dtype)
+        shrink = ops.cast(rate * self._decays[index], variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        self.assign_sub(variable, shrink * variable + step_size * momentum / (ops.sqrt(velocity) + self.epsilon))
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None) -> None:
+        """Not offered: Keras forgets it when it saves the optimizer.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("exclude_from_weight_decay is lost in .keras files: pass regular expressions as no_decay=(…).")
+
+    def get_config(self) -> dict:
+        """The constructor's arguments; `learning_rate` is the peak rate."""
+        config = super().get_config()
+        del config["clipnorm"], config["clipvalue"]
+        names = ("beta_1", "beta_2", "epsilon", "bias_correction", "warmup", "schedule")
+        own = {name: getattr(self, name) for name in names}
+        return {**config, **own, "no_decay": list(self.no_decay), "rate_multipliers": dict(self.rate_multipliers)}
+
+    def _get_current_learning_rate(self):
+        peak = super()._get_current_learning_rate()
+        if not isinstance(self._learning_rate, keras.Variable):
+            return peak
+        step = ops.cast(self.iterations - self._start, "float32")
+        warmup_steps, total_steps = ops.cast(self._warmup_steps, "float32"), ops.cast(self._total_steps, "float32")
+        factor = _schedule_factor(self.schedule, step, warmup_steps, total_steps)
+        return peak * ops.where(total_steps > 0, factor, 1.0)
+
+    def _bias_correction(self):
+        if not self.bias_correction:
+            return 1.0
+        step = ops.cast(self.iterations + 1, "float32")
+        # expm1, because 1 - 0.999 ** step has only four right digits in float32 at the first steps.
+        return ops.sqrt(-ops.expm1(step * _log(self.beta_2))) / -ops.expm1(step * _log(self.beta_1))
+
+    def _apply_weight_decay(self, variables) -> None:
+        """Nothing: the update itself decays, by each variable's group."""
+
+
+def _schedule_factor(schedule: str, step, warmup_steps, total_steps):
+    """The share of the peak rate for update `step` = 0, 1, … of a schedule; all are float32 scalars."""
+    left = ops.clip((total_steps - step) / ops.maximum(total_steps - warmup_steps, 1.0), 0.0, 1.0)
+    if schedule == "linear":
+        after = left
+    elif schedule == "cosine":
+        after = 0.5 - 0.5 * ops.cos(math.pi * left)
+    elif schedule == "constant":
+        after = ops.ones_like(left)
+    else:
+        timescale = ops.where(warmup_steps > 0, warmup_steps, 10_000.0)
+        after = ops.sqrt(timescale / ops.maximum(step - warmup_steps + timescale, 1.0))
+    return ops.where(step < warmup_steps, step / ops.maximum(warmup_steps, 1.0), after)
+
+
+def _first_found(patterns, path: str) -> str | None:
+    return next((pattern for pattern in patterns if re.search(pattern, path)), None)
+
+
+def _log(beta: float) -> float:
+    return math.log(beta) if beta > 0 else -math.inf
+
+
+def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(patterns, str):
+        raise ValueError(f"{argument} must be a sequence of regular expressions; received the string {patterns!r}.")
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{argument}: {pattern!r} is not a regular expression ({error}).") from error
+    return tuple(patterns)
+
+
+def _check_numbers(*, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
+    for name, value in (("weight_decay", weight_decay), ("epsilon", epsilon), ("warmup", warmup)):
+        if not value >= 0:
+            raise ValueError(f"{name} must be 0 or more; received {value!r}.")
+    for name, value in (("beta_1", beta_1), ("beta_2", beta_2)):
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1; received {value!r}.")
+    if warmup >= 1 and int(warmup) != warmup:
+        raise ValueError(f"warmup must be a share below 1 or a whole number of updates; received {warmup!r}.")

@@ -1,0 +1,20 @@
+"""What `AdamW` does differently under TensorFlow: it never sees a sparse gradient."""
+
+from contextlib import nullcontext
+
+import tensorflow as tf
+
+
+class TensorFlowUpdate:
+    """Mixed into `AdamW` under TensorFlow, before Keras's optimizer.
+
+    An embedding's gradient arrives as `IndexedSlices`, one slice for each token. Added slice by slice, a repeated token
+    enters the second moment as a sum of squares where it must be the square of the sum, and clipping sees another norm.
+    """
+
+    def _counters_device(self):
+        return nullcontext()
+
+    def apply(self, grads, trainable_variables=None) -> None:
+        dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        super().apply(dense, trainable_variables)

@@ -1,0 +1,92 @@
+"""How PyTorch applies `AdamW`: one kernel for each group of variables, and no waiting for the GPU."""
+
+import math
+from collections import defaultdict
+
+import keras
+import torch
+
+
+class TorchUpdate:
+    """Mixed into `AdamW` under PyTorch, before Keras's optimizer.
+
+    Keras keeps an optimizer's counters on the GPU and adds Python numbers to them, which copies the number there and
+    waits for all queued work, several times a step. Here the scalars (iterations, rate, schedule) live on the host, and
+    Keras's `apply` runs with the host as its default device; what touches the model's variables is written in torch
+    operations, which stay where their tensors are.
+    """
+
+    def _counters_device(self):
+        return keras.device("cpu")
+
+    def build(self, variables) -> None:
+        # The CPU kernel walks the tensors' memory side by side and would silently mix up a transposed one.
+        for variable in variables:
+            variable.value.data = variable.value.data.contiguous()
+        # By device: the step at which the kernel's own bias correction, 1 - beta ** step, is exactly 1.
+        self._last_step = {v.value.device: torch.full((), math.inf, device=v.value.device) for v in variables}
+        super().build(variables)
+
+    def apply(self, grads, trainable_variables=None) -> None:
+        if not self.built and trainable_variables is not None:
+            self.build(list(trainable_variables))
+        with self._counters_device():
+            super().apply(grads, trainable_variables)
+
+    @torch.no_grad()
+    def _clip_gradients(self, grads):
+        if not self.global_clipnorm:
+            return grads
+        norms = torch._foreach_norm(grads)
+        norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device, torch.float32) for n in norms]))
+        # As in Keras, an infinite norm gives NaN instead of a zero step. (norm - norm is NaN then.)
+        scale = torch.clamp(self.global_clipnorm / norm, max=1.0) + (norm - norm)
+        return torch._foreach_mul(grads, scale)
+
+    @torch.no_grad()
+    def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
+        rate, correction = float(learning_rate), float(self._bias_correction())
+        for (multiplier, decay, device, _), members in self._groups(grads, trainable_variables).items():
+            parameters, gradients, momentums, velocities = map(list, zip(*members))
+            torch._fused_adamw_(
+                parameters,
+                gradients,
+                momentums,
+                velocities,
+                [],
+                [self._last_step[device]] * len(parameters),
+                # The kernel adds epsilon after its bias correction, Keras before. So the kernel's correction is made 1,
+                # and Keras's goes into the rate; the decay, which the kernel multiplies by the rate, loses it again.
+                lr=rate * multiplier * correction,
+                weight_decay=decay / correction,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                eps=self.epsilon,
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def _groups(self, grads, variables) -> dict:
+        groups = defaultdict(list)
+        for gradient, variable in zip(grads, variables):
+            index = self._get_variable_index(variable)
+            value = variable.value
+            key = (self._multipliers[index], self._decays[index], value.device, value.dtype)
+            gradient = gradient.to(value.dtype).contiguous()
+            groups[key].append((value, gradient, self._momentums[index].value, self._velocities[index].value))
+        return groups
+
+    @torch.no_grad()
+    def _backend_reset_gradient_accumulators(self) -> None:
+        torch._foreach_zero_([sums.value for sums in self._accumulated_gradients])
+
+    @torch.no_grad()
+    def _backend_increment_gradient_accumulators(self, grads, acc_grads) -> None:
+        torch._foreach_add_([sums.value for sums in acc_grads], grads)
+
+    @torch.no_grad()
+    def _update_model_variables_moving_average(self, trainable_variables) -> None:
+        pairs = zip(self._model_variables_moving_average, trainable_variables)
+        averages, values = zip(*((average.value, v.value) for average, v in pairs if average is not None))
+        momentum = self.ema_momentum if int(self.iterations) > 0 else 0.0
+        torch._foreach_lerp_(list(averages), list(values), 1.0 - momentum)
