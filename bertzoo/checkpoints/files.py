@@ -89,7 +89,7 @@ def push(
             ignore_patterns=["training_state/*"],
             delete_patterns=[*WEIGHT_FILES, *_SHARDS.values()],
         )
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError.__bases__[0], OSError) as error:
         raise CheckpointError(
             f"{directory} could not be uploaded to {repo_id}: {error}. May the token write?"
         ) from error
@@ -143,7 +143,8 @@ def _download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
         ) from error
     except errors.HFValidationError as error:
         raise CheckpointError(f"hf://{repo_id} is no valid hub name: {error}.") from error
-    except OSError as error:
+    # The base is what the hub's HTTP library, which differs between versions, raises when a download breaks off.
+    except (errors.HfHubHTTPError.__bases__[0], OSError) as error:
         raise CheckpointError(
             f"hf://{repo_id} could not be downloaded: {error}. Try again; what came is kept."
         ) from error

@@ -15,29 +15,11 @@ from bertzoo.checkpoints.errors import CheckpointError
 # Names and small settings are all that a checkpoint's pickle holds; tensors lie outside it.
 LONGEST_ARGUMENT = 1 << 24
 
-_LITERALS = frozenset(
-    [
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-    ]
-)
+_LITERALS = frozenset({
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
+    "BINBYTES8",
+})  # fmt: skip
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _IGNORED = frozenset({"PROTO", "FRAME", "STOP"})
 # Tuples are left out: hashing a deeply nested one overflows the C stack.

@@ -113,7 +113,8 @@ class Task(keras.Model):
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool) -> keras.utils.PyDataset:
         """A dataset over rows of tokens."""
         return LengthBatches(
-            encoded, targets, sample_weight, batch_size=batch_size, pad_id=self.pad_id, shuffle=shuffle, seed=self.seed
+            encoded, targets, sample_weight, batch_size=batch_size, pad_id=self.pad_id, shuffle=shuffle, seed=self.seed,
+            max_shapes=shapes_for(len(encoded), batch_size),
         )
 
     @property
@@ -210,13 +211,13 @@ class Task(keras.Model):
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = self._split(x, y, sample_weight, validation_split)
         train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
-        if hasattr(train, "epoch"):
-            train.epoch = initial_epoch
         steps = min(len(train), steps_per_epoch or len(train))
         if validation_data is not None:
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         if isinstance(self.optimizer, AdamW):
             self.optimizer.begin(steps * (epochs - initial_epoch))
+        if isinstance(train, LengthBatches):
+            callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
             train, epochs=epochs, verbose=verbose, callbacks=callbacks, validation_data=validation_data, shuffle=False,
             class_weight=self._class_ids(class_weight), initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch,
@@ -291,6 +292,11 @@ def default_rate(config: EncoderConfig) -> float:
     return 2e-5 if config.hidden_size >= 768 else 5e-5 if config.hidden_size >= 384 else 3e-4
 
 
+def shapes_for(rows: int, batch_size: int) -> int:
+    """How many shapes of batch are worth compiling: on JAX, one costs about as much as 20 steps."""
+    return min(8, 2 + rows // (16 * batch_size))
+
+
 def load_preprocessor(directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None) -> Preprocessor:
     """The tokenizer of a checkpoint directory with the limits of its model.
 
@@ -330,6 +336,14 @@ def encoded_from_arrays(x) -> Encoded:
         raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
     starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")
     return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), starts)
+
+
+def with_callback(callbacks, first: keras.callbacks.Callback):
+    """The callbacks that a caller passed, in any of Keras's forms, with one put before them."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(first)
+        return callbacks
+    return [first, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
 
 
 def in_chunks(rows: Iterator, size: int = ROWS_AT_ONCE) -> Iterator[list]:

@@ -53,7 +53,7 @@ class Encoded:
         }
 
     def pad_offsets(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
-        """Character offsets, (len(rows), length, 2) int32, (0, 0) at padding. Raises `ValueError` where none are kept."""
+        """Character offsets, (len(rows), length, 2) int32, (0, 0) at padding. Raises `ValueError` if there are none."""
         if self.offsets is None:
             raise ValueError("these rows carry no offsets: encode them with `offsets=True`.")
         index, real = self._places(rows, length)
@@ -70,9 +70,7 @@ class Encoded:
             return None if any(array is None for array in arrays) else np.concatenate(arrays)
 
         lengths = np.concatenate([part.lengths for part in parts])
-        return Encoded(
-            join("token_ids"), join("segment_ids"), starts_from(lengths), join("offsets"), join("word_ids")
-        )
+        return Encoded(join("token_ids"), join("segment_ids"), starts_from(lengths), join("offsets"), join("word_ids"))
 
     def _places(self, rows, length: int) -> tuple[np.ndarray, np.ndarray]:
         rows = np.asarray(rows, dtype=np.int64)

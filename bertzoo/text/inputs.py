@@ -6,7 +6,7 @@ import numpy as np
 
 
 def as_texts(texts, name: str = "texts") -> list[str]:
-    """A list of strings from a string (one row), list, tuple, NumPy array, pandas Series or another sequence of strings.
+    """A list of strings from a string (one row), list, tuple, NumPy array, pandas Series or other sequence of strings.
 
     Raises `TypeError` for anything else and for a row that is no string (None, NaN, a number, a nested list); the
     message gives the index and what came.
@@ -21,7 +21,7 @@ def as_texts(texts, name: str = "texts") -> list[str]:
 
 
 def as_pairs(texts, pairs) -> tuple[list[str], list[str] | None]:
-    """Both columns as lists of strings of the same length; `pairs` may be None. Raises `ValueError` where they differ."""
+    """Both columns as equally long lists of strings; `pairs` may be None. Raises `ValueError` where lengths differ."""
     firsts = as_texts(texts)
     if pairs is None:
         return firsts, None
@@ -75,7 +75,7 @@ def _wrong_row(row, index: int, name: str) -> str:
         return message + " For sentence pairs, pass the first column as `texts` and the second as `pairs`."
     if isinstance(row, bytes):
         return message + " Decode it first: value.decode('utf-8')."
-    if row is None or row != row or type(row).__name__ == "NAType":
+    if row is None or type(row).__name__ == "NAType" or (isinstance(row, float) and row != row):
         return message + " Drop the missing rows, or fill them with an empty string."
     return message
 

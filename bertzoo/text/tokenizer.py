@@ -72,7 +72,7 @@ class Tokenizer:
     ) -> Tokenizer:
         """BERT's WordPiece tokenizer; a token's id is its place in `tokens`, which holds [CLS], [SEP] and [UNK].
 
-        `strip_accents=None` strips them if `lowercase`, as BERT does. Raises `ValueError` if a special token is missing.
+        `strip_accents=None` strips them if `lowercase`, as BERT does. Raises `ValueError` if a needed token is missing.
         """
         rust = build_wordpiece(
             tokens,
@@ -153,7 +153,7 @@ class Tokenizer:
         return Encoded.concatenate(parts)
 
     def decode(self, ids, skip_special_tokens: bool = True) -> str | list[str]:
-        """Text from ids: (length,) gives a string, (n, length) a list of n strings. Raises `ValueError` for wrong ids."""
+        """Text of ids: (length,) gives a string, (n, length) a list of n strings. `ValueError` for a wrong id."""
         if len(ids) and np.ndim(ids[0]):
             return [self.decode(row, skip_special_tokens) for row in ids]
         ids = [int(i) for i in ids]
@@ -173,7 +173,7 @@ class Tokenizer:
         return token
 
     def files(self) -> dict[str, bytes]:
-        """tokenizer.json and tokenizer_config.json by name, as `transformers.AutoTokenizer` loads them with equal ids."""
+        """tokenizer.json and tokenizer_config.json by name; `transformers.AutoTokenizer` loads them with equal ids."""
         return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
 
     @cached_property
@@ -269,9 +269,7 @@ class Tokenizer:
             return Encoded(ids, types, starts_from(lengths))
         spans = np.fromiter(chain.from_iterable(chain.from_iterable(e.offsets for e in encodings)), np.int32, 2 * total)
         words = (-1 if word is None else word for e in encodings for word in e.word_ids)
-        return Encoded(
-            ids, types, starts_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)
-        )
+        return Encoded(ids, types, starts_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total))
 
 
 def _lowercases(state: Mapping) -> bool:

@@ -86,7 +86,8 @@ def written_files(rust, special_tokens: Mapping[str, str], settings: Mapping, ma
             written[f"{role}_token"] = token
     written["model_max_length"] = max_length if max_length is not None else int(1e30)
     if not written.get("tokenizer_class"):
-        written["tokenizer_class"] = "BertTokenizer" if _is_plain_bert(rust, special_tokens) else "PreTrainedTokenizerFast"
+        plain = _is_plain_bert(rust, special_tokens)
+        written["tokenizer_class"] = "BertTokenizer" if plain else "PreTrainedTokenizerFast"
         written.setdefault("model_input_names", ["input_ids", "token_type_ids", "attention_mask"])
     config = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
     return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": config.encode()}
@@ -128,7 +129,7 @@ def _from_json(path: Path):
 
 
 def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) -> None:
-    """tokenizer_config.json has the last word over tokenizer.json's BertNormalizer, as in transformers' BertTokenizer."""
+    """tokenizer_config.json overrules tokenizer.json's BertNormalizer, as in transformers' BertTokenizer."""
     from tokenizers.normalizers import BertNormalizer
 
     state = normalizer_state(rust)
@@ -145,7 +146,7 @@ def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) 
         rust.normalizer = BertNormalizer(**state)
     elif lowercase is not None:
         raise ValueError(
-            f"lowercase={lowercase} needs a tokenizer with BERT's normalizer; this one has {kind}. Leave `lowercase` out."
+            f"lowercase={lowercase} needs a tokenizer with BERT's normalizer; this one has {kind}. Leave it out."
         )
 
 
@@ -177,7 +178,8 @@ def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:
     """Whether transformers' BertTokenizer, which rebuilds everything but the vocabulary, gives the same tokenizer."""
     content = json.loads(rust.to_str())
     state = content["normalizer"] or {}
-    if content["model"]["type"] != "WordPiece" or state.get("type") != "BertNormalizer" or len(special_tokens) < len(ROLES):
+    kinds = (content["model"]["type"], state.get("type"))
+    if kinds != ("WordPiece", "BertNormalizer") or len(special_tokens) < len(ROLES):
         return False
     vocabulary = content["model"]["vocab"]
     rebuilt = build_wordpiece(

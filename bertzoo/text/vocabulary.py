@@ -1,6 +1,7 @@
 """Learning a WordPiece vocabulary from a corpus."""
 
 import gzip
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def train_wordpiece(
     """A tokenizer with at most `vocabulary_size` pieces, the special tokens first.
 
     `texts_or_files` are strings, which are texts, or `pathlib.Path`s of UTF-8 text files (.gz too), read line by line.
-    The same texts give the same vocabulary, in any order of the lines.
+    They are read twice; an iterator is kept in memory for that. The same texts give the same vocabulary, in any order.
 
     The WordPiece paper (Schuster & Nakajima 2012, section 4) joins the pair of pieces that raises the likelihood of
     the corpus most, roughly count(ab) / (count(a) count(b)). The Rust trainer joins the most frequent pair, as BPE does
@@ -30,42 +31,70 @@ def train_wordpiece(
 
     Raises `ValueError` if a needed special token is missing, there is no room beside them, or there are no texts.
     """
-    if isinstance(texts_or_files, (str, Path)):
-        texts_or_files = [texts_or_files]
+    special_tokens = list(special_tokens)
     missing = [token for token in ("[UNK]", "[CLS]", "[SEP]") if token not in special_tokens]
     if missing:
-        raise ValueError(f"special_tokens must hold {', '.join(missing)}; got {tuple(special_tokens)}.")
-    if vocabulary_size < len(special_tokens) + 3:
+        raise ValueError(f"special_tokens must hold {', '.join(missing)}; got {special_tokens}.")
+    room = vocabulary_size - len(special_tokens)
+    if room < 3:
         raise ValueError(
-            f"vocabulary_size={vocabulary_size} leaves no room beside {len(special_tokens)} special tokens; use a larger one."
+            f"vocabulary_size={vocabulary_size} leaves no room beside {len(special_tokens)} special tokens; take more."
         )
-    rust = _wordpiece(special_tokens, lowercase)
-    rust.train_from_iterator(_lines(texts_or_files), _trainer(vocabulary_size, min_frequency, special_tokens, progress))
-    pieces = rust.get_vocab()
-    if len(pieces) <= len(special_tokens):
-        raise ValueError("there is nothing to learn from: texts_or_files holds no text.")
-    # Built anew, so that a trained tokenizer is no different from one read from a vocabulary.
-    rust = _wordpiece(sorted(pieces, key=pieces.get), lowercase)
+    if isinstance(texts_or_files, (str, Path)):
+        texts_or_files = [texts_or_files]
+    elif isinstance(texts_or_files, Iterator):
+        texts_or_files = list(texts_or_files)
+    alphabet = _characters(texts_or_files, lowercase, special_tokens, min(1000, room // 3))
+    pieces = _learn(texts_or_files, vocabulary_size, lowercase, min_frequency, special_tokens, *alphabet, progress)
+    rust = _wordpiece(pieces, lowercase)
     mark_special(rust, special_tokens)
     return Tokenizer(rust, find_special_tokens(rust, {}))
+
+
+def _learn(sources, size, lowercase, min_frequency, special_tokens, alphabet, continuations, progress) -> list[str]:
+    from tokenizers.trainers import WordPieceTrainer
+
+    rust = _wordpiece(special_tokens, lowercase)
+    trainer = WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        # The trainer numbers `##x` in the order of a randomly seeded hash map and breaks ties between pairs by these
+        # numbers, so that each run would learn another vocabulary; handed in as special tokens they are in our order.
+        special_tokens=special_tokens + continuations,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=progress,
+    )
+    rust.train_from_iterator(_lines(sources), trainer)
+    pieces = rust.get_vocab()
+    return sorted(pieces, key=pieces.get)
+
+
+def _characters(sources, lowercase: bool, special_tokens: list[str], alphabet_size: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and those of them, written `##x`, that are seen inside a word."""
+    from tokenizers.trainers import WordPieceTrainer
+
+    rust, counts = _wordpiece(special_tokens, lowercase), Counter()
+    normalizer = rust.normalizer  # the tokenizer itself is locked while it trains
+
+    def counted() -> Iterator[str]:
+        for line in _lines(sources):
+            counts.update(normalizer.normalize_str(line))
+            yield line
+
+    # With no room for merges, what is learnt are the single characters.
+    trainer = WordPieceTrainer(vocab_size=0, special_tokens=special_tokens, show_progress=False)
+    rust.train_from_iterator(counted(), trainer)
+    seen = set(rust.get_vocab()).difference(special_tokens)
+    if not seen:
+        raise ValueError("there is nothing to learn from: texts_or_files holds no text.")
+    alphabet = sorted((c for c in counts if c in seen), key=lambda c: (-counts[c], c))[:alphabet_size]
+    return sorted(alphabet), sorted(seen.intersection("##" + c for c in alphabet))
 
 
 def _wordpiece(tokens: Sequence[str], lowercase: bool):
     return build_wordpiece(
         tokens, lowercase=lowercase, strip_accents=None, tokenize_chinese_chars=True, special_tokens=BERT_TOKENS
-    )
-
-
-def _trainer(vocabulary_size: int, min_frequency: int, special_tokens: Sequence[str], progress: bool):
-    from tokenizers.trainers import WordPieceTrainer
-
-    return WordPieceTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=min_frequency,
-        special_tokens=list(special_tokens),
-        # A character enters the vocabulary twice, as `x` and `##x`; without a limit they alone can exceed its size.
-        limit_alphabet=min(1000, (vocabulary_size - len(special_tokens)) // 3),
-        show_progress=progress,
     )
 
 

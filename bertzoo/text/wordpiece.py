@@ -1,4 +1,4 @@
-"""BERT's tokenizer built from a bare list of pieces (Devlin et al. 2019, section 3; google-research/bert, tokenization)."""
+"""BERT's tokenizer from a bare list of pieces (Devlin et al. 2019, section 3; google-research/bert)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -54,7 +54,8 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
             which is peak × √(warmup / update), counted from 10,000 where there is no warm-up.
         no_decay: Regular expressions; a variable whose path one of them is found in is not decayed.
         rate_multipliers: Regular expression -> factor on the learning rate. The first that is found in a variable's
-            path counts; without one the factor is 1.
+            path counts; without one the factor is 1. Do not anchor a pattern to the model's own name with "^": Keras
+            leaves that out of the paths of some models when it loads them.
         global_clipnorm: The greatest norm of all gradients together; None to switch clipping off.
         loss_scale_factor, gradient_accumulation_steps, use_ema, ema_momentum, ema_overwrite_frequency: As in every
             Keras optimizer.

@@ -1,4 +1,4 @@
-"""What `AdamW` does differently under TensorFlow: it never sees a sparse gradient."""
+"""What `AdamW` does differently under TensorFlow: it sees dense gradients only, and clips in float32."""
 
 from contextlib import nullcontext
 
@@ -18,3 +18,7 @@ class TensorFlowUpdate:
     def apply(self, grads, trainable_variables=None) -> None:
         dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         super().apply(dense, trainable_variables)
+
+    def _clip_gradients(self, grads):
+        # Keras multiplies by a float32 scale, which TensorFlow refuses where some of the variables are bfloat16.
+        return super()._clip_gradients([tf.cast(g, tf.float32) for g in grads])

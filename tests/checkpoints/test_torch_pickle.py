@@ -30,7 +30,9 @@ def assert_equal(tensor: LazyTensor, expected: torch.Tensor):
     assert tensor.shape == array.shape == tuple(expected.shape)
     if expected.dtype == torch.bfloat16:
         assert array.dtype == ml_dtypes.bfloat16
-        np.testing.assert_array_equal(array.view(np.uint16), expected.contiguous().view(torch.int16).numpy().view(np.uint16))
+        np.testing.assert_array_equal(
+            array.view(np.uint16), expected.contiguous().view(torch.int16).numpy().view(np.uint16)
+        )
     else:
         np.testing.assert_array_equal(array, expected.detach().numpy(), strict=True)
 
@@ -41,7 +43,9 @@ def assert_equal(tensor: LazyTensor, expected: torch.Tensor):
     "dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 )
 def test_types(tmp_path, is_zip, protocol, dtype):
-    tensor = (torch.arange(24) % 7 - (0 if dtype in ("uint8", "bool") else 3)).to(getattr(torch, dtype)).reshape(2, 3, 4)
+    tensor = (
+        (torch.arange(24) % 7 - (0 if dtype in ("uint8", "bool") else 3)).to(getattr(torch, dtype)).reshape(2, 3, 4)
+    )
     path = save({"t": tensor}, tmp_path / "x.bin", is_zip, pickle_protocol=protocol)
     assert_equal(read_torch_file(path)["t"], tensor)
 
@@ -156,7 +160,8 @@ CALLS = {
     "numpy.load": b"cnumpy\nload\n(S'x'\ntR.",
     "torch.load": b"ctorch\nload\n(S'x'\ntR.",
     "torch.storage._load_from_bytes": b"ctorch.storage\n_load_from_bytes\n(S'x'\ntR.",
-    "torch._utils._rebuild_tensor_v2.__globals__": b"\x80\x04\x8c\x0ctorch._utils\x8c\x1f_rebuild_tensor_v2.__globals__\x93.",
+    "torch._utils._rebuild_tensor_v2.__globals__": b"\x80\x04\x8c\x0ctorch._utils"
+    b"\x8c\x1e_rebuild_tensor_v2.__globals__\x93.",
     "torch.hub.FloatStorage": b"ctorch.hub\nFloatStorage\n.",
     "_io.open": dumps(Call(open, "executed", "w")),
 }
@@ -350,7 +355,7 @@ def test_flipped_bits_in_a_zip_are_refused_or_harmless(tmp_path):
 
 
 def test_random_bytes_in_a_stream_are_refused_or_read(tmp_path):
-    """A stream has no checksums, so a flipped bit may change a number or a name, as it does for PyTorch; nothing worse."""
+    """A stream has no checksums: a changed byte may change a number or a name, as for PyTorch; nothing worse."""
     whole, expected = state_bytes(False)
     path = tmp_path / "x.bin"
     generator = random.Random(6)
@@ -363,7 +368,9 @@ def test_random_bytes_in_a_stream_are_refused_or_read(tmp_path):
             loaded = read_torch_file(path)
         except CheckpointError:
             continue
-        tensors = [value for value in loaded.values() if isinstance(value, LazyTensor)] if isinstance(loaded, dict) else []
+        tensors = (
+            [value for value in loaded.values() if isinstance(value, LazyTensor)] if isinstance(loaded, dict) else []
+        )
         assert sum(tensor.read().size for tensor in tensors) <= 4 * total
 
 

@@ -1,0 +1,176 @@
+"""Masked language modelling: guess the words behind [MASK] (Devlin et al. 2019, section 3.1)."""
+
+import dataclasses
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.encoder import Encoder
+from bertzoo.pretraining.masking import Masking
+from bertzoo.tasks.task import Task, shapes_for
+from bertzoo.text.batches import LengthBatches
+from bertzoo.text.encoded import Encoded
+from bertzoo.text.preprocessor import Preprocessor
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class MaskedLM(Task):
+    """An encoder with its masked-LM head, whose decoder is the token table.
+
+    `fit(texts)` masks anew in each epoch, on the host, from the seed. The loss is the mean over the masked tokens.
+    Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places, vocabulary) for
+    those; without, for all tokens (batch, length, vocabulary).
+
+    Args:
+        backbone: The encoder.
+        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        masking: The rule; BERT's 15 % and 80/10/10 where None.
+    """
+
+    heads = ("masked_lm",)
+
+    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, masking: Masking | None = None,
+                 name: str = "masked_lm_task", **kwargs):
+        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        if masking is None and preprocessor is not None:
+            tokenizer = preprocessor.tokenizer
+            if tokenizer.mask_id is None:
+                raise ValueError("the tokenizer has no mask token; masked language modelling needs one.")
+            masking = Masking(tokenizer.vocabulary_size, tokenizer.mask_id, tokenizer.special_ids)
+        self.masking = masking
+        self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.masked_lm.build((None, None, self.backbone.config.hidden_size))
+
+    def call(self, inputs, training: bool = False):
+        inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
+        positions = inputs.pop("mask_positions", None)
+        x = self.backbone(inputs, training=training)["sequence_output"]
+        if positions is not None:
+            x = ops.take_along_axis(x, positions[:, :, None], axis=1)
+        return self.masked_lm(x, self.backbone.token_table())
+
+    def compute_output_shape(self, input_shape):
+        shape = input_shape if not isinstance(input_shape, dict) else input_shape.get("mask_positions", input_shape["token_ids"])
+        return (*shape, self.backbone.config.vocab_size)
+
+    def encode_targets(self, y, count: int):
+        if y is not None:
+            raise ValueError("masked language modelling makes its own targets; pass no y.")
+        return None
+
+    def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
+        if sample_weight is not None:
+            raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
+        return LengthBatches(
+            encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=shuffle, seed=self.seed,
+            max_shapes=shapes_for(len(encoded), batch_size), transform=lambda inputs, rows, rng: self.masking(inputs, rng),
+        )
+
+    def default_loss(self):
+        # Keras's usual mean would also divide by the empty slots of rows with fewer masks.
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+
+    def compile(self, optimizer=None, loss=None, metrics=None, weighted_metrics=None, **kwargs) -> None:
+        """As `Task.compile`; accuracy counts masked tokens only."""
+        if weighted_metrics is None:
+            weighted_metrics = [keras.metrics.SparseCategoricalAccuracy(name="masked_accuracy")]
+        super().compile(optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs)
+
+    def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None) -> np.ndarray:
+        """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text has fewer.
+
+        Args:
+            x: Texts in any form that `fit` takes, with [MASK] in them.
+        """
+        encoded = self._encode(x)
+        counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.starts[:-1])
+        places = max(1, int(counts.max(initial=0)))
+
+        def add_positions(inputs, rows, rng):
+            hits = inputs["token_ids"] == self.masking.mask_id
+            inputs["mask_positions"] = np.argsort(~hits, axis=1, kind="stable")[:, :places].astype("int32")
+            return (inputs,)
+
+        data = LengthBatches(
+            encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions
+        )
+        logits = data.restore(keras.Model.predict(self, data, verbose=verbose, steps=steps, callbacks=callbacks))
+        logits[np.arange(places) >= counts[:, None]] = 0
+        return logits
+
+    def _encode(self, x) -> Encoded:
+        from bertzoo.tasks.columns import read_columns
+
+        if self.preprocessor is None:
+            raise ValueError("the task has no preprocessor: call the model with token_ids and mask_positions instead.")
+        columns = read_columns(x)
+        return self.preprocessor.encode(columns.texts, columns.pairs)
+
+    def fill_mask(self, x, top_k: int = 5, targets: list[str] | None = None, batch_size: int = 32):
+        """The likeliest tokens for each [MASK].
+
+        Args:
+            x: A text, or a list of texts, each with one [MASK] or more.
+            top_k: How many to give.
+            targets: Only these words compete; each must be one token of the vocabulary.
+            batch_size: Texts at once.
+
+        Returns:
+            For one text with one [MASK], a list of dicts with `token`, `score` (its probability) and `text` (with the token
+            in place), best first; with several, a list of such lists, one a [MASK]. For a list of texts, a list of these.
+
+        Raises:
+            ValueError: A text has no [MASK], or a target is no token.
+        """
+        texts = [x] if isinstance(x, str) else list(x)
+        tokenizer = self.preprocessor.tokenizer if self.preprocessor else None
+        allowed = None if targets is None else self._target_ids(targets)
+        logits = self.predict(texts, batch_size=batch_size, verbose=0)
+        mask = tokenizer.id_to_token(tokenizer.mask_id)
+        answers = []
+        for text, rows in zip(texts, logits):
+            parts = text.split(mask)
+            if len(parts) == 1:
+                raise ValueError(f"there is no {mask} in {text!r:.80}.")
+            if len(parts) - 1 > len(rows) or not np.any(rows[len(parts) - 2]):
+                raise ValueError(f"a {mask} lies beyond the model's {tokenizer.max_length} tokens in {text!r:.80}.")
+            answers.append([self._best(rows[i], parts, i, mask, top_k, allowed) for i in range(len(parts) - 1)])
+        answers = [places[0] if len(places) == 1 else places for places in answers]
+        return answers[0] if isinstance(x, str) else answers
+
+    def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
+        tokenizer = self.preprocessor.tokenizer
+        odds = np.exp(logits.astype("float64") - logits.max())
+        odds /= odds.sum()
+        ids = np.arange(len(odds)) if allowed is None else allowed
+        best = ids[np.argsort(-odds[ids], kind="stable")[:top_k]]
+        out = []
+        for i in best:
+            token = tokenizer.decode([int(i)], skip_special_tokens=False).strip()
+            text = mask.join(parts[: place + 1]) + token + mask.join(parts[place + 1 :])
+            out.append({"token": token, "score": float(odds[i]), "text": text})
+        return out
+
+    def _target_ids(self, targets: list[str]) -> np.ndarray:
+        ids = []
+        for word in targets:
+            pieces = self.preprocessor.tokenizer.encode(word).row(0)
+            pieces = [int(i) for i in pieces if int(i) not in self.preprocessor.tokenizer.special_ids]
+            if len(pieces) != 1:
+                raise ValueError(f"target {word!r} is {len(pieces)} tokens in this vocabulary; a target must be one.")
+            ids.append(pieces[0])
+        return np.array(ids)
+
+    def get_config(self):
+        return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        if config.get("masking") is not None:
+            config["masking"] = Masking(**{**config["masking"], "special_ids": tuple(config["masking"]["special_ids"])})
+        return super().from_config(config)
