@@ -1,34 +1,45 @@
 """bertzoo: every encoder of the BERT family as Keras 3 layers, the same numbers on TensorFlow, JAX and PyTorch."""
 
+from contextlib import suppress
 from importlib import import_module
 
 from bertzoo import backend as _backend
 
-_backend.prepare()
-
-from bertzoo import layers
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
-from bertzoo.random import get_seed, set_seed
+# Before anyone imports Keras. Where no backend can be had, the first use of a name below says so.
+with suppress(ImportError):
+    _backend.prepare()
 
 __version__ = "0.1.0"
 
-# Imported on first use, so that `import bertzoo` costs little more than `import keras`.
+# Imported on first use, so that what needs no Keras, such as `bertzoo --help`, does not wait for it.
 _LATER = {
     "AdamW": "bertzoo.training.optimizer",
+    "Encoder": "bertzoo.encoder",
+    "EncoderConfig": "bertzoo.config",
     "MaskedLM": "bertzoo.tasks.masked_lm",
+    "MaskedLMAndPair": "bertzoo.tasks.pretraining_heads",
+    "MultipleChoice": "bertzoo.tasks.multiple_choice",
     "Preprocessor": "bertzoo.text.preprocessor",
+    "QuestionAnswerer": "bertzoo.tasks.question_answerer",
+    "ReplacedTokenDetector": "bertzoo.tasks.pretraining_heads",
+    "SentencePair": "bertzoo.tasks.pretraining_heads",
     "TextClassifier": "bertzoo.tasks.text_classifier",
+    "TokenClassifier": "bertzoo.tasks.token_classifier",
     "Tokenizer": "bertzoo.text.tokenizer",
+    "get_seed": "bertzoo.random",
+    "set_seed": "bertzoo.random",
     "train_wordpiece": "bertzoo.text.vocabulary",
 }
 
-__all__ = ["Encoder", "EncoderConfig", "get_seed", "layers", "set_seed", *_LATER]
+__all__ = ["layers", *_LATER]
 
 
 def __getattr__(name: str):
-    if name not in _LATER:
+    if name not in __all__:
         raise AttributeError(f"module 'bertzoo' has no attribute {name!r}")
+    _backend.prepare()
+    if name == "layers":
+        return import_module("bertzoo.layers")
     return getattr(import_module(_LATER[name]), name)
 
 

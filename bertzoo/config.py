@@ -24,7 +24,8 @@ INERT_KEYS = frozenset(
     "temperature tf_legacy_loss tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p torch_dtype "
     "torchscript transformers_version type_vocab_size typical_p use_bfloat16 use_cache pooler_fc_size "
     "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type directionality "
-    "language classifier_activation".split()
+    "language classifier_activation gap_size net_structure_type num_memory_blocks down_scale_factor layers_to_keep "
+    "sinusoidal_pos_embds tie_weights_".split()
 )
 
 # Keys that we know, with the only values that we compute: any other value would load and give wrong numbers.
@@ -64,8 +65,10 @@ class EncoderConfig:
     classifier_dropout: float | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    # Our name -> the file's, where they differ.
-    hf_names: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    # Our name -> the file's, where they differ; None if the family fixes the value and files do not hold it.
+    hf_names: ClassVar[Mapping[str, str | None]] = MappingProxyType({})
+    # What a file must say: a default would be wrong for some models, and nothing would notice.
+    required: ClassVar[tuple[str, ...]] = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
     def __post_init__(self):
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -105,11 +108,13 @@ class EncoderConfig:
 
     def to_hf(self) -> dict[str, Any]:
         """The content of Hugging Face's `config.json`, inert keys of the file that it came from included."""
-        out = dict(self.extra)
-        for f in fields(self):
-            if f.name != "extra":
-                out[self.hf_names.get(f.name, f.name)] = getattr(self, f.name)
-        return out
+        return {**self.extra, **{theirs: getattr(self, ours) for theirs, ours in self._file_names().items()}}
+
+    @classmethod
+    def _file_names(cls) -> dict[str, str]:
+        """The file's names -> ours."""
+        names = {cls.hf_names.get(f.name, f.name): f.name for f in fields(cls) if f.name != "extra"}
+        return {theirs: ours for theirs, ours in names.items() if theirs is not None}
 
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> "EncoderConfig":
@@ -133,11 +138,10 @@ class EncoderConfig:
                     f"config.json has {key} = {content[key]!r}, which bertzoo does not compute; "
                     f"supported: {', '.join(map(repr, allowed))}."
                 )
-        names = {cls.hf_names.get(f.name, f.name): f.name for f in fields(cls) if f.name != "extra"}
-        needed = [theirs for theirs, ours in names.items() if ours in ("vocab_size", "hidden_size", "num_hidden_layers")]
-        missing = [key for key in needed if key not in content]
+        names = cls._file_names()
+        missing = [theirs for theirs, ours in names.items() if ours in cls.required and theirs not in content]
         if missing:
-            raise ValueError(f"config.json lacks {', '.join(missing)}: it does not describe a {cls.__name__}.")
+            raise ValueError(f"config.json lacks {', '.join(missing)}, without which a {cls.model_type} encoder is not defined.")
         values = {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
         return cls(**values, extra={k: v for k, v in content.items() if k not in names})
 

@@ -18,8 +18,8 @@ class Encoder(keras.Model):
     `padding_mask` (1 at real tokens; all real where left out); or the token ids alone.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
-    (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of layers + 1 tensors (batch, length, hidden)
-    of which the first is the embeddings' output, and `attentions`, a list of (batch, heads, length, length).
+    (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch, length,
+    hidden) of which the first is the embeddings' output, and `attentions`, a list of (batch, heads, length, length).
 
     Args:
         config: What defines the encoder.
@@ -32,7 +32,7 @@ class Encoder(keras.Model):
         name: The encoder's name. Its weights' names, and so their initial values, depend on it.
 
     Raises:
-        ValueError: The configuration names a family that bertzoo does not have.
+        ValueError: The configuration names a family that bertzoo does not have, or is not of that family's class.
     """
 
     def __init__(self, config: EncoderConfig, pooler: bool = True, dropout: float | None = None,
@@ -40,6 +40,11 @@ class Encoder(keras.Model):
         super().__init__(name=name, **kwargs)
         if config.model_type not in FAMILIES:
             raise ValueError(f"model_type must be one of {', '.join(sorted(FAMILIES))}; it is {config.model_type!r}.")
+        if not isinstance(config, FAMILIES[config.model_type].config_class):
+            raise ValueError(
+                f"a {config.model_type} encoder needs a {FAMILIES[config.model_type].config_class.__name__}, and config is a "
+                f"{type(config).__name__}. EncoderConfig.from_hf makes the right one from the keys of a config.json."
+            )
         self.config, self.recompute = config, recompute
         # The rates in use; `config` keeps those of the file.
         self.rates = {
@@ -49,7 +54,10 @@ class Encoder(keras.Model):
         config = config.with_(**self.rates)
         family, dtype = self.family, {"dtype": self.dtype_policy}
         self.embeddings = family.embeddings(config, **dtype)
-        self.blocks = [family.block(config, i, **dtype) for i in range(config.num_hidden_layers)]
+        self.relative = family.relative(config, **dtype)
+        # Families that share weights apply a block more than once.
+        self.order = family.order(config)
+        self.blocks = [family.block(config, i, **dtype) for i in range(max(self.order) + 1)]
         self.pooler = family.pooler(config, **dtype) if pooler else None
         self.training_calls = StepCounter(name=f"{name}_training_calls")
         self.build()
@@ -67,6 +75,8 @@ class Encoder(keras.Model):
     def build(self, input_shape=None):
         shape = (None, None, self.config.hidden_size)
         self.embeddings.build((None, None))
+        if self.relative is not None:
+            self.relative.build(shape)
         for block in self.blocks:
             block.build(shape)
         if self.pooler is not None:
@@ -79,19 +89,21 @@ class Encoder(keras.Model):
         padding_mask = inputs.get("padding_mask")
         if training and dropout_key is None:
             dropout_key = self.training_calls.next_key()
-        keys = [None if not training else fold(dropout_key, i) for i in range(len(self.blocks) + 1)]
+        keys = [None if not training else fold(dropout_key, i) for i in range(len(self.order) + 1)]
         x = self.embeddings(inputs["token_ids"], inputs.get("segment_ids"), padding_mask, key=keys[0])
         attend = attention_mask(padding_mask)
+        relative = None if self.relative is None else self.relative(x)
         hidden_states, attentions = [x], []
-        for block, key in zip(self.blocks, keys[1:]):
+        for index, key in zip(self.order, keys[1:]):
+            block = self.blocks[index]
             if return_all:
-                x, weights = block(x, attend=attend, key=key, return_attention=True)
+                x, weights = block(x, attend=attend, relative=relative, key=key, return_attention=True)
                 hidden_states.append(x)
                 attentions.append(weights)
             elif self.recompute and training:
-                x = _recomputed(block, attend)(x, key)
+                x = _recomputed(block, attend)(x, key, *([] if relative is None else [relative]))
             else:
-                x = block(x, attend=attend, key=key)
+                x = block(x, attend=attend, relative=relative, key=key)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x)
@@ -144,4 +156,5 @@ class Encoder(keras.Model):
 
 
 def _recomputed(block, attend):
-    return keras.remat(lambda x, key: block(x, attend=attend, key=key))
+    # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
+    return keras.remat(lambda x, key, relative=None: block(x, attend=attend, relative=relative, key=key))

@@ -87,7 +87,7 @@ class StepCounter(keras.random.SeedGenerator):
     def __init__(self, seed: int | None = None, name: str = "training_calls"):
         self.name = name
         self.seed = get_seed() if seed is None else seed
-        self.state = keras.Variable(0, shape=(), dtype="int32", trainable=False, name=name)
+        self.state = keras.Variable("zeros", shape=(), dtype="int32", trainable=False, name=name)
 
     def next_key(self):
         """Counts one training call and returns its key, an int32 tensor (2,)."""

@@ -1,7 +1,8 @@
 """Models from checkpoint directories, and back."""
 
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,25 @@ def read_config(directory: Path) -> EncoderConfig:
 
 
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
-    """The weights of a model by their path within their part, such as "layer_0/attention/qkv/kernel"."""
-    return {weight.path.split("/", 1)[1]: weight for weight in model.weights}
+    """The weights of a model by their path within their part, such as "layer_0/attention/qkv/kernel".
+
+    Those of a head of the caller's own are counted, since its layers may have any names.
+    """
+    own = {id(weight): f"custom_head/{i}" for i, weight in enumerate(_custom_weights(model))}
+    return {own.get(id(weight)) or weight.path.split("/", 1)[1]: weight for weight in model.weights}
+
+
+def _custom_weights(model: keras.Model) -> list[keras.Variable]:
+    head = getattr(model, "custom_head", None)
+    return [] if head is None else head.weights
 
 
 def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> list[Entry]:
     """How the file names all weights of a model made of an encoder and heads of its family."""
     weights = weight_names(model)
     entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.ours in weights]
+    for i, weight in enumerate(_custom_weights(model)):
+        entries.append(Entry(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
     unnamed = set(weights) - {entry.ours for entry in entries}
     assert not unnamed, f"weights without a name in the family's table: {sorted(unnamed)}"
     return entries
@@ -81,8 +93,7 @@ def load_model(
     directory = resolve(preset)
     config = read_config(directory)
     with open_tensors(directory) as tensors:
-        rename = canonical(config_family(config).prefix)
-        stored = {rename(name): name for name in tensors}
+        stored = _canonical_names(tensors, config_family(config))
         with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
             model = make(config, directory)
         encoder = getattr(model, "backbone", model)
@@ -93,6 +104,16 @@ def load_model(
     if verbose:
         print(report)
     return model
+
+
+def _canonical_names(tensors: Iterable[str], family) -> dict[str, str]:
+    """The table's names of the tensors in a file -> the file's."""
+    rename = canonical(family.prefix)
+    stored = {rename(name): name for name in tensors}
+    for alias, name in family.aliases.items():
+        if alias in stored:
+            stored.setdefault(name, stored[alias])
+    return stored
 
 
 def config_family(config: EncoderConfig):
@@ -137,7 +158,7 @@ def _read(entry: Entry, weight: keras.Variable, tensors, stored) -> np.ndarray:
         if part.shape != expected[name].shape:
             raise CheckpointError(
                 f"tensor {stored[name]} has shape {tuple(part.shape)}; the configuration asks for {expected[name].shape}."
-                + (" Pass new_head=True to start with a new head." if "classifier" in name else "")
+                + (" Pass new_head=True to start with a new head." if name.startswith(("classifier", "bertzoo.head")) else "")
             )
         if part.dtype.kind not in "f" and part.dtype != ml_dtypes.bfloat16:
             raise CheckpointError(f"tensor {stored[name]} holds {part.dtype}, not floating-point numbers.")
@@ -226,6 +247,8 @@ def save_model(
     tensors = stored_tensors(model, encoder, heads)
     content = encoder.config.to_hf()
     content.update(config_changes or {}, architectures=[encoder.family.hf_name + hf_class])
+    if not content.get("bertzoo"):
+        content.pop("bertzoo", None)
     content.pop("torch_dtype", None)
     kinds = {tensor.dtype.name for tensor in tensors.values()}
     content["dtype"] = kinds.pop() if len(kinds) == 1 else "float32"
@@ -236,10 +259,24 @@ def save_model(
     write_preset(Path(directory), files)
 
 
+def check_options(made: type, options: Iterable[str]) -> None:
+    """Refuses what the constructor of the class does not take.
+
+    Raises:
+        TypeError: An option is unknown.
+    """
+    taken = [*inspect.signature(made.__init__).parameters][1:]
+    known = {"dtype", *taken} - {"kwargs", "config", "backbone"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise TypeError(f"{made.__name__}.from_preset has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}.")
+
+
 def load_encoder(preset, *, verbose: bool = True, pooler: bool = True, **options):
     """See `Encoder.from_preset`."""
     from bertzoo.encoder import Encoder
 
+    check_options(Encoder, options)
     return load_model(preset, lambda config, _: Encoder(config, pooler=pooler, **options), verbose=verbose)
 
 

@@ -94,6 +94,7 @@ def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappin
     dense = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     try:
         save_file(dense, path, metadata=dict(metadata or {"format": "pt"}))
+        Path(path).chmod(0o666 & ~_umask())  # the library lets its owner alone read it
         _sync(Path(path))
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} could not be written: {error}.") from error
@@ -288,6 +289,12 @@ def _is_abandoned(path: Path) -> bool:
     except (OSError, OverflowError):  # alive, and another user's
         return False
     return False
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _sync(path: Path) -> None:

@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bertzoo.families.albert import Albert
 from bertzoo.families.bert import Bert
+from bertzoo.families.distilbert import DistilBert
+from bertzoo.families.electra import Electra
 from bertzoo.families.family import Family
+from bertzoo.families.mpnet import MPNet
+from bertzoo.families.roberta import Camembert, Roberta, XLMRoberta
 
 FAMILIES: dict[str, Family] = {}
 
@@ -34,4 +39,5 @@ def family_of(content: Mapping[str, Any]) -> Family:
     return FAMILIES[model_type]
 
 
-register(Bert())
+for _family in (Albert(), Bert(), Camembert(), DistilBert(), Electra(), MPNet(), Roberta(), XLMRoberta()):
+    register(_family)

@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2019), and with it SciBERT, BioBERT, ClinicalBERT, LegalBERT, FinBERT, MiniLM, BGE and E5."""
 
-from bertzoo.families.family import Family, Head
+from bertzoo.families.family import PLAIN_HEADS, Family, Head
 
 
 class Bert(Family):
@@ -44,4 +44,10 @@ class Bert(Family):
             ("classifier/logits/kernel", "classifier.weight"),
             ("classifier/logits/bias", "classifier.bias"),
         )),
+        **PLAIN_HEADS,
     }
+    inert_tensors = (
+        "embeddings.position_ids", "embeddings.token_type_ids", "cls.predictions.decoder.weight",
+        "cls.predictions.decoder.bias",
+    )
+    aliases = {"cls.predictions.decoder.bias": "cls.predictions.bias"}

@@ -1,12 +1,14 @@
 """What a family may state: its configuration, its parts, its heads, and how Hugging Face names its tensors."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import keras
 
 from bertzoo.config import EncoderConfig
-from bertzoo.layers import ClassificationHead, Embeddings, EncoderBlock, MaskedLMHead, PairHead, Pooler
+from bertzoo.layers import ClassificationHead, Embeddings, EncoderBlock, MaskedLMHead, Pooler
 
 # Pairs (our weight, their tensor). `{i}` stands for a layer's number; `{a,b,c}` lists tensors that we keep fused as one.
 Names = tuple[tuple[str, str], ...]
@@ -20,56 +22,117 @@ class Head:
     names: Names
 
 
+# Heads of one dense layer, which all families name alike.
+PLAIN_HEADS = {
+    "token_classifier": Head("ForTokenClassification", (
+        ("token_classifier/logits/kernel", "classifier.weight"),
+        ("token_classifier/logits/bias", "classifier.bias"),
+    )),
+    "qa": Head("ForQuestionAnswering", (
+        ("qa/logits/kernel", "qa_outputs.weight"),
+        ("qa/logits/bias", "qa_outputs.bias"),
+    )),
+    "multiple_choice": Head("ForMultipleChoice", (
+        ("multiple_choice/logits/kernel", "classifier.weight"),
+        ("multiple_choice/logits/bias", "classifier.bias"),
+    )),
+}
+
+
 class Family:
-    """A family of encoders. The methods here make BERT; a family overrides what differs."""
+    """A family of encoders. The methods here make BERT; a family overrides what differs.
+
+    The `options` of the methods go to the layer's constructor: its `dtype`, and what an overriding method sets.
+    """
 
     model_type: str
     hf_name: str  # as in Hugging Face's class names: "Bert" in BertForMaskedLM
     prefix: str  # of the encoder's tensors in files of models with a head
     config_class: type[EncoderConfig] = EncoderConfig
     names: Names
-    heads: dict[str, Head]
+    heads: Mapping[str, Head]
+    # Whether these heads read the pooler; otherwise they read the first token.
     classifier_pools: bool = True
+    multiple_choice_pools: bool = True
     # Buffers, and copies of tied tensors, that files may hold besides the weights.
-    inert_tensors: tuple[str, ...] = (
-        "embeddings.position_ids", "embeddings.token_type_ids", "cls.predictions.decoder.weight",
-        "cls.predictions.decoder.bias",
-    )
+    inert_tensors: tuple[str, ...] = ()
+    # The file's name -> the table's, for copies that stand in where the tensor itself is absent.
+    aliases: Mapping[str, str] = MappingProxyType({})
 
-    def embeddings(self, config: EncoderConfig, **dtype: Any) -> keras.layers.Layer:
-        """Token ids -> (batch, length, embedding size)."""
+    def embeddings(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """Token ids -> (batch, length, hidden)."""
         return Embeddings(
             config.vocab_size, config.embedding_size, config.max_position_embeddings, config.type_vocab_size,
             hidden_dropout=config.hidden_dropout_prob, layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range, **dtype,
+            initializer_range=config.initializer_range, **options,
         )
 
-    def block(self, config: EncoderConfig, index: int, **dtype: Any) -> keras.layers.Layer:
-        """Layer `index`: (batch, length, hidden) -> the same."""
+    def relative(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
+        """What makes, once per forward pass, something of relative positions that the attention of all blocks uses."""
+        return None
+
+    def block(self, config: EncoderConfig, index: int, **options: Any) -> keras.layers.Layer:
+        """Block `index`: (batch, length, hidden) -> the same."""
+        options.setdefault("name", f"layer_{index}")
         return EncoderBlock(
             config.hidden_size, config.num_attention_heads, config.intermediate_size, config.hidden_act,
             config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.layer_norm_eps,
-            config.initializer_range, name=f"layer_{index}", **dtype,
+            config.initializer_range, **options,
         )
 
-    def pooler(self, config: EncoderConfig, **dtype: Any) -> keras.layers.Layer | None:
+    def order(self, config: EncoderConfig) -> tuple[int, ...]:
+        """The blocks' indices in the order in which they are applied; each index from 0 occurs, once or more often."""
+        return tuple(range(config.num_hidden_layers))
+
+    def pooler(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
         """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
-        return Pooler(config.hidden_size, initializer_range=config.initializer_range, **dtype)
+        return Pooler(config.hidden_size, initializer_range=config.initializer_range, **options)
 
-    def classifier(self, config: EncoderConfig, num_labels: int, **dtype: Any) -> keras.layers.Layer:
-        """The head of sequence classification, applied to the pooled output if `classifier_pools`."""
-        return ClassificationHead(num_labels, self.head_dropout(config), None, config.initializer_range, **dtype)
+    def classifier(self, config: EncoderConfig, num_labels: int, **options: Any) -> keras.layers.Layer:
+        """The head of sequence classification: (batch, hidden) -> (batch, labels)."""
+        options.setdefault("dropout_rate", self.head_dropout(config))
+        return self._head(config, "classifier", num_labels, **options)
 
-    def masked_lm(self, config: EncoderConfig, **dtype: Any) -> keras.layers.Layer:
-        """The head of masked language modelling."""
+    def token_classifier(self, config: EncoderConfig, num_labels: int, **options: Any) -> keras.layers.Layer:
+        """The head that labels each token: (batch, length, hidden) -> (batch, length, labels)."""
+        options.setdefault("dropout_rate", self.head_dropout(config))
+        return self._head(config, "token_classifier", num_labels, **options)
+
+    def qa(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that finds an answer: (batch, length, hidden) -> (batch, length, 2), the logits of its start and end."""
+        return self._head(config, "qa", 2, **options)
+
+    def multiple_choice(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that scores one choice: (choices, hidden) -> (choices, 1)."""
+        options.setdefault("dropout_rate", self.head_dropout(config))
+        return self._head(config, "multiple_choice", 1, **options)
+
+    def pair(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that judges whether two segments belong together: pooled (batch, hidden) -> (batch, 2)."""
+        return self._head(config, "pair", 2, **options)
+
+    def rtd(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that spots replaced tokens: (batch, length, hidden) -> (batch, length, 1)."""
+        return self._head(config, "rtd", 1, dense_activation=config.hidden_act, **options)
+
+    def masked_lm(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head of masked language modelling.
+
+        Raises:
+            ValueError: The checkpoint's decoder is not the token table.
+        """
+        if config.extra.get("tie_word_embeddings") is False:
+            raise ValueError("config.json has tie_word_embeddings = false; bertzoo's masked-LM decoder is the token table.")
+        options.setdefault("activation", config.hidden_act)
         return MaskedLMHead(
-            config.vocab_size, config.embedding_size, config.hidden_act, config.layer_norm_eps,
-            config.initializer_range, **dtype,
+            config.vocab_size, config.embedding_size, layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range, **options,
         )
 
-    def pair(self, config: EncoderConfig, **dtype: Any) -> keras.layers.Layer:
-        """The head that judges whether two segments belong together."""
-        return PairHead(initializer_range=config.initializer_range, **dtype)
+    def _head(self, config: EncoderConfig, name: str, num_labels: int, dropout_rate: float = 0.0, **options: Any):
+        return ClassificationHead(
+            num_labels, dropout_rate, initializer_range=config.initializer_range, name=name, **options
+        )
 
     def counts(self, config: EncoderConfig) -> dict[str, int]:
         """How far the indices in `names` run."""

@@ -5,10 +5,11 @@ from bertzoo.layers.attention import SelfAttention, attention_mask, attention_we
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.embeddings import Embeddings
-from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, PairHead
+from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
 from bertzoo.layers.initialization import HostTruncatedNormal
 from bertzoo.layers.layer_norm import LayerNorm
 from bertzoo.layers.pooler import Pooler
+from bertzoo.layers.relative_bias import RelativeBias
 
 __all__ = [
     "ClassificationHead",
@@ -17,8 +18,8 @@ __all__ = [
     "HostTruncatedNormal",
     "LayerNorm",
     "MaskedLMHead",
-    "PairHead",
     "Pooler",
+    "RelativeBias",
     "SelfAttention",
     "activation",
     "attention_mask",

@@ -16,21 +16,23 @@ class EncoderBlock(keras.layers.Layer):
     Args:
         hidden_size, num_heads, intermediate_size: Widths, and the number of attention heads.
         activation: Name of the feed-forward activation, as in config.json.
-        hidden_dropout: Share of elements dropped after attention and after the feed-forward part.
+        hidden_dropout: Share of elements dropped after the feed-forward part, and after attention.
         attention_dropout: Share of attention weights dropped.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial kernels.
+        attended_dropout: Share of elements dropped after attention; `hidden_dropout` where None.
         attention: Another attention layer with SelfAttention's call, for families that differ there.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, intermediate_size: int, activation: str = "gelu",
                  hidden_dropout: float = 0.0, attention_dropout: float = 0.0, layer_norm_eps: float = 1e-12,
-                 initializer_range: float = 0.02, attention: keras.layers.Layer | None = None,
-                 name: str | None = None, **kwargs):
+                 initializer_range: float = 0.02, attended_dropout: float | None = None,
+                 attention: keras.layers.Layer | None = None, name: str | None = None, **kwargs):
         super().__init__(name=name, **kwargs)
         self.hidden_size, self.num_heads, self.intermediate_size = hidden_size, num_heads, intermediate_size
         self.activation, self.hidden_dropout, self.attention_dropout = activation, hidden_dropout, attention_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
+        self.attended_dropout = hidden_dropout if attended_dropout is None else attended_dropout
         policy = self.dtype_policy
         self.attention = attention or SelfAttention(
             hidden_size, num_heads, attention_dropout, initializer_range, dtype=policy
@@ -48,18 +50,18 @@ class EncoderBlock(keras.layers.Layer):
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
         self.output_norm.build(shape)
 
-    def call(self, x, attend=None, key=None, return_attention: bool = False):
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False):
         """Arguments as SelfAttention's; returns the output, or (output, attention weights)."""
-        attended = self.attention(x, attend=attend, key=key, return_attention=return_attention)
+        attended = self.attention(x, attend=attend, relative=relative, key=key, return_attention=return_attention)
         attended, weights = attended if return_attention else (attended, None)
-        x = self.attention_norm(x + dropout(attended, self.hidden_dropout, key, site=1))
+        x = self.attention_norm(x + dropout(attended, self.attended_dropout, key, site=1))
         inner = activation(self.activation)(self.intermediate(x))
         x = self.output_norm(x + dropout(self.output_dense(inner), self.hidden_dropout, key, site=2))
         return (x, weights) if return_attention else x
 
     def get_config(self):
         names = ("hidden_size", "num_heads", "intermediate_size", "activation", "hidden_dropout", "attention_dropout",
-                 "layer_norm_eps", "initializer_range")
+                 "layer_norm_eps", "initializer_range", "attended_dropout")
         config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
         if type(self.attention) is not SelfAttention:
             config["attention"] = keras.saving.serialize_keras_object(self.attention)

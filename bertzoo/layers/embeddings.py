@@ -4,13 +4,13 @@ import keras
 from keras import ops
 
 from bertzoo.layers.dropout import dropout
-from bertzoo.layers.initialization import HostTruncatedNormal
+from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
 from bertzoo.layers.layer_norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("bertzoo")
 class Embeddings(keras.layers.Layer):
-    """int (batch, length) -> float (batch, length, width).
+    """int (batch, length) -> float (batch, length, width), or (batch, length, projection).
 
     Args:
         vocab_size, width: Shape of the token table.
@@ -18,25 +18,33 @@ class Embeddings(keras.layers.Layer):
         segments: Rows of the segment table; 0 for none.
         pad_id: With it (RoBERTa), positions count the tokens that are not padding, from row `pad_id + 1`, and padding gets
             row `pad_id`; None counts all tokens from row 0 (BERT).
-        hidden_dropout: Share of elements dropped at the end.
+        hidden_dropout: Share of elements dropped after normalisation.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial tables.
+        projection: Width of a dense layer at the end, for tables narrower than the encoder (Lan et al. 2020, section 3.1);
+            None for no such layer.
     """
 
     def __init__(self, vocab_size: int, width: int, max_positions: int = 512, segments: int = 2,
                  pad_id: int | None = None, hidden_dropout: float = 0.0, layer_norm_eps: float = 1e-12,
-                 initializer_range: float = 0.02, name: str = "embeddings", **kwargs):
+                 initializer_range: float = 0.02, projection: int | None = None, name: str = "embeddings", **kwargs):
         super().__init__(name=name, **kwargs)
         self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
         self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
+        self.projection = projection
         self.norm = LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
+        self.dense = None if projection is None else keras.layers.Dense(
+            projection, name="projection", dtype=self.dtype_policy
+        )
 
     def build(self, input_shape):
         self.token = self._table("token", self.vocab_size)
         self.position = self._table("position", self.max_positions)
         self.segment = self._table("segment", self.segments)
         self.norm.build((None, None, self.width))
+        if self.dense is not None:
+            build_dense(self, self.dense, self.width, self.initializer_range)
 
     def _table(self, name, rows):
         if not rows:
@@ -58,7 +66,8 @@ class Embeddings(keras.layers.Layer):
             x = x + (lookup(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
         if self.position is not None:
             x = x + self._positions(token_ids)
-        return dropout(self.norm(ops.cast(x, self.compute_dtype)), self.hidden_dropout, key)
+        x = dropout(self.norm(ops.cast(x, self.compute_dtype)), self.hidden_dropout, key)
+        return x if self.dense is None else self.dense(x)
 
     def _positions(self, token_ids):
         if self.pad_id is None:
@@ -68,7 +77,7 @@ class Embeddings(keras.layers.Layer):
 
     def get_config(self):
         names = ("vocab_size", "width", "max_positions", "segments", "pad_id", "hidden_dropout",
-                 "layer_norm_eps", "initializer_range")
+                 "layer_norm_eps", "initializer_range", "projection")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 

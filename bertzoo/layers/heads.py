@@ -15,16 +15,18 @@ class ClassificationHead(keras.layers.Layer):
 
     Args:
         num_labels: Number of logits.
-        dropout_rate: Share of elements dropped before each dense layer.
+        dropout_rate: Share of elements dropped before the last dense layer.
         dense_activation: Name of the activation of a first dense layer hidden -> hidden; None for no such layer.
+        first_dropout: Share of elements dropped before the first dense layer; `dropout_rate` where None.
         initializer_range: Standard deviation of the initial kernels.
     """
 
     def __init__(self, num_labels: int, dropout_rate: float = 0.1, dense_activation: str | None = None,
-                 initializer_range: float = 0.02, name: str = "classifier", **kwargs):
+                 first_dropout: float | None = None, initializer_range: float = 0.02, name: str = "classifier", **kwargs):
         super().__init__(name=name, **kwargs)
         self.num_labels, self.dropout_rate = num_labels, dropout_rate
         self.dense_activation, self.initializer_range = dense_activation, initializer_range
+        self.first_dropout = dropout_rate if first_dropout is None else first_dropout
         # Created in build, where the width is known; the last layer computes in float32 whatever the policy.
         self.dense = None
         self.logits = keras.layers.Dense(num_labels, name="logits", dtype="float32")
@@ -38,11 +40,11 @@ class ClassificationHead(keras.layers.Layer):
 
     def call(self, x, key=None):
         if self.dense is not None:
-            x = activation(self.dense_activation)(self.dense(dropout(x, self.dropout_rate, key, site=0)))
+            x = activation(self.dense_activation)(self.dense(dropout(x, self.first_dropout, key, site=0)))
         return self.logits(ops.cast(dropout(x, self.dropout_rate, key, site=1), "float32"))
 
     def get_config(self):
-        names = ("num_labels", "dropout_rate", "dense_activation", "initializer_range")
+        names = ("num_labels", "dropout_rate", "dense_activation", "first_dropout", "initializer_range")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
@@ -73,8 +75,15 @@ class MaskedLMHead(keras.layers.Layer):
         self.norm.build((None, None, self.width))
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
-    def call(self, x, token_table):
-        """`x` (batch, places, hidden); `token_table` (vocabulary, width), the encoder's."""
+    def call(self, x, token_table, positions=None):
+        """
+        Args:
+            x: (batch, length, hidden).
+            token_table: (vocabulary, width), the encoder's.
+            positions: int (batch, places), where to compute logits; everywhere where left out.
+        """
+        if positions is not None:
+            x = ops.take_along_axis(x, positions[:, :, None], axis=1)
         x = self.norm(activation(self.activation)(self.dense(x)))
         table = ops.cast(ops.convert_to_tensor(token_table), x.dtype)
         return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.bias
@@ -82,24 +91,3 @@ class MaskedLMHead(keras.layers.Layer):
     def get_config(self):
         names = ("vocab_size", "width", "activation", "layer_norm_eps", "initializer_range")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
-
-@keras.saving.register_keras_serializable("bertzoo")
-class PairHead(keras.layers.Layer):
-    """(batch, hidden) pooled vectors -> (batch, 2) logits in float32: next sentence (BERT) or sentence order (ALBERT)."""
-
-    def __init__(self, dropout_rate: float = 0.0, initializer_range: float = 0.02, name: str = "pair", **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.dropout_rate, self.initializer_range = dropout_rate, initializer_range
-        self.logits = keras.layers.Dense(2, name="logits", dtype="float32")
-
-    def build(self, input_shape):
-        build_dense(self, self.logits, input_shape[-1], self.initializer_range)
-
-    def call(self, pooled, key=None):
-        return self.logits(ops.cast(dropout(pooled, self.dropout_rate, key), "float32"))
-
-    def get_config(self):
-        return {
-            **super().get_config(), "dropout_rate": self.dropout_rate, "initializer_range": self.initializer_range
-        }

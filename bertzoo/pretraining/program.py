@@ -11,7 +11,7 @@ import numpy as np
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.pretraining.rows import PackedRows
+from bertzoo.pretraining.rows import CorpusRows, Shape
 from bertzoo.pretraining.shards import Shards
 from bertzoo.random import set_seed
 from bertzoo.tasks.masked_lm import MaskedLM
@@ -23,8 +23,8 @@ def pretrain(config_file: str | Path, shards: str | Path, out: str | Path, held_
     """Pre-trains a masked language model.
 
     Args:
-        config_file: TOML with the tables `encoder` (EncoderConfig's fields), `training` (seed, dropout, learning_rate,
-            weight_decay, beta_2, warmup, dtype) and a list `phases` of length, batch_size and steps.
+        config_file: TOML with the tables `encoder` (EncoderConfig's fields), `training` (steps, seed, dropout, learning_rate,
+            weight_decay, beta_2, warmup, short, dtype) and a list `batches` of length, batch_size and share.
         shards: Directory that `prepare` wrote.
         out: The preset's directory. `training.json` beside the weights gets the loss curve and the times.
         held_out: Shards to evaluate on at the end.
@@ -33,25 +33,22 @@ def pretrain(config_file: str | Path, shards: str | Path, out: str | Path, held_
         The content of training.json.
     """
     content = tomllib.loads(Path(config_file).read_text(encoding="utf-8"))
-    training, phases = content["training"], content["phases"]
+    training, shapes = content["training"], [Shape(**row) for row in content["batches"]]
     set_seed(training.get("seed", 0))
     corpus = Shards.open(shards)
     config = EncoderConfig(vocab_size=corpus.tokenizer.vocabulary_size, **content["encoder"])
-    model = _make(config, corpus, training)
-    total = sum(phase["steps"] for phase in phases)
-    model.optimizer.begin(total)
-    curve, begun, first = Curve(), time.time(), 0
-    for phase in phases:
-        data = PackedRows(
-            corpus, phase["length"], phase["batch_size"], model.masking, seed=training.get("seed", 0),
-            steps=phase["steps"], first_step=first,
-        )
-        keras.Model.fit(model, data, epochs=1, shuffle=False, verbose=training.get("verbose", 2), callbacks=[curve])
-        first += phase["steps"]
-    tokens = sum(phase["steps"] * phase["length"] * phase["batch_size"] for phase in phases)
+    model = make_model(config, corpus, training)
+    steps = training["steps"]
+    model.optimizer.begin(steps)
+    data = CorpusRows(
+        corpus, shapes, model.masking, steps=steps, seed=training.get("seed", 0), short=training.get("short", 0.1)
+    )
+    curve, begun = Curve(), time.time()
+    keras.Model.fit(model, data, epochs=1, shuffle=False, verbose=training.get("verbose", 2), callbacks=[curve])
     seconds = time.time() - begun
+    tokens = sum(data.turns[i % len(data.turns)].length * data.turns[i % len(data.turns)].batch_size for i in range(steps))
     result = {
-        "curve": curve.points, "steps": total, "tokens": tokens, "seconds": round(seconds, 1),
+        "curve": curve.points, "steps": steps, "tokens": tokens, "seconds": round(seconds, 1),
         "tokens_per_second": round(tokens / seconds),
     }
     if held_out is not None:
@@ -62,7 +59,8 @@ def pretrain(config_file: str | Path, shards: str | Path, out: str | Path, held_
     return result
 
 
-def _make(config: EncoderConfig, corpus: Shards, training: dict[str, Any]) -> MaskedLM:
+def make_model(config: EncoderConfig, corpus: Shards, training: dict[str, Any]) -> MaskedLM:
+    """A compiled masked language model for a corpus."""
     dtype = {"dtype": training["dtype"]} if "dtype" in training else {}
     encoder = Encoder(config, pooler=False, dropout=training.get("dropout"), **dtype)
     model = MaskedLM(encoder, Preprocessor(corpus.tokenizer), **dtype)
@@ -76,9 +74,8 @@ def _make(config: EncoderConfig, corpus: Shards, training: dict[str, Any]) -> Ma
 
 def evaluate(model: MaskedLM, shards: Shards, length: int = 128, batch_size: int = 64, seed: int = 1) -> dict[str, float]:
     """Masked-LM loss (nats) and accuracy on held-out documents, with the entropy of their unigram distribution."""
-    rows = len(shards.tokens) // (length - 2) - 1
-    steps = max(1, rows // batch_size)
-    data = PackedRows(shards, length, min(batch_size, rows), model.masking, seed=seed, steps=steps)
+    steps = max(1, len(shards.tokens) // (length * batch_size))
+    data = CorpusRows(shards, [Shape(length, batch_size)], model.masking, steps=steps, seed=seed, short=0.0)
     scores = keras.Model.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = np.asarray(shards.tokens)
     ordinary = ordinary[~np.isin(ordinary, model.masking.special_ids)]
@@ -88,13 +85,19 @@ def evaluate(model: MaskedLM, shards: Shards, length: int = 128, batch_size: int
 
 
 class Curve(keras.callbacks.Callback):
-    """Keeps the running mean of the loss every `every` steps, as [step, loss]."""
+    """Keeps the mean loss of every `every` steps, as [step, loss]."""
+
+    # Keras then reads the logs in another thread; else each step would wait for the device.
+    async_safe = True
 
     def __init__(self, every: int = 100):
         super().__init__()
-        self.every, self.points, self.step = every, [], 0
+        self.every, self.points = every, []
+        self._sum = 0.0
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
-        if self.step % self.every == 0:
-            self.points.append([self.step, round(float(logs["loss"]), 4)])
+        if (batch + 1) % self.every == 0:
+            # Keras logs the mean since the epoch's begin.
+            total = float(logs["loss"]) * (batch + 1)
+            self.points.append([batch + 1, round((total - self._sum) / self.every, 4)])
+            self._sum = total

@@ -4,7 +4,6 @@ import dataclasses
 
 import keras
 import numpy as np
-from keras import ops
 
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.masking import Masking
@@ -49,9 +48,7 @@ class MaskedLM(Task):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
         x = self.backbone(inputs, training=training)["sequence_output"]
-        if positions is not None:
-            x = ops.take_along_axis(x, positions[:, :, None], axis=1)
-        return self.masked_lm(x, self.backbone.token_table())
+        return self.masked_lm(x, self.backbone.token_table(), positions)
 
     def compute_output_shape(self, input_shape):
         shape = input_shape if not isinstance(input_shape, dict) else input_shape.get("mask_positions", input_shape["token_ids"])

@@ -1,8 +1,11 @@
 """Labels of a classification task, by name or number, to arrays; and what kind of problem they make."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from bertzoo.config import EncoderConfig
 
 CLASSES = "single_label_classification"
 SEVERAL = "multi_label_classification"
@@ -24,6 +27,20 @@ def label_names(labels: int | Sequence[str]) -> list[str]:
     if wrong or len(set(labels)) < len(labels):
         raise ValueError(f"labels must be different strings; they are {list(labels)!r}.")
     return list(labels)
+
+
+def labels_in_file(config: EncoderConfig) -> dict[str, list[str]]:
+    """The option `labels` of a task, from the id2label of its config.json; nothing where there is none."""
+    named = config.extra.get("id2label")
+    return {"labels": [named[key] for key in sorted(named, key=int)]} if named else {}
+
+
+def labels_for_file(labels: list[str]) -> dict[str, Any]:
+    """The keys of config.json that hold the names of the labels."""
+    return {
+        "id2label": {str(i): name for i, name in enumerate(labels)},
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
 
 
 def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray:

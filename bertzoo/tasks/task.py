@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from bertzoo.checkpoints.loading import load_model, save_model
+from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.random import get_seed
+from bertzoo.random import fold, get_seed
 from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.streams import StreamBatches, is_stream
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded
@@ -19,6 +20,7 @@ from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.optimizer import AdamW
 
 ROWS_AT_ONCE = 4096  # of a stream of texts without end
+HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
 class Task(keras.Model):
@@ -29,14 +31,30 @@ class Task(keras.Model):
     Args:
         backbone: The encoder.
         preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+
+    Raises:
+        ValueError: The encoder's family has no such head.
     """
 
     heads: ClassVar[tuple[str, ...]] = ()
+    # What follows the family's name in the name of Hugging Face's class; the first head's where None.
+    hf_class: ClassVar[str | None] = None
 
     def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, *, name: str, **kwargs):
         super().__init__(name=name, **kwargs)
+        lacking = [head for head in self.heads if head not in backbone.family.heads]
+        if lacking:
+            raise ValueError(
+                f"{backbone.family.hf_name} has no head {lacking[0]!r}; it has {', '.join(sorted(backbone.family.heads))}."
+            )
         self.backbone, self.preprocessor = backbone, preprocessor
         self.seed = get_seed()
+
+    def encode_inputs(self, inputs, training: bool):
+        """The encoder's outputs, and a dropout key for the head (None at inference)."""
+        key = self.backbone.training_calls.next_key() if training else None
+        outputs = self.backbone(inputs, training=training, dropout_key=key)
+        return outputs, fold(key, HEAD_KEY) if training else None
 
     # ---- presets
 
@@ -56,18 +74,26 @@ class Task(keras.Model):
             dropout, attention_dropout, recompute: See `Encoder`.
             new_head: Start with a new head even where the files have one.
             verbose: Print the load report.
-            task_options: What the task's constructor takes.
+            task_options: What the task's constructor takes. `preprocessor=None` leaves the tokenizer's files alone.
 
         Raises:
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
+        check_options(cls, task_options)
+
         def make(config: EncoderConfig, directory: Path) -> "Task":
             pooler = cls.needs_pooler(config)
             encoder = Encoder(config, pooler, dropout, attention_dropout, recompute, **({"dtype": dtype} if dtype else {}))
-            processor = load_preprocessor(directory, config, max_length, lowercase)
-            options = {**cls.options_from_files(config), **task_options}
-            return cls(encoder, processor, **({"dtype": dtype} if dtype else {}), **options)
+            options = cls.options_from_files(config)
+            if new_head:
+                options = {key: value for key, value in options.items() if key not in ("head", "problem")}
+            options.update(task_options)
+            if isinstance(options.get("head"), dict):
+                options["head"] = restore(options["head"])
+            if "preprocessor" not in options:
+                options["preprocessor"] = load_preprocessor(directory, config, max_length, lowercase)
+            return cls(encoder, **({"dtype": dtype} if dtype else {}), **options)
 
         heads = () if task_options.get("head") is not None else cls.heads
         return load_model(preset, make, heads=heads, new_heads=new_head, verbose=verbose)
@@ -88,7 +114,7 @@ class Task(keras.Model):
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
-        hf_class = self.backbone.family.heads[self.heads[0]].hf_class
+        hf_class = self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class
         tokenizer = self.preprocessor.tokenizer if self.preprocessor else None
         save_model(self, directory, heads=self.heads, hf_class=hf_class, config_changes=self.config_changes(),
                    tokenizer=tokenizer)
@@ -215,6 +241,8 @@ class Task(keras.Model):
         if validation_data is not None:
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         if isinstance(self.optimizer, AdamW):
+            # TensorFlow traces the step twice where its first trace makes the moments.
+            self.optimizer.build(self.trainable_variables)
             self.optimizer.begin(steps * (epochs - initial_epoch))
         if isinstance(train, LengthBatches):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
@@ -267,6 +295,11 @@ class Task(keras.Model):
         return class_weight
 
     # ---- serialisation in Keras's own formats
+
+    def compile_from_config(self, config) -> None:
+        """Compiles a model that Keras loads; Keras leaves that to classes with a `compile` of their own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
         return {

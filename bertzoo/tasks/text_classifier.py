@@ -1,5 +1,6 @@
 """Classes, several labels at once, or numbers, from one text or a pair (Devlin et al. 2019, section 4.1)."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,12 +9,10 @@ import numpy as np
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.random import fold
-from bertzoo.tasks.targets import CLASSES, NUMBER, PROBLEMS, SEVERAL, encode_targets, label_names
+from bertzoo.tasks.custom_head import describe
+from bertzoo.tasks.targets import CLASSES, NUMBER, PROBLEMS, SEVERAL, encode_targets, label_names, labels_for_file, labels_in_file
 from bertzoo.tasks.task import Task, in_chunks
 from bertzoo.text.preprocessor import Preprocessor
-
-HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -47,23 +46,24 @@ class TextClassifier(Task):
         if self.problem == CLASSES and len(self.labels) < 2:
             raise ValueError("classification needs at least two labels; for one yes-or-no label use multi_label_classification.")
         self.custom_head = head
+        if head is not None:
+            self.heads, self.hf_class = (), "Model"  # none of the family's
         family = backbone.family
         self.pools = family.classifier_pools and backbone.pooler is not None
         if family.classifier_pools and backbone.pooler is None and head is None:
             raise ValueError(f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one.")
         self.classifier = head or family.classifier(backbone.run_config, len(self.labels), dtype=self.dtype_policy)
+        self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()
 
     def build(self, input_shape=None):
-        self.classifier.build((None, self.backbone.config.hidden_size))
+        if not self.classifier.built:  # a head of the caller's own may be
+            self.classifier.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs, training: bool = False):
-        key = self.backbone.training_calls.next_key() if training else None
-        outputs = self.backbone(inputs, training=training, dropout_key=key)
+        outputs, key = self.encode_inputs(inputs, training)
         vectors = outputs["pooled_output"] if self.pools else outputs["sequence_output"][:, 0]
-        if self.custom_head is not None and not hasattr(self.custom_head, "dropout_rate"):
-            return self.classifier(vectors)
-        return self.classifier(vectors, key=fold(key, HEAD_KEY) if training else None)
+        return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
@@ -152,20 +152,19 @@ class TextClassifier(Task):
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
-        options = {}
-        named = config.extra.get("id2label")
-        if named:
-            options["labels"] = [named[key] for key in sorted(named, key=int)]
+        options = labels_in_file(config)
         if config.extra.get("problem_type"):
             options["problem"] = config.extra["problem_type"]
+        described = (config.extra.get("bertzoo") or {}).get("head")
+        if described:
+            options["head"] = described
         return options
 
     def config_changes(self) -> dict[str, Any]:
-        return {
-            "id2label": {str(i): name for i, name in enumerate(self.labels)},
-            "label2id": {name: i for i, name in enumerate(self.labels)},
-            "problem_type": self.problem,
-        }
+        own = {key: value for key, value in self.backbone.config.extra.get("bertzoo", {}).items() if key != "head"}
+        if self.custom_head is not None:
+            own["head"] = describe(self.custom_head)
+        return {**labels_for_file(self.labels), "problem_type": self.problem, "bertzoo": own or None}
 
     def get_config(self) -> dict[str, Any]:
         head = None if self.custom_head is None else keras.saving.serialize_keras_object(self.custom_head)

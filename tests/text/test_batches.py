@@ -153,7 +153,8 @@ class FirstToken(keras.Model):
         self.scale = keras.layers.Dense(1, kernel_initializer="ones")
 
     def call(self, inputs):
-        return self.scale(keras.ops.cast(inputs["token_ids"][:, :1], "float32") / 100.0)
+        first = keras.ops.cast(inputs["token_ids"][:, 0], "float32")
+        return self.scale(keras.ops.expand_dims(first, -1) / 100.0)
 
 
 class BatchLosses(keras.callbacks.Callback):

@@ -1,0 +1,1 @@
+"""Looking into models: what they hold, cost and know."""

@@ -1,0 +1,52 @@
+"""The command line: `bertzoo --help`."""
+
+from typing import Annotated
+
+import typer
+
+from bertzoo import __version__
+from bertzoo.commands.convert import convert
+from bertzoo.commands.course import course
+from bertzoo.commands.embed import embed
+from bertzoo.commands.fill_mask import fill_mask
+from bertzoo.commands.fit import fit
+from bertzoo.commands.predict import predict
+from bertzoo.commands.presets import list_presets
+from bertzoo.commands.pretraining import prepare, pretrain
+from bertzoo.commands.quickstart import quickstart
+from bertzoo.commands.running import plain, with_keras
+
+app = typer.Typer(
+    name="bertzoo", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(with_keras(quickstart))
+app.command("list")(plain(list_presets))
+app.command()(with_keras(fit))
+app.command()(with_keras(predict))
+app.command("fill-mask")(with_keras(fill_mask))
+app.command()(with_keras(embed))
+app.command()(with_keras(convert))
+app.command()(plain(course))
+app.command()(plain(prepare))
+app.command()(with_keras(pretrain))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bertzoo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Fine-tune, use, convert and pre-train encoders of the BERT family. Begin with `bertzoo quickstart`."""
+
+
+def main() -> None:
+    """The entry point of the `bertzoo` command."""
+    app(prog_name="bertzoo")

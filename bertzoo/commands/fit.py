@@ -1,0 +1,126 @@
+"""`bertzoo fit`: a text classifier from a table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bertzoo.commands.labelled import Examples, as_number, find_classes, find_columns, hold_out, take_examples
+from bertzoo.commands.places import check_preset_directory
+from bertzoo.commands.running import PRESET_HELP, start
+from bertzoo.commands.scores import by_class, confusion, of_numbers
+from bertzoo.commands.screen import percent, progress, show_table
+from bertzoo.commands.tables import read_rows
+
+MOST_SHOWN = 10  # classes that a confusion matrix fits the screen with
+
+
+def fit(
+    file: Annotated[Path, typer.Argument(help="Labelled texts: .csv, .tsv or .jsonl.")],
+    out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
+    preset: Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")] = "bert_mini_en",
+    text: Annotated[str | None, typer.Option(help="Column of the texts, if its name does not tell.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Column of the second texts, for pairs.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels, if its name does not tell.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="Held-out rows; a tenth of FILE if left out.")] = None,
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    learning_rate: Annotated[float | None, typer.Option(help="Peak rate; by the model's size if left out.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Fine-tune a classifier on labelled texts. It becomes a regression where the labels are numbers like 0.5."""
+    check_preset_directory(out)
+    if learning_rate is not None and not learning_rate > 0:
+        raise ValueError(f"--learning-rate must be above 0; it is {learning_rate}.")
+    train, held, classes = _read(file, dev, (text, pair, label), seed)
+    _describe(train, held, classes)
+
+    bz = start()
+    bz.set_seed(seed)
+    problem = "regression" if classes is None else "single_label_classification"
+    model = bz.TextClassifier.from_preset(
+        preset, max_length=max_length, new_head=True, labels=classes or 1, problem=problem
+    )
+    model.compile(None if learning_rate is None else bz.AdamW(learning_rate))
+    targets = train.labels if classes else _numbers(train.labels)
+    held_targets = held.labels if classes else _numbers(held.labels)
+    model.fit(
+        train.x, targets, validation_data=(held.x, held_targets), epochs=epochs, batch_size=batch_size,
+        verbose=progress(),
+    )
+    answers = model.classify(held.x, batch_size=batch_size)
+    if classes:
+        show_classes(held.labels, [answer["label"] for answer in answers], classes)
+    else:
+        show_numbers(held_targets, np.array([answer["value"] for answer in answers]))
+    model.save_to_preset(out)
+    print(f'Saved in {out}. Use it: bertzoo predict {out} "a text"')
+
+
+def _numbers(labels: list[str]) -> np.ndarray:
+    return np.array([float(label) for label in labels])
+
+
+def _read(file: Path, dev: Path | None, given: tuple, seed: int) -> tuple[Examples, Examples, list[str] | None]:
+    rows = read_rows(file)
+    names = find_columns(rows, *given, needs_label=True)
+    examples, left_out = take_examples(rows, names)
+    print(f"{file}: text in {names.text}{f' and {names.pair}' if names.pair else ''}, label in {names.label}")
+    if left_out:
+        print(f"{file}: {left_out} rows that lack one of these are left out")
+    classes = find_classes(examples.labels, str(file))
+    if dev is None:
+        train, held = (examples.take(part) for part in hold_out(examples.labels, classes, seed))
+        return train, held, classes
+    held_rows = read_rows(dev)
+    held_names = find_columns(held_rows, names.text, names.pair, names.label, needs_label=True)
+    held, left_out = take_examples(held_rows, held_names)
+    if left_out:
+        print(f"{dev}: {left_out} rows that lack one of these are left out")
+    _check_labels(held.labels, classes, dev, file)
+    return examples, held, classes
+
+
+def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file: Path) -> None:
+    if classes is None:
+        wrong = [label for label in labels if as_number(label) is None]
+        if wrong:
+            raise ValueError(f"{dev} has the label {wrong[0]!r}; the labels of {file} are numbers.")
+        return
+    unknown = sorted(set(labels) - set(classes))
+    if unknown:
+        raise ValueError(f"{dev} has the label {unknown[0]!r}; those of {file} are {', '.join(classes[:20])}.")
+
+
+def _describe(train: Examples, held: Examples, classes: list[str] | None) -> None:
+    print(f"{len(train)} rows to learn from, {len(held)} held out; ", end="")
+    if classes is None:
+        print("the labels are numbers: regression")
+    else:
+        shares = sorted(((held.labels.count(name) / len(held), name) for name in classes), reverse=True)
+        print(f"{len(classes)} classes; always saying {shares[0][1]!r} would be right in {percent(shares[0][0])}")
+
+
+def show_classes(truth: list[str], predicted: list[str], classes: list[str]) -> None:
+    """Prints accuracy, precision, recall and F1 by class, and for few classes the confusion matrix."""
+    counts = confusion(truth, predicted, classes)
+    scores = by_class(counts)
+    rows = [
+        [name, *(f"{value:.3f}" for value in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)
+    ]
+    right = int(np.diag(counts).sum())
+    title = f"Held-out rows: {right} of {len(truth)} right, accuracy {percent(right / len(truth))}"
+    figures = ["precision", "recall", "F1", "rows"]
+    show_table(["class", *figures], rows, title=title, numbers=figures)
+    if len(classes) <= MOST_SHOWN:
+        columns = [f"said {name}" for name in classes]
+        rows = [[f"is {name}", *map(str, counts[i])] for i, name in enumerate(classes)]
+        show_table(["", *columns], rows, title="Confusion", numbers=columns)
+
+
+def show_numbers(truth: np.ndarray, predicted: np.ndarray) -> None:
+    """Prints the error and the correlations."""
+    rows = [[name, f"{value:.3f}"] for name, value in of_numbers(truth, predicted).items()]
+    show_table(["held-out rows", "value"], rows, numbers=["value"])

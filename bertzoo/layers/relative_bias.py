@@ -1,0 +1,60 @@
+"""A learnt bias of attention scores by relative distance, in buckets (Raffel et al. 2020, section 2.1; Song et al. 2020)."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.layers.embeddings import lookup
+from bertzoo.layers.initialization import HostTruncatedNormal
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class RelativeBias(keras.layers.Layer):
+    """(batch, length, …) -> float32 (1, heads, length, length): what to add to the scaled scores of query i and key j.
+
+    Half of the buckets are for keys after the query. Half of each half hold one distance each; the others hold ever more,
+    on a logarithmic scale, up to `max_distance`, beyond which all are alike.
+
+    Args:
+        num_heads: Number of attention heads.
+        buckets: Number of buckets.
+        max_distance: Where the last bucket is sure to have begun.
+        initializer_range: Standard deviation of the initial table.
+    """
+
+    def __init__(self, num_heads: int, buckets: int = 32, max_distance: int = 128, initializer_range: float = 0.02,
+                 name: str = "relative", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.num_heads, self.buckets, self.max_distance = num_heads, buckets, max_distance
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape):
+        initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/table")
+        self.table = self.add_weight(
+            name="table", shape=(self.buckets, self.num_heads), initializer=initializer, autocast=False
+        )
+
+    def call(self, x):
+        place = ops.arange(ops.shape(x)[1], dtype="int32")
+        offset = ops.clip(place[None, :] - place[:, None], -self.max_distance, self.max_distance)
+        by_offset = lookup(self.table, bucket_of_offset(self.buckets, self.max_distance))
+        return ops.transpose(lookup(by_offset, offset + self.max_distance), (2, 0, 1))[None]
+
+    def get_config(self):
+        names = ("num_heads", "buckets", "max_distance", "initializer_range")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def bucket_of_offset(buckets: int, max_distance: int) -> np.ndarray:
+    """The bucket of key position - query position, for -max_distance to max_distance: int32 (2 max_distance + 1,)."""
+    half = buckets // 2
+    exact = half // 2
+    # Where each logarithmic bucket starts: made of integers, so that no backend's logarithm decides an edge.
+    ratio = max_distance / exact
+    starts = [math.ceil(exact * ratio ** (k / (half - exact)) - 1e-9) for k in range(1, half - exact)]
+    offset = np.arange(-max_distance, max_distance + 1)
+    distance = np.abs(offset)
+    bucket = np.minimum(distance, exact) + np.searchsorted(starts, distance, side="right")
+    return (bucket + half * (offset > 0)).astype("int32")

@@ -1,0 +1,121 @@
+"""The models that pre-training leaves behind: an encoder with the heads of its objectives."""
+
+import keras
+
+from bertzoo.config import EncoderConfig
+from bertzoo.encoder import Encoder
+from bertzoo.tasks.task import Task
+from bertzoo.text.preprocessor import Preprocessor
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class SentencePair(Task):
+    """Judges whether two segments belong together.
+
+    The output is float32 logits (batch, 2). Class 0: the second segment follows the first (BERT, section 3.1 of Devlin et al.
+    2019), or the two are in order (ALBERT, section 3.1 of Lan et al. 2020). Class 1: it is a random one, or they are swapped.
+
+    Args:
+        backbone: The encoder, with its pooler.
+        preprocessor: Turns pairs of texts into the encoder's inputs; None if the caller tokenizes.
+
+    Raises:
+        ValueError: The encoder has no pooler, or its family no such head.
+    """
+
+    heads = ("pair",)
+
+    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "sentence_pair", **kwargs):
+        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        self.pair = _pair_head(self)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.pair.build((None, self.backbone.config.hidden_size))
+
+    def call(self, inputs, training: bool = False):
+        outputs, key = self.encode_inputs(inputs, training)
+        return self.pair(outputs["pooled_output"], key=key)
+
+    def compute_output_shape(self, input_shape):
+        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
+        return (shape[0], 2)
+
+    @classmethod
+    def needs_pooler(cls, config: EncoderConfig) -> bool:
+        return True
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class MaskedLMAndPair(Task):
+    """Both heads of BERT's and ALBERT's pre-training.
+
+    Inputs and arguments are those of `MaskedLM` and `SentencePair`. The output is a dict of their outputs, `masked_lm`
+    (batch, places or length, vocabulary) and `pair` (batch, 2).
+    """
+
+    heads = ("masked_lm", "pair")
+    hf_class = "ForPreTraining"
+
+    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "masked_lm_and_pair", **kwargs):
+        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
+        self.pair = _pair_head(self)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.masked_lm.build((None, None, self.backbone.config.hidden_size))
+        self.pair.build((None, self.backbone.config.hidden_size))
+
+    def call(self, inputs, training: bool = False):
+        inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
+        positions = inputs.pop("mask_positions", None)
+        outputs, key = self.encode_inputs(inputs, training)
+        logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table(), positions)
+        return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
+
+    def compute_output_shape(self, input_shape):
+        shape = input_shape if not isinstance(input_shape, dict) else input_shape.get("mask_positions", input_shape["token_ids"])
+        return {"masked_lm": (*shape, self.backbone.config.vocab_size), "pair": (shape[0], 2)}
+
+    @classmethod
+    def needs_pooler(cls, config: EncoderConfig) -> bool:
+        return True
+
+
+def _pair_head(task: Task) -> keras.layers.Layer:
+    if task.backbone.pooler is None:
+        raise ValueError("judging pairs reads the pooler; make the encoder with pooler=True.")
+    return task.backbone.family.pair(task.backbone.run_config, dtype=task.dtype_policy)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class ReplacedTokenDetector(Task):
+    """Tells which tokens were replaced (Clark et al. 2020, section 2).
+
+    The output is a float32 logit per token (batch, length); above 0 it is likelier a replacement than the original.
+
+    Args:
+        backbone: The encoder.
+        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+
+    Raises:
+        ValueError: The family has no such head.
+    """
+
+    heads = ("rtd",)
+
+    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "replaced_token_detector", **kwargs):
+        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        self.rtd = backbone.family.rtd(backbone.run_config, dtype=self.dtype_policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.rtd.build((None, None, self.backbone.config.hidden_size))
+
+    def call(self, inputs, training: bool = False):
+        outputs, key = self.encode_inputs(inputs, training)
+        return self.rtd(outputs["sequence_output"], key=key)[..., 0]
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape)

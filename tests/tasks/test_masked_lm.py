@@ -1,0 +1,122 @@
+"""MaskedLM: its loss against NumPy, its guesses against transformers' fill-mask pipeline."""
+
+import keras
+import numpy as np
+import pytest
+import transformers
+
+import bertzoo as bz
+from bertzoo.pretraining.masking import Masking
+
+TEXTS = ["the film was good", "a bad plot and a slow story, again", "we saw it with friends in paris", "great"] * 4
+
+
+@pytest.fixture(scope="module")
+def written(write_checkpoint):
+    return write_checkpoint("BertForMaskedLM", seed=2)
+
+
+@pytest.fixture(scope="module")
+def model(written):
+    return bz.MaskedLM.from_preset(written[0], verbose=False)
+
+
+@pytest.fixture(scope="module")
+def pipeline(written):
+    directory, theirs = written
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    return transformers.pipeline("fill-mask", model=theirs, tokenizer=tokenizer, device="cpu")
+
+
+def assert_equal_answers(ours, theirs):
+    assert [a["token"] for a in ours] == [b["token_str"] for b in theirs]
+    np.testing.assert_allclose([a["score"] for a in ours], [b["score"] for b in theirs], rtol=2e-4)
+
+
+def test_guesses_equal_the_pipelines(model, pipeline):
+    """Fault 4: heads were never read, so that fill-mask was nonsense, and [MASK] in a string was split."""
+    texts = ["the [MASK] was good", "we saw a[MASK]film with friends in paris once again."]
+    for ours, theirs in zip(model.fill_mask(texts), pipeline(texts)):
+        assert_equal_answers(ours, theirs)
+    answer = model.fill_mask("the [MASK] was good", top_k=3)
+    assert_equal_answers(answer, pipeline("the [MASK] was good", top_k=3))
+    assert answer[0]["text"] == f"the {answer[0]['token']} was good"
+
+
+def test_several_masks_and_targets(model, pipeline):
+    text = "the [MASK] was [MASK] and good"
+    for ours, theirs in zip(model.fill_mask(text, top_k=2), pipeline(text, top_k=2), strict=True):
+        assert_equal_answers(ours, theirs)
+    words = ["film", "plot", "paris"]
+    assert_equal_answers(
+        model.fill_mask("the [MASK] was good", targets=words), pipeline("the [MASK] was good", targets=words)
+    )
+
+
+def test_predict_gives_logits_at_the_masks_in_the_order_of_the_texts(model, numpy):
+    texts = ["good", "the [MASK] was good", "[MASK] [MASK]", "a film, very bright, and not [MASK] in the end"]
+    logits = model.predict(texts, batch_size=2, verbose=0)
+    assert logits.shape == (4, 2, model.backbone.config.vocab_size) and logits.dtype == np.float32
+    assert not logits[0].any() and not logits[1, 1].any()
+    for row, places in ((1, 1), (2, 2), (3, 1)):
+        ids = model.preprocessor([texts[row]])["token_ids"]
+        full = numpy(model(ids))[0]
+        np.testing.assert_allclose(logits[row, :places], full[ids[0] == model.masking.mask_id], atol=2e-5)
+
+
+def test_mistakes_are_named(model):
+    with pytest.raises(ValueError, match=r"no \[MASK\] in 'the film'"):
+        model.fill_mask("the film")
+    with pytest.raises(ValueError, match=r"target 'unhappy' is 2 tokens"):
+        model.fill_mask("the [MASK]", targets=["unhappy"])
+    with pytest.raises(ValueError, match=r"lies beyond the model's 64 tokens"):
+        model.fill_mask("good " * 70 + "[MASK]")
+    with pytest.raises(ValueError, match="pass no y"):
+        model.batches(TEXTS, [1] * 16)
+    with pytest.raises(ValueError, match="no sample_weight"):
+        model.batches(TEXTS, sample_weight=[1.0] * 16)
+    tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"])
+    with pytest.raises(ValueError, match="no mask token"):
+        bz.MaskedLM(model.backbone, bz.Preprocessor(tokenizer))
+
+
+def test_the_loss_is_the_mean_over_masked_tokens(written, numpy):
+    """Fault 8: the loss was averaged over all slots instead of the real masks."""
+    model = bz.MaskedLM.from_preset(written[0], verbose=False, dropout=0.0)
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    data = model.batches(TEXTS, batch_size=16, shuffle=False)
+    inputs, labels, weights = data[0]
+    assert (weights == 0).any() and (weights == 1).any()  # rows of unlike length: some slots are empty
+    logits = numpy(model(inputs)).astype("float64")
+    odds = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    cross_entropy = -np.take_along_axis(odds, labels[..., None], axis=-1)[..., 0][weights > 0].mean()
+    hits = (logits.argmax(axis=-1) == labels)[weights > 0].mean()
+    scores = model.evaluate(data, verbose=0, return_dict=True)
+    assert scores["loss"] == pytest.approx(cross_entropy, rel=1e-5)
+    assert scores["masked_accuracy"] == pytest.approx(hits, rel=1e-5)
+    trained = model.train_on_batch(inputs, labels, weights, return_dict=True)
+    assert trained["loss"] == pytest.approx(cross_entropy, rel=1e-5)
+
+
+def test_fit_learns_and_masks_anew_each_epoch(written):
+    model = bz.MaskedLM.from_preset(written[0], verbose=False, dropout=0.0)
+    data = model.batches(TEXTS, batch_size=16)
+    epochs = []
+    for epoch in range(3):
+        data.epoch = epoch
+        epochs.append({(tuple(row), tuple(places)) for row, places in zip(data[0][0]["token_ids"], data[0][0]["mask_positions"])})
+    assert epochs[0] != epochs[1] != epochs[2]
+    model.compile(bz.AdamW(1e-2, warmup=0.0), run_eagerly=True)
+    losses = model.fit(TEXTS, batch_size=16, epochs=25, verbose=0).history["loss"]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3])
+
+
+@pytest.mark.parametrize("masking", [None, "own"])
+def test_keras_files_bring_it_back(written, tmp_path, masking):
+    own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), share=0.3)} if masking else {}
+    model = bz.MaskedLM.from_preset(written[0], verbose=False, **own)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.masking == model.masking
+    text = "the [MASK] was good"
+    assert again.fill_mask(text) == model.fill_mask(text)

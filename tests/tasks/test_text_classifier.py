@@ -1,0 +1,441 @@
+"""TextClassifier on every form of input, every kind of target, and every mistake that one can make."""
+
+import json
+import warnings
+
+import keras
+import numpy as np
+import pandas
+import pytest
+
+import bertzoo as bz
+
+GOOD, BAD = "a good film, very bright!", "the plot was dull and bad."
+TEXTS = [GOOD, BAD, "great story", "poor actor, slow", "we saw a great film", "it was bad, bad, bad", "good", "dull"] * 2
+NAMES = ["pos", "neg"] * 8
+IDS = [1, 0] * 8
+FIRSTS, SECONDS = TEXTS, TEXTS[::-1]
+
+
+@pytest.fixture(scope="module")
+def preset(write_checkpoint):
+    return write_checkpoint(initializer_range=0.05)[0]
+
+
+@pytest.fixture
+def make(preset):
+    def make(compiled: bool = True, rate: float = 1e-2, loss=None, **options):
+        options = {"labels": ["neg", "pos"], **options}
+        model = bz.TextClassifier.from_preset(preset, verbose=False, dropout=0.0, **options)
+        if compiled:  # eagerly: with a few small batches, compiling takes longer than all else
+            model.compile(bz.AdamW(rate, warmup=0.0, schedule="constant"), loss, run_eagerly=True)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def model(make):
+    return make()
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The batches that reach a model's training step, in order: (token ids as tuples, targets)."""
+    batches = []
+    original = bz.TextClassifier.compute_loss
+
+    def record(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        if training:
+            ids, mask = (keras.ops.convert_to_numpy(x[name]) for name in ("token_ids", "padding_mask"))
+            rows = [tuple(row[m > 0].tolist()) for row, m in zip(ids, mask)]
+            weight = None if sample_weight is None else keras.ops.convert_to_numpy(sample_weight).tolist()
+            batches.append((rows, keras.ops.convert_to_numpy(y).tolist(), weight, ids.shape[1]))
+        return original(self, x, y, y_pred, sample_weight, training)
+
+    monkeypatch.setattr(bz.TextClassifier, "compute_loss", record)
+    return batches
+
+
+def rows_of(model, texts, pairs=None):
+    encoded = model.preprocessor.encode(texts, pairs)
+    return [tuple(encoded.row(i).tolist()) for i in range(len(encoded))]
+
+
+def pairs_in(seen):
+    """What was trained on, order aside."""
+    return sorted((row, target) for rows, targets, *_ in seen for row, target in zip(rows, targets))
+
+
+# ---- forms of input
+
+
+class Stream(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return TEXTS[index * 8 : index * 8 + 8], NAMES[index * 8 : index * 8 + 8]
+
+
+def generator():
+    while True:
+        for index in range(2):
+            yield Stream()[index]
+
+
+def torch_loader():
+    import torch
+
+    return torch.utils.data.DataLoader(list(zip(TEXTS, IDS)), batch_size=8)
+
+
+def hf_dataset():
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset.from_dict({"sentence": TEXTS, "label": IDS})
+
+
+def tf_dataset():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.data is for the TensorFlow backend")
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices((TEXTS, IDS)).batch(8)
+
+
+SINGLES = {
+    "lists, names": lambda: (TEXTS, NAMES),
+    "lists, ids": lambda: (TEXTS, IDS),
+    "arrays": lambda: (np.array(TEXTS), np.array(IDS)),
+    "array of names": lambda: (TEXTS, np.array(NAMES)),
+    "series": lambda: (pandas.Series(TEXTS), pandas.Series(NAMES)),
+    "frame": lambda: (pandas.DataFrame({"text": TEXTS, "label": NAMES}), None),
+    "dict": lambda: ({"sentence": TEXTS, "labels": IDS}, None),
+    "dict and y": lambda: ({"sentence": TEXTS}, IDS),
+    "datasets": lambda: (hf_dataset(), None),
+    "PyDataset": lambda: (Stream(), None),
+    "DataLoader": lambda: (torch_loader(), None),
+    "generator": lambda: (generator(), None),
+    "tf.data": lambda: (tf_dataset(), None),
+}
+
+
+@pytest.mark.parametrize("form", SINGLES)
+def test_forms_of_single_texts(make, seen, form):
+    """Fault 7: what fit refuses."""
+    x, y = SINGLES[form]()
+    model = make()
+    steps = {"steps_per_epoch": 2} if form == "generator" else {}
+    history = model.fit(x, y, batch_size=8, verbose=0, **steps)
+    assert np.isfinite(history.history["loss"][0]) and "accuracy" in history.history
+    assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS), IDS))
+    if form in ("PyDataset", "DataLoader", "generator", "tf.data"):  # their own order
+        assert [row for rows, *_ in seen for row in rows] == rows_of(model, TEXTS)
+
+
+PAIRS = {
+    "tuple of columns": lambda: ((FIRSTS, SECONDS), IDS),
+    "list of tuples": lambda: (list(zip(FIRSTS, SECONDS)), NAMES),
+    "frame": lambda: (pandas.DataFrame({"premise": FIRSTS, "hypothesis": SECONDS, "label": IDS}), None),
+    "dict": lambda: ({"sentence1": FIRSTS, "sentence2": SECONDS, "label": NAMES}, None),
+}
+
+
+@pytest.mark.parametrize("form", PAIRS)
+def test_forms_of_pairs(make, seen, form):
+    x, y = PAIRS[form]()
+    model = make()
+    model.fit(x, y, batch_size=8, verbose=0)
+    assert pairs_in(seen) == sorted(zip(rows_of(model, FIRSTS, SECONDS), IDS))
+    assert np.allclose(model.predict(x, verbose=0), model.predict((FIRSTS, SECONDS), verbose=0), atol=1e-5)
+
+
+def test_without_preprocessor_the_caller_tokenizes(preset, model, seen):
+    bare = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, preprocessor=None)
+    assert bare.preprocessor is None
+    bare.compile(run_eagerly=True)
+    inputs = model.preprocessor(TEXTS)
+    bare.fit(inputs, np.array(IDS), batch_size=8, verbose=0)
+    assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS), IDS))
+    assert bare.predict(inputs, verbose=0).shape == (16, 2)
+    with pytest.raises(ValueError, match="token_ids"):
+        bare.predict(TEXTS, verbose=0)
+
+
+# ---- options of fit
+
+
+def test_validation(model, seen):
+    history = model.fit(TEXTS, NAMES, validation_data=(TEXTS[:4], NAMES[:4]), batch_size=8, verbose=0).history
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history)
+    assert model.evaluate(TEXTS[:4], NAMES[:4], verbose=0, return_dict=True)["loss"] == pytest.approx(
+        history["val_loss"][0], rel=1e-4
+    )
+    del seen[:]
+    history = model.fit(TEXTS, NAMES, validation_split=0.25, batch_size=8, verbose=0).history
+    assert "val_loss" in history
+    assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS[:12]), IDS[:12]))  # the last quarter is held out, as in Keras
+    frame = pandas.DataFrame({"text": TEXTS, "label": NAMES})
+    assert "val_loss" in model.fit(frame, validation_data=frame, batch_size=16, verbose=0).history
+
+
+def test_weights_of_classes_and_rows(make, seen):
+    model = make()
+    model.fit(TEXTS, NAMES, class_weight={"neg": 2.0, "pos": 0.5}, batch_size=16, verbose=0)
+    (_, targets, weights, _), = seen
+    assert weights == [0.5 if target else 2.0 for target in targets]
+    del seen[:]
+    own = np.arange(16) / 10
+    model.fit(TEXTS, NAMES, sample_weight=own, batch_size=16, verbose=0, shuffle=False)
+    (rows, _, weights, _), = seen
+    expected = {(row, target): set() for row, target in zip(rows_of(model, TEXTS), IDS)}
+    for row, target, weight in zip(rows_of(model, TEXTS), IDS, own):
+        expected[row, target].add(round(weight, 4))
+    assert all(round(w, 4) in expected[row, target] for row, target, w in zip(rows, seen[0][1], weights))
+    with pytest.raises(ValueError, match="class_weight has 'nice'"):
+        model.fit(TEXTS, NAMES, class_weight={"nice": 1.0}, verbose=0)
+    with pytest.raises(ValueError, match="sample_weight must have 16 entries"):
+        model.fit(TEXTS, NAMES, sample_weight=[1.0] * 15, verbose=0)
+
+
+def test_fit_shuffles_anew_each_epoch_and_from_the_seed(make, seen):
+    """Fault 7: fit(x, y) never shuffles."""
+    distinct = [" ".join(["good"] * (1 + i % 4) + ["film"] * (1 + i // 4)) for i in range(16)]
+
+    def orders(seed, **options):
+        bz.set_seed(seed)
+        del seen[:]
+        make().fit(distinct, IDS, batch_size=4, epochs=3, verbose=0, **options)
+        order = [row for rows, *_ in seen for row in rows]
+        return [tuple(order[i * 16 : i * 16 + 16]) for i in range(3)]
+
+    first, again, other = orders(0), orders(0), orders(1)
+    assert first == again and len({*first, *other}) == 6
+    assert all(sorted(order) == sorted(first[0]) for order in first + other)
+    assert len(set(orders(0, shuffle=False))) == 1
+
+
+def test_rows_are_padded_to_what_the_data_needs(model, seen):
+    """Fault 2: everything was padded to 512, or beyond the model's positions."""
+    model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
+    assert max(length for *_, length in seen) <= 16
+    del seen[:]
+    long = "good film " * 300
+    model.fit([long, GOOD], [1, 0], batch_size=1, verbose=0)
+    assert max(length for *_, length in seen) == 64
+    assert model.predict([long], verbose=0).shape == (1, 2)
+    assert model.preprocessor(long)["token_ids"].shape == (1, 64)
+
+
+def test_a_shorter_limit_and_a_longer_one(make, preset):
+    assert make(max_length=8).preprocessor("good film " * 300)["token_ids"].shape == (1, 8)
+    with pytest.raises(ValueError, match="max_length is 512; the model has positions for 64"):
+        make(max_length=512)
+
+
+# ---- kinds of target
+
+
+def losses(model, x, y, epochs=12):
+    return model.fit(x, y, batch_size=16, epochs=epochs, verbose=0).history["loss"]
+
+
+def test_classes_are_learnt(model):
+    assert losses(model, TEXTS, NAMES)[-1] < 0.3
+    assert model.evaluate(TEXTS, IDS, verbose=0, return_dict=True)["accuracy"] > 0.9
+    answer = model.classify(GOOD)[0]
+    assert answer["label"] == "pos" and answer["score"] == pytest.approx(answer["scores"]["pos"])
+    assert sum(answer["scores"].values()) == pytest.approx(1)
+
+
+def test_several_labels_at_once(make):
+    """Fault 9."""
+    labels = ["nice", "long", "any"]
+    model = make(labels=labels, problem="multi_label_classification")
+    named = [[name for name, given in zip(labels, ("good" in t or "great" in t, len(t) > 15, True)) if given] for t in TEXTS]
+    table = np.array([[float(name in row) for name in labels] for row in named])
+    np.testing.assert_array_equal(model.encode_targets(named, 16), table)
+    np.testing.assert_array_equal(model.encode_targets(table, 16), table)
+    history = losses(model, TEXTS, named)
+    assert history[-1] < 0.6 * history[0]
+    logits = model.predict(TEXTS, verbose=0)
+    expected = np.mean(np.logaddexp(0, logits) - table * logits)  # binary cross-entropy of logits
+    assert model.evaluate(TEXTS, named, verbose=0, return_dict=True)["loss"] == pytest.approx(expected, rel=1e-4)
+    answer = model.classify([GOOD])[0]
+    assert set(answer["scores"]) == set(labels) and set(answer["labels"]) <= set(labels)
+    with pytest.raises(ValueError, match=r"y\[1\] has 'odd'"):
+        model.fit(TEXTS[:2], [["nice"], ["odd"]], verbose=0)
+    with pytest.raises(ValueError, match=r"y\[0\].*zeros and ones"):
+        model.fit(TEXTS[:2], [[0.5, 0, 1], [0, 0, 1]], verbose=0)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_regression(make, width):
+    """Fault 9: num_classes=1 with float targets trained at loss 0."""
+    model = make(labels=width, problem="regression")
+    numbers = np.array([len(text) / 10 for text in TEXTS])
+    targets = numbers if width == 1 else np.stack([numbers, -numbers], axis=1)
+    first = model.evaluate(TEXTS, targets, verbose=0, return_dict=True)
+    predicted = model.predict(TEXTS, verbose=0).reshape(targets.shape)
+    assert first["loss"] == pytest.approx(np.mean((predicted - targets) ** 2), rel=1e-4)
+    assert first["mae"] == pytest.approx(np.mean(np.abs(predicted - targets)), rel=1e-4)
+    history = losses(model, TEXTS, targets, epochs=15)
+    assert history[0] > 0.5 and history[-1] < 0.5 * history[0]
+    answer = model.classify([GOOD])[0]
+    assert isinstance(answer["value"], float) if width == 1 else set(answer["values"]) == {"LABEL_0", "LABEL_1"}
+
+
+def test_one_label_means_regression(make):
+    assert make(labels=1).problem == "regression"
+
+
+@pytest.mark.parametrize("activation", ["gelu", None])
+def test_a_head_of_ones_own_is_trained(make, activation):
+    if activation:
+        head = bz.layers.ClassificationHead(2, 0.0, dense_activation="gelu")
+    else:
+        head = keras.Sequential([keras.layers.Dense(8, activation="gelu"), keras.layers.Dense(2)])
+    model = make(head=head)
+    before = [keras.ops.convert_to_numpy(w) for w in head.weights]
+    assert len(before) == 4
+    history = losses(model, TEXTS, NAMES)
+    assert history[-1] < 0.5 * history[0]
+    assert all(np.abs(keras.ops.convert_to_numpy(w) - old).max() > 0 for w, old in zip(head.weights, before))
+
+
+@pytest.mark.parametrize("layers", [None, 0, 1])
+def test_freezing(make, layers):
+    model = make(compiled=False)
+    model.freeze(layers)
+    model.compile(bz.AdamW(1e-2, warmup=0.0), run_eagerly=True)
+    before = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
+    model.fit(TEXTS, NAMES, batch_size=16, verbose=0)
+    moved = {path for w in model.weights if np.abs(keras.ops.convert_to_numpy(w) - before[path := w.path]).max() > 0}
+    frozen = ("encoder/",) if layers is None else ("encoder/embeddings", *[f"encoder/layer_{i}/" for i in range(layers)])
+    still = {path for path in before if path.startswith(frozen)}
+    assert moved == set(before) - still and still
+    with pytest.raises(ValueError, match="layers must be from 0 to 2; it is 3"):
+        model.freeze(3)
+
+
+# ---- answers
+
+
+def test_answers_come_in_the_order_of_the_question(model):
+    whole = model.predict(TEXTS + ["good film " * 9], batch_size=4, verbose=0)
+    alone = np.concatenate([model.predict([text], verbose=0) for text in (TEXTS[5], "good film " * 9)])
+    np.testing.assert_allclose(whole[[5, 16]], alone, atol=1e-5)
+
+
+def test_classify_on_all_it_is_given(model):
+    assert len(model.classify(GOOD)) == 1
+    assert model.classify([]) == []
+    assert len(model.classify([GOOD, ""])) == 2  # an empty text is [CLS] [SEP]
+    stream = model.classify(text for text in TEXTS)
+    assert next(stream)["label"] in ("neg", "pos") and len(list(stream)) == 15
+    assert [a["label"] for a in model.classify(TEXTS)] == [a["label"] for a in model.classify(iter(TEXTS))]
+    assert len(list(model.classify(zip(FIRSTS, SECONDS)))) == 16
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "options", "error", "message"),
+    [
+        ([GOOD, None], [1, 0], {}, TypeError, r"texts\[1\] must be a string, got NoneType"),
+        ([GOOD, float("nan")], [1, 0], {}, TypeError, r"texts\[1\].*missing rows"),
+        ([GOOD, 3], [1, 0], {}, TypeError, r"texts\[1\] must be a string, got int"),
+        ([GOOD, BAD], [1], {}, ValueError, "x has 2 rows and y has 1"),
+        (([GOOD, BAD], [GOOD]), [1, 0], {}, ValueError, "2 texts and 1 pairs"),
+        ([GOOD, BAD], ["pos", "nice"], {}, ValueError, r"y\[1\] is 'nice', which is not one of the labels"),
+        ([GOOD, BAD], [1, 2], {}, ValueError, r"y\[1\] is 2; class ids run from 0 to 1"),
+        ([GOOD, BAD], [1, float("nan")], {}, ValueError, r"y\[1\] is nan"),
+        ([GOOD, BAD], [1, 0.5], {}, ValueError, r"y\[1\] is 0.5"),
+        ([GOOD, BAD], [1, None], {}, ValueError, r"y\[1\] is None"),
+        ([GOOD, BAD], None, {}, ValueError, "there are no targets"),
+        ([GOOD, BAD], [1, 0], {"batch_size": 0}, ValueError, "batch_size must be at least 1; it is 0"),
+        ([], [], {}, ValueError, "x has no rows"),
+        ({"words": [GOOD]}, [1], {}, ValueError, r"columns \['words'\].*must be called text"),
+        ([(GOOD, BAD), GOOD], [1, 0], {}, TypeError, r"x\[1\] must be a pair"),
+        ([GOOD, BAD], [1, 0], {"validation_split": 1.5}, ValueError, "validation_split"),
+    ],
+)
+def test_mistakes_are_named(model, x, y, options, error, message):
+    with pytest.raises(error, match=message):
+        model.fit(x, y, verbose=0, **options)
+
+
+def test_more_mistakes(make):
+    with pytest.raises(ValueError, match="call compile\\(\\) before fit"):
+        make(compiled=False).fit(TEXTS, NAMES, verbose=0)
+    number = make(labels=1)
+    with pytest.raises(ValueError, match=r"y\[1\] is nan; regression targets must be finite"):
+        number.fit(TEXTS[:2], [1.0, float("nan")], verbose=0)
+    with pytest.raises(ValueError, match="labels must be different strings"):
+        make(labels=["a", "a"])
+    with pytest.raises(ValueError, match="problem must be one of"):
+        make(problem="ranking")
+    with pytest.raises(ValueError, match="at least two labels"):
+        make(labels=1, problem="single_label_classification")
+    with pytest.raises(ValueError, match="no targets"):
+        make().evaluate(TEXTS, verbose=0)
+    with pytest.raises(ValueError, match="a generator has no length"):
+        make().fit(generator(), verbose=0)
+
+
+# ---- compile and Keras's files
+
+
+def test_compile_without_arguments_is_the_recipe(make, capsys):
+    model = make(compiled=False)
+    model.compile()
+    printed = capsys.readouterr().out
+    assert "AdamW" in printed and "0.0003" in printed and "10 %" in printed and printed.count("\n") == 1
+    optimizer = model.optimizer
+    assert isinstance(optimizer, bz.AdamW) and float(optimizer.learning_rate) == pytest.approx(3e-4)
+    assert (optimizer.weight_decay, optimizer.warmup, optimizer.global_clipnorm, optimizer.epsilon) == (0.01, 0.1, 1.0, 1e-8)
+    optimizer.build(model.trainable_variables)
+    decayed = {w.path.split("/")[-1] for w, d in zip(model.trainable_variables, optimizer._decays) if d}
+    assert decayed == {"kernel", "token", "position", "segment"}
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
+    assert capsys.readouterr().out == "" and isinstance(model.optimizer, keras.optimizers.SGD)
+
+
+@pytest.mark.parametrize("width", [768, 384, 256])
+def test_the_default_rate_follows_the_width(width):
+    from bertzoo.tasks.task import default_rate
+
+    config = bz.EncoderConfig(hidden_size=width, num_attention_heads=4)
+    assert default_rate(config) == {768: 2e-5, 384: 5e-5, 256: 3e-4}[width]
+    assert default_rate(config.with_(extra={"bertzoo": {"learning_rate": 1e-3}})) == 1e-3
+
+
+@pytest.mark.parametrize("custom", [False, True])
+def test_keras_files_bring_it_back_as_it_was(make, tmp_path, capsys, custom):
+    head = bz.layers.ClassificationHead(2, 0.0, dense_activation="gelu") if custom else None
+    model = make(head=head)
+    model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="__array__ implementation")  # Keras and NumPy 2
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.labels == model.labels and again.problem == model.problem
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
+    assert isinstance(again.optimizer, bz.AdamW)
+    assert int(keras.ops.convert_to_numpy(again.optimizer.iterations)) == 2
+    again.fit(TEXTS, NAMES, batch_size=8, verbose=0)
+    model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
+    assert again.evaluate(TEXTS, IDS, verbose=0) == pytest.approx(model.evaluate(TEXTS, IDS, verbose=0), rel=1e-5)
+
+
+def test_a_trained_preset_comes_back_with_its_labels(make, tmp_path):
+    model = make(labels=["x", "y", "z"], problem="multi_label_classification")
+    model.save_to_preset(tmp_path / "out")
+    again = bz.TextClassifier.from_preset(tmp_path / "out", verbose=False)
+    assert again.labels == ["x", "y", "z"] and again.problem == "multi_label_classification"
+    content = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert content["id2label"] == {"0": "x", "1": "y", "2": "z"} and content["label2id"] == {"x": 0, "y": 1, "z": 2}
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))

@@ -1,0 +1,236 @@
+"""The rules that every notebook of the course keeps, its exercises and its quizzes. No kernel is started here."""
+
+import importlib.util
+import json
+import os
+import re
+import stat
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+
+COURSE = Path(__file__).resolve().parents[1] / "course"
+WRONG = Path(__file__).resolve().parent / "course"
+NOTEBOOKS = sorted(COURSE.glob("[0-9][0-9]_*.ipynb"))
+EXERCISE = re.compile(r"# (Exercise|Solution) (\d\d\.\d+)\n")
+
+
+def module(path: Path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+check, refresh = module(COURSE / "check.py"), module(COURSE / "refresh.py")
+QUIZZES = json.loads((COURSE / "quiz.json").read_text(encoding="utf-8"))
+
+
+def read(path: Path):
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(path: Path) -> list:
+    return [cell for cell in read(path).cells if cell.cell_type == "code"]
+
+
+def markdown(path: Path) -> str:
+    return "\n\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+
+
+def tags(cell) -> list[str]:
+    return cell.metadata.get("tags", [])
+
+
+def functions(source: str) -> list:
+    """The functions that a piece of code defines, in order, given NumPy."""
+    namespace = {"np": np}
+    exec(source, namespace)
+    return [value for name, value in namespace.items() if callable(value) and not name.startswith("_")]
+
+
+def exercise_cells(kind: str) -> dict:
+    """Number of the exercise -> the source of its cell, of kind `Exercise` or `Solution`, over all notebooks."""
+    found = {}
+    for path in NOTEBOOKS:
+        for cell in code_cells(path):
+            match = EXERCISE.match(cell.source)
+            if match and match[1] == kind:
+                assert kind.lower() in tags(cell), f"{path.name}: {match[0].strip()} lacks the tag {kind.lower()}"
+                assert match[2] not in found and match[2].startswith(path.name[:2])
+                found[match[2]] = cell.source
+    return found
+
+
+notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+exercises = pytest.mark.parametrize("number", check.numbers())
+
+
+def test_notebooks_are_numbered_without_a_gap():
+    assert NOTEBOOKS
+    assert [path.name[:2] for path in NOTEBOOKS] == [f"{number:02d}" for number in range(1, len(NOTEBOOKS) + 1)]
+
+
+@notebooks
+def test_every_cell_was_executed_in_order(path):
+    counts = [cell.execution_count for cell in code_cells(path)]
+    assert counts == list(range(1, len(counts) + 1)), "run course/refresh.py"
+
+
+@notebooks
+def test_stored_outputs_can_be_compared(path):
+    assert refresh.faults(read(path)) == []
+    for cell in code_cells(path):
+        assert len(json.dumps([{**o, "data": {k: v for k, v in o.get("data", {}).items() if k != "image/png"}}
+                               for o in cell.outputs])) < 10_000
+        for output in cell.outputs:
+            assert output.output_type in ("stream", "display_data"), "end the cell with print or plt.show()"
+            assert set(output.get("data", {})) <= {"text/plain", "image/png"}
+    assert sum("nbval-ignore-output" in tags(cell) for cell in code_cells(path)) <= 2
+    assert not any(re.search(r"^#\s*NBVAL", cell.source, re.M) for cell in code_cells(path)), "use tags"
+
+
+@notebooks
+def test_metadata_are_those_that_refresh_leaves(path):
+    notebook = read(path)
+    before = nbformat.writes(notebook)
+    refresh.clean(notebook)
+    assert nbformat.writes(notebook) == before
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+@notebooks
+def test_pictures_are_small(path):
+    sizes = [len(o["data"]["image/png"]) for cell in code_cells(path) for o in cell.outputs if "data" in o]
+    assert sum(sizes) < 600_000
+
+
+@notebooks
+def test_size_and_shape(path):
+    cells, text = code_cells(path), markdown(path)
+    assert max(len(cell.source.splitlines()) for cell in cells) <= 25
+    assert 15 <= len(cells) <= 25
+    assert 1500 <= len(text.split()) <= 2200
+    assert "import bertzoo" in cells[0].source
+    headings = re.findall(r"^## (\w+)", text, re.M)
+    assert headings == [
+        "Question", "Predict", "Build", "Experiment", "Check", "What", "Exercise", "Solution", "Same", "Quiz", "What"
+    ]
+    assert any("assert " in cell.source for cell in cells)
+    assert "**Cost:**" in text and "**You need:**" in text
+
+
+@notebooks
+def test_badge_and_links(path):
+    text = markdown(path)
+    assert re.search(rf"\]\(https://colab\.research\.google\.com/github/\S+/course/{re.escape(path.name)}\)", text)
+    assert_links_exist(text)
+
+
+def test_start_page_has_the_map():
+    text = (COURSE / "README.md").read_text(encoding="utf-8")
+    assert_links_exist(text)
+    rows = re.findall(r"^\| (\d\d) \| (.*?) \|", text, re.M)
+    assert [number for number, _ in rows] == [f"{number:02d}" for number in range(1, 19)]
+    linked = [name for _, cell in rows for name in re.findall(r"\((.*?\.ipynb)\)", cell)]
+    assert linked == [path.name for path in NOTEBOOKS]
+
+
+def assert_links_exist(text: str) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
+        assert (COURSE / target).exists(), target
+
+
+def test_every_exercise_of_a_notebook_is_checked_and_solved():
+    assert sorted(exercise_cells("Exercise")) == sorted(exercise_cells("Solution")) == check.numbers()
+    for path in NOTEBOOKS:
+        assert any(number.startswith(path.name[:2]) for number in check.numbers())
+
+
+@exercises
+def test_stub_is_to_do(number):
+    assert check.verdict(number, functions(exercise_cells("Exercise")[number])[-1]) == "to do"
+
+
+@exercises
+def test_solution_passes(number):
+    assert check.verdict(number, functions(exercise_cells("Solution")[number])[-1]) == "passed"
+
+
+@exercises
+def test_wrong_answers_get_a_hint(number):
+    source = (WRONG / f"wrong_{number.replace('.', '_')}.py").read_text(encoding="utf-8")
+    wrong = functions(source)
+    assert len(wrong) >= 2
+    verdicts = {function.__name__: check.verdict(number, function) for function in wrong}
+    assert all(verdict.startswith("not yet: ") for verdict in verdicts.values()), verdicts
+    assert not any("it raised" in verdict for verdict in verdicts.values()), verdicts
+
+
+def test_an_answer_that_raises_gets_a_hint():
+    def answer(length, prefix):
+        raise IndexError("out of range")
+
+    assert check.verdict("01.1", answer) == "not yet: it raised IndexError: out of range"
+
+
+def test_unknown_exercise_and_quiz_are_errors():
+    with pytest.raises(ValueError, match=r"no exercise '99.1'; there are 01.1"):
+        check.verdict("99.1", print)
+    with pytest.raises(ValueError, match="no quiz '99'; there are 01"):
+        check.quiz("99")
+    with pytest.raises(ValueError, match="3 letters, expected 5"):
+        check.quiz("01", "abc")
+
+
+def test_every_notebook_has_a_quiz_of_five():
+    assert sorted(QUIZZES) == [path.name[:2] for path in NOTEBOOKS]
+    assert all(len(questions) == 5 for questions in QUIZZES.values())
+
+
+@pytest.mark.parametrize("notebook", sorted(QUIZZES))
+def test_quiz_has_one_right_answer_and_explains_every_choice(notebook):
+    places = []
+    for question in QUIZZES[notebook]:
+        assert set(question) == {"question", "choices"} and question["question"].endswith("?")
+        assert 3 <= len(question["choices"]) <= 5
+        for choice in question["choices"]:
+            assert set(choice) <= {"text", "why", "right"} and choice["text"] and len(choice["why"].split()) >= 5
+        assert len({choice["text"] for choice in question["choices"]}) == len(question["choices"])
+        right = [place for place, choice in enumerate(question["choices"]) if choice.get("right")]
+        assert len(right) == 1
+        places += right
+    assert len(set(places)) >= 3, "the right letter must not be guessable"
+
+
+def test_quiz_grades(capsys):
+    check.quiz("01", "bcad?")
+    printed = capsys.readouterr().out
+    assert printed.count("You are right.") == 4 and printed.endswith("4 of 5 right, 1 left out\n")
+    check.quiz("01", "aaaaa")
+    printed = capsys.readouterr().out
+    assert "The answer is b. You said a." in printed and printed.endswith("1 of 5 right, 0 left out\n")
+
+
+def test_faults_are_found():
+    cell = nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("stream", name="stderr", text="warning")])
+    cell.metadata.tags = ["quizz"]
+    found = refresh.faults(nbformat.v4.new_notebook(cells=[cell]))
+    assert len(found) == 2 and "'quizz'" in found[0] and "stderr: warning" in found[1]
+
+
+def test_write_replaces_whole_files_only(tmp_path, monkeypatch):
+    path = tmp_path / "01_a.ipynb"
+    refresh.write(nbformat.v4.new_notebook(), path)
+    before = path.read_bytes()
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o644
+
+    def fails(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(nbformat, "write", fails)
+    with pytest.raises(OSError, match="disk full"):
+        refresh.write(nbformat.v4.new_notebook(cells=[]), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,112 @@
+"""One seed, one run: the same fine-tuning in three processes, one for each backend."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import bertzoo
+
+BACKENDS = ("jax", "tensorflow", "torch")
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="it runs all three backends itself; once is enough"
+)
+
+WORKER = """
+import re, sys
+import keras, numpy as np
+import bertzoo as bz
+from bertzoo.data import reviews
+from bertzoo.random import fold
+
+texts, labels = reviews("train")
+texts, labels = texts[:192], labels[:192]
+words = sorted(set(re.findall(r"[a-z]+|[^a-z\\s]", " ".join(texts).lower())))
+tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+config = bz.EncoderConfig(vocab_size=len(tokens), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                          intermediate_size=64, max_position_embeddings=64)
+
+def run(recompute=False):
+    bz.set_seed(5)
+    model = bz.TextClassifier(bz.Encoder(config, recompute=recompute),
+                              bz.Preprocessor(bz.Tokenizer.from_vocabulary(tokens), 64), ["negative", "positive"])
+    start = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight)) for weight in model.weights}
+    losses = []
+    class Read(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.before = 0.0
+        def on_train_batch_end(self, batch, logs=None):
+            total = float(logs["loss"]) * (batch + 1)  # Keras logs the mean since the epoch's begin
+            losses.append(total - self.before)
+            self.before = total
+    model.compile(bz.AdamW(1e-2))
+    model.fit(texts, labels, batch_size=16, epochs=4, verbose=0, callbacks=[Read()])
+    key = model.backbone.training_calls.next_key()
+    ids = model.preprocessor(texts[:8])["token_ids"]
+    masks = [keras.ops.convert_to_numpy(model.backbone.embeddings(ids, key=fold(key, 0))) != 0]
+    for layer, site, shape in ((1, 0, (4, 4, 9, 9)), (1, 1, (8, 24, 32)), (2, 2, (8, 24, 32))):
+        dropped = bz.layers.dropout(keras.ops.ones(shape), 0.1, fold(key, layer), site=site)
+        masks.append(keras.ops.convert_to_numpy(dropped) != 0)
+    return losses, masks, start
+
+runs = {"first": run(), "recomputed": run(recompute=True)}
+if keras.backend.backend() == "torch":  # the quickest to start
+    runs["again"] = run()
+out = {"start_" + path: value for path, value in runs["first"][2].items()}
+for name, (losses, masks, _) in runs.items():
+    out.update({"losses_" + name: losses, **{f"mask_{name}_{i}": mask for i, mask in enumerate(masks)}})
+np.savez(sys.argv[1], **out)
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    root = str(Path(bertzoo.__file__).resolve().parents[1])
+    env = {**os.environ, "PYTHONPATH": root, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    results = {}
+    for backend in BACKENDS:
+        command = [sys.executable, "-c", WORKER, str(folder / f"{backend}.npz")]
+        done = subprocess.run(command, env={**env, "KERAS_BACKEND": backend}, capture_output=True, text=True, timeout=300)
+        if "which is not installed" in done.stderr:
+            continue
+        assert done.returncode == 0, done.stderr[-3000:]
+        results[backend] = dict(np.load(folder / f"{backend}.npz"))
+    return results
+
+
+def off(a, b):
+    return (np.abs(a - b) / np.maximum(b, 0.1)).max()
+
+
+def test_losses_agree_between_backends_and_with_recomputation(runs):
+    reference = runs["jax"]["losses_first"]
+    assert len(reference) == 48
+    assert reference[-12:].mean() < 0.9 * reference[:12].mean()
+    worst = {
+        f"{backend} {name}": off(run[name], reference)
+        for backend, run in runs.items() for name in ("losses_first", "losses_recomputed")
+    }
+    assert max(worst.values()) <= 1e-4, worst
+
+
+def test_a_second_run_is_the_same(runs):
+    if "torch" not in runs:
+        pytest.skip("PyTorch is not installed")
+    assert off(runs["torch"]["losses_again"], runs["torch"]["losses_first"]) <= 1e-6
+
+
+def test_masks_and_initial_weights_agree_bit_for_bit(runs):
+    reference = runs["jax"]
+    assert len([name for name in reference if name.startswith("start_")]) == 35 + 4
+    for run in runs.values():
+        for name, values in run.items():
+            if name.startswith("start_"):
+                np.testing.assert_array_equal(values, reference[name], err_msg=name)
+            elif name.startswith("mask_"):
+                np.testing.assert_array_equal(values, reference["mask_first_" + name[-1]], err_msg=name)
+                assert abs(values.mean() - 0.9) < 0.03
