@@ -141,7 +141,9 @@ class EncoderConfig:
         names = cls._file_names()
         missing = [theirs for theirs, ours in names.items() if ours in cls.required and theirs not in content]
         if missing:
-            raise ValueError(f"config.json lacks {', '.join(missing)}, without which a {cls.model_type} encoder is not defined.")
+            raise ValueError(
+                f"config.json lacks {', '.join(missing)}, without which a {cls.model_type} encoder is not defined."
+            )
         values = {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
         return cls(**values, extra={k: v for k, v in content.items() if k not in names})
 

@@ -42,7 +42,7 @@ class Encoder(keras.Model):
             raise ValueError(f"model_type must be one of {', '.join(sorted(FAMILIES))}; it is {config.model_type!r}.")
         if not isinstance(config, FAMILIES[config.model_type].config_class):
             raise ValueError(
-                f"a {config.model_type} encoder needs a {FAMILIES[config.model_type].config_class.__name__}, and config is a "
+                f"a {config.model_type} encoder needs a {FAMILIES[config.model_type].config_class.__name__}; config is a "
                 f"{type(config).__name__}. EncoderConfig.from_hf makes the right one from the keys of a config.json."
             )
         self.config, self.recompute = config, recompute

@@ -27,6 +27,8 @@ def main() -> None:
     begun = time.time()
     python = make_environment(arguments.venv, [*PINS, "-e", f".[{','.join(('test', *backends))}]"])
     step("lint", [python, "-m", "ruff", "check", "."])
+    # Its first import builds a cache of fonts and says so, which nbval would take for a notebook's output.
+    step("fonts", [python, "-c", "import matplotlib.pyplot"])
     for backend in backends:
         environment = {"KERAS_BACKEND": backend}
         step(f"tests on {backend}", [python, "-m", "pytest", "-n", "2", "--dist", "loadfile"], environment)

@@ -2,28 +2,37 @@
 
 import csv
 import json
+import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from typer.testing import CliRunner
 
 import bertzoo as bz
 from bertzoo import data
 from bertzoo.cli import app
 from bertzoo.commands import course, quickstart
-from bertzoo.commands.labelled import find_classes, hold_out
 from bertzoo.commands.running import sentences
-from bertzoo.commands.scores import by_class, confusion, of_numbers
-from bertzoo.commands.tables import read_rows
 from bertzoo.data import reviews
 
 TEXTS, LABELS = SAMPLE = [column[:40] for column in reviews("train")]
 # One batch: each shape of batch is compiled.
 FAST = ["--epochs", 1, "--batch-size", 40]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation(backend):
+    """XLA's optimisations take longer than models of one layer ever run."""
+    if backend != "jax":
+        yield
+        return
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +98,17 @@ def test_a_missing_backend_is_a_sentence(tmp_path):
         assert done.returncode == 1 and "pip install 'bertzoo[" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_ctrl_c_leaves_a_line_and_no_model(preset, tmp_path):
+    code = "from bertzoo.cli import main; main()"
+    command = [sys.executable, "-u", "-c", code, "quickstart", "--preset", str(preset), "--out", str(tmp_path / "out")]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "Loading Keras" in running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=120)
+    assert (running.returncode, said) == (1, "bertzoo: stopped.\n")
+    assert not (tmp_path / "out").exists()
+
+
 def test_wrong_usage_exits_with_two():
     assert run("fit").exit_code == 2
     assert run("quickstart", "--backend", "abacus").exit_code == 2
@@ -112,23 +132,7 @@ def test_errors_become_one_line(error, said, capsys):
     assert capsys.readouterr().err == said
 
 
-# ---- reading tables
-
-
-@pytest.mark.parametrize("name, content", [
-    ("a.csv", "text,label\n\"one, two\",x\n\"say \"\"hi\"\"\",y\n"),
-    ("b.csv", "\ufefftext;label\r\none, two;x\r\n\"say \"\"hi\"\"\";y\r\n"),
-    ("c.tsv", "text\tlabel\none, two\tx\n\"say \"\"hi\"\"\"\ty\n"),
-    ("d.jsonl", '{"text": "one, two", "label": "x"}\n\n{"label": "y", "text": "say \\"hi\\""}\n'),
-])
-def test_tables_of_each_kind_read_alike(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content.encode())
-    assert read_rows(tmp_path / name).columns == {"text": ["one, two", 'say "hi"'], "label": ["x", "y"]}
-
-
-def test_a_tsv_without_quoting_keeps_its_quotation_marks(tmp_path):
-    (tmp_path / "a.tsv").write_text('text\tlabel\n"an open mark\t0\nanother " mark\t1\n')
-    assert read_rows(tmp_path / "a.tsv").columns["text"] == ['"an open mark', 'another " mark']
+# ---- fit
 
 
 @pytest.mark.parametrize("name, content, said", [
@@ -145,9 +149,6 @@ def test_a_broken_table_is_told_of(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
     assert said in complaint("fit", tmp_path / name, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-# ---- fit
 
 
 def test_fit_reports_and_saves_a_classifier_that_transformers_loads(classifier):
@@ -209,44 +210,6 @@ def test_no_command_saves_over_what_is_no_preset(tmp_path, preset):
         assert "is a file" in complaint(*command, tmp_path / "file")
         assert "is a file" in complaint(*command, tmp_path / "file" / "below")
     assert "is the source itself" in complaint("convert", preset, preset)
-
-
-def test_classes_come_sorted_and_numbers_by_value():
-    assert find_classes(["10", "9", "1", "9"], "f") == ["1", "9", "10"]
-    assert find_classes(["b", "a", "10"], "f") == ["10", "a", "b"]
-    assert find_classes(["1.0", "2"], "f") == ["1.0", "2"]
-    assert find_classes(["1.5", "2"], "f") is None
-
-
-def test_a_tenth_of_each_class_is_held_out():
-    labels = ["a"] * 50 + ["b"] * 20 + ["c"] * 3
-    train, held = hold_out(labels, ["a", "b", "c"], seed=1)
-    assert sorted(train + held) == list(range(73))
-    assert [sum(labels[i] == name for i in held) for name in "abc"] == [5, 2, 0]
-    assert (train, held) == hold_out(labels, ["a", "b", "c"], seed=1) != hold_out(labels, ["a", "b", "c"], seed=2)
-
-
-# ---- figures
-
-
-def test_figures_by_class_are_those_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    classes = ["a", "b", "c", "never said"]
-    truth, said = rng.choice(classes, 60).tolist(), rng.choice(classes[:3], 60).tolist()
-    counts = confusion(truth, said, classes)
-    np.testing.assert_array_equal(counts, confusion_matrix(truth, said, labels=classes))
-    expected = precision_recall_fscore_support(truth, said, labels=classes, zero_division=0)[:3]
-    np.testing.assert_allclose(by_class(counts), np.stack(expected, axis=1))
-
-
-def test_figures_of_numbers_are_those_of_scipy():
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, 5, 40).astype(float)
-    said = truth + rng.normal(size=40)
-    found = of_numbers(truth, said)
-    assert found["Pearson correlation"] == pytest.approx(pearsonr(truth, said).statistic)
-    assert found["Spearman correlation"] == pytest.approx(spearmanr(truth, said).statistic)
-    assert found["mean absolute error"] == pytest.approx(np.mean([abs(a - b) for a, b in zip(truth, said)]))
 
 
 # ---- predict, fill-mask, embed, convert

@@ -17,8 +17,8 @@ def count_parameters(
 ) -> dict[str, int]:
     """The parameters of each part of an encoder, such as `embeddings`, `layer_0` and `pooler`, and of a task's head.
 
-    No weight is allocated, so it takes a moment and no memory for models of any size. A table that two parts share counts
-    once, and so do blocks that are applied several times.
+    No weight is allocated, so it takes a moment and no memory for models of any size. A table that two parts share
+    counts once, and so do blocks that are applied several times.
 
     Args:
         config: The encoder's configuration.
@@ -38,8 +38,8 @@ def count_parameters(
 def without_weights(make: Callable[[], keras.Model]) -> keras.Model:
     """What `make` makes, with weights that have shapes and no values.
 
-    In a stateless scope Keras puts off giving variables their values, and keeps a list of those that wait; it has no public
-    way to drop them from it.
+    In a stateless scope Keras puts off giving variables their values, and keeps a list of those that wait; it has no
+    public way to drop them from it.
     """
     before = list(global_state.get_global_attribute(PENDING, []))
     try:

@@ -8,16 +8,16 @@ from bertzoo.commands.screen import show_table
 
 
 def list_presets() -> None:
-    """Show the bundled presets."""
+    """Show the bundled presets. Their shape is layers × width."""
     from bertzoo.checkpoints.files import bundled_names, bundled_root
 
     names = bundled_names()
     if not names:
         raise ValueError(f"this installation has no bundled presets: {bundled_root()} holds none.")
     rows = [_describe(bundled_root() / name) for name in names]
-    columns = ["name", "family", "layers × width", "parameters", "vocabulary", "heads", "size"]
-    show_table(columns, rows, numbers=["parameters", "vocabulary", "size"])
-    print('A checkpoint of the Hugging Face hub is named hf://owner/name, as in hf://google-bert/bert-base-uncased.')
+    columns = ["name", "family", "shape", "weights", "vocabulary", "heads", "size"]
+    show_table(columns, rows, numbers=["weights", "vocabulary", "size"])
+    print("A checkpoint of the Hugging Face hub is named hf://owner/name, as in hf://google-bert/bert-base-uncased.")
 
 
 def _describe(directory: Path) -> list[str]:

@@ -13,7 +13,7 @@ def show_table(
 
     table = Table(title=title, title_justify="left")
     for name in columns:
-        table.add_column(name, justify="right" if name in numbers else "left")
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     # Texts of users are no markup: "[MASK]" would be taken for a style.

@@ -33,7 +33,7 @@ class AlbertConfig(EncoderConfig):
         super().__post_init__()
         if not 1 <= self.num_hidden_groups <= self.num_hidden_layers or self.inner_group_num < 1:
             raise ValueError(
-                "num_hidden_groups must lie between 1 and num_hidden_layers, and inner_group_num be 1 or more; they are "
+                "num_hidden_groups must lie between 1 and num_hidden_layers and inner_group_num be 1 or more; they are "
                 f"{self.num_hidden_groups!r}, {self.num_hidden_layers} and {self.inner_group_num!r}."
             )
 

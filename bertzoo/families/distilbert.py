@@ -12,7 +12,7 @@ PRE_CLASSIFIER = {"dense_activation": "relu", "first_dropout": 0.0}
 
 @dataclass(frozen=True)
 class DistilBertConfig(EncoderConfig):
-    """DistilBERT-base. `classifier_dropout` is for classification and multiple choice, `qa_dropout` for question answering."""
+    """DistilBERT-base. `classifier_dropout` is for classification and multiple choice, `qa_dropout` for answers."""
 
     model_type: str = "distilbert"
     num_hidden_layers: int = 6

@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020), discriminator and generator: BERT without pooler, with a projection of narrow embeddings."""
+"""ELECTRA (Clark et al. 2020), discriminator and generator: no pooler, and a projection of narrow embeddings."""
 
 from dataclasses import dataclass
 
@@ -73,8 +73,9 @@ class Electra(Family):
     def multiple_choice(self, config, **options):
         """As the family's; raises ValueError where the file asks for another summary than of the first token."""
         for key, only in {"summary_type": "first", "summary_use_proj": True}.items():
-            if config.extra.get(key, only) != only:
-                raise ValueError(f"config.json has {key} = {config.extra[key]!r}; bertzoo's multiple choice has {only!r}.")
+            value = config.extra.get(key, only)
+            if value != only:
+                raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has {only!r}.")
         if not config.summary_activation:
             raise ValueError("config.json has no summary_activation; bertzoo's multiple choice needs one.")
         return super().multiple_choice(

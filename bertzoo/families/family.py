@@ -10,7 +10,7 @@ import keras
 from bertzoo.config import EncoderConfig
 from bertzoo.layers import ClassificationHead, Embeddings, EncoderBlock, MaskedLMHead, Pooler
 
-# Pairs (our weight, their tensor). `{i}` stands for a layer's number; `{a,b,c}` lists tensors that we keep fused as one.
+# Pairs (our weight, their tensor). `{i}` stands for a layer's number; `{a,b,c}` lists tensors that we keep as one.
 Names = tuple[tuple[str, str], ...]
 
 
@@ -99,7 +99,7 @@ class Family:
         return self._head(config, "token_classifier", num_labels, **options)
 
     def qa(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
-        """The head that finds an answer: (batch, length, hidden) -> (batch, length, 2), the logits of its start and end."""
+        """The head that finds an answer: (batch, length, hidden) -> (batch, length, 2), logits of its start and end."""
         return self._head(config, "qa", 2, **options)
 
     def multiple_choice(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
@@ -122,7 +122,7 @@ class Family:
             ValueError: The checkpoint's decoder is not the token table.
         """
         if config.extra.get("tie_word_embeddings") is False:
-            raise ValueError("config.json has tie_word_embeddings = false; bertzoo's masked-LM decoder is the token table.")
+            raise ValueError("config.json has tie_word_embeddings = false; our masked-LM decoder is the token table.")
         options.setdefault("activation", config.hidden_act)
         return MaskedLMHead(
             config.vocab_size, config.embedding_size, layer_norm_eps=config.layer_norm_eps,

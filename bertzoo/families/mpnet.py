@@ -1,4 +1,4 @@
-"""MPNet (Song et al. 2020): RoBERTa's positions, and one learnt bias by relative distance for the attention of all blocks."""
+"""MPNet (Song et al. 2020): RoBERTa's positions, and a learnt bias by relative distance that all blocks share."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

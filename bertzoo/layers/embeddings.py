@@ -21,8 +21,8 @@ class Embeddings(keras.layers.Layer):
         hidden_dropout: Share of elements dropped after normalisation.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial tables.
-        projection: Width of a dense layer at the end, for tables narrower than the encoder (Lan et al. 2020, section 3.1);
-            None for no such layer.
+        projection: Width of a dense layer at the end, for tables narrower than the encoder (Lan et al. 2020, section
+            3.1); None for no such layer.
     """
 
     def __init__(self, vocab_size: int, width: int, max_positions: int = 512, segments: int = 2,

@@ -5,7 +5,7 @@ from keras import ops
 
 from bertzoo.layers.activations import activation
 from bertzoo.layers.dropout import dropout
-from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
+from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
 
 
@@ -22,7 +22,8 @@ class ClassificationHead(keras.layers.Layer):
     """
 
     def __init__(self, num_labels: int, dropout_rate: float = 0.1, dense_activation: str | None = None,
-                 first_dropout: float | None = None, initializer_range: float = 0.02, name: str = "classifier", **kwargs):
+                 first_dropout: float | None = None, initializer_range: float = 0.02, name: str = "classifier",
+                 **kwargs):
         super().__init__(name=name, **kwargs)
         self.num_labels, self.dropout_rate = num_labels, dropout_rate
         self.dense_activation, self.initializer_range = dense_activation, initializer_range
@@ -50,7 +51,7 @@ class ClassificationHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bertzoo")
 class MaskedLMHead(keras.layers.Layer):
-    """(batch, places, hidden) -> (batch, places, vocabulary) logits in float32; the decoder is the token table, transposed.
+    """(batch, places, hidden) -> (batch, places, vocabulary) logits in float32; the decoder is the token table.
 
     dense, activation, LayerNorm, then the product with the token table and a bias per token (Devlin et al. 2019, A.1).
 

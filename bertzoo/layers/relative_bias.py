@@ -1,4 +1,4 @@
-"""A learnt bias of attention scores by relative distance, in buckets (Raffel et al. 2020, section 2.1; Song et al. 2020)."""
+"""A learnt bias of attention scores by relative distance, in buckets (Raffel et al. 2020, section 2.1)."""
 
 import math
 
@@ -14,8 +14,8 @@ from bertzoo.layers.initialization import HostTruncatedNormal
 class RelativeBias(keras.layers.Layer):
     """(batch, length, …) -> float32 (1, heads, length, length): what to add to the scaled scores of query i and key j.
 
-    Half of the buckets are for keys after the query. Half of each half hold one distance each; the others hold ever more,
-    on a logarithmic scale, up to `max_distance`, beyond which all are alike.
+    Half of the buckets are for keys after the query. Half of each half hold one distance each; the others hold ever
+    more, on a logarithmic scale, up to `max_distance`, beyond which all are alike.
 
     Args:
         num_heads: Number of attention heads.

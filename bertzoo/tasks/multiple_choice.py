@@ -17,7 +17,8 @@ class MultipleChoice(Task):
         backbone: The encoder.
         preprocessor: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
 
-    Inputs are the encoder's with one more axis, int (batch, choices, length). The output is float32 logits (batch, choices).
+    Inputs are the encoder's with one more axis, int (batch, choices, length). The output is float32 logits (batch,
+    choices).
 
     Raises:
         ValueError: The family's head reads the pooler, and the encoder was made without one.
@@ -25,11 +26,15 @@ class MultipleChoice(Task):
 
     heads = ("multiple_choice",)
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "multiple_choice_task", **kwargs):
+    def __init__(
+        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "multiple_choice_task", **kwargs
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.pools = backbone.family.multiple_choice_pools
         if self.pools and backbone.pooler is None:
-            raise ValueError(f"multiple choice of {backbone.family.hf_name} reads the pooler; make the encoder with pooler=True.")
+            raise ValueError(
+                f"multiple choice of {backbone.family.hf_name} reads the pooler; make the encoder with pooler=True."
+            )
         self.multiple_choice = backbone.family.multiple_choice(backbone.run_config, dtype=self.dtype_policy)
         self.build()
 

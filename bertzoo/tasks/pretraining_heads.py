@@ -12,8 +12,9 @@ from bertzoo.text.preprocessor import Preprocessor
 class SentencePair(Task):
     """Judges whether two segments belong together.
 
-    The output is float32 logits (batch, 2). Class 0: the second segment follows the first (BERT, section 3.1 of Devlin et al.
-    2019), or the two are in order (ALBERT, section 3.1 of Lan et al. 2020). Class 1: it is a random one, or they are swapped.
+    The output is float32 logits (batch, 2). Class 0: the second segment follows the first (BERT, section 3.1 of Devlin
+    et al. 2019), or the two are in order (ALBERT, section 3.1 of Lan et al. 2020). Class 1: it is a random one, or they
+    are swapped.
 
     Args:
         backbone: The encoder, with its pooler.
@@ -25,7 +26,9 @@ class SentencePair(Task):
 
     heads = ("pair",)
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "sentence_pair", **kwargs):
+    def __init__(
+        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "sentence_pair", **kwargs
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.pair = _pair_head(self)
         self.build()
@@ -57,7 +60,9 @@ class MaskedLMAndPair(Task):
     heads = ("masked_lm", "pair")
     hf_class = "ForPreTraining"
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "masked_lm_and_pair", **kwargs):
+    def __init__(
+        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "masked_lm_and_pair", **kwargs
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
         self.pair = _pair_head(self)
@@ -75,7 +80,9 @@ class MaskedLMAndPair(Task):
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape if not isinstance(input_shape, dict) else input_shape.get("mask_positions", input_shape["token_ids"])
+        shape = input_shape
+        if isinstance(input_shape, dict):
+            shape = input_shape.get("mask_positions", input_shape["token_ids"])
         return {"masked_lm": (*shape, self.backbone.config.vocab_size), "pair": (shape[0], 2)}
 
     @classmethod
@@ -105,7 +112,10 @@ class ReplacedTokenDetector(Task):
 
     heads = ("rtd",)
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "replaced_token_detector", **kwargs):
+    def __init__(
+        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "replaced_token_detector",
+        **kwargs,
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.rtd = backbone.family.rtd(backbone.run_config, dtype=self.dtype_policy)
         self.build()

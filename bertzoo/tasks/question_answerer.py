@@ -20,7 +20,9 @@ class QuestionAnswerer(Task):
 
     heads = ("qa",)
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "question_answerer", **kwargs):
+    def __init__(
+        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "question_answerer", **kwargs
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.qa = backbone.family.qa(backbone.run_config, dtype=self.dtype_policy)
         self.build()

@@ -10,7 +10,16 @@ import numpy as np
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.tasks.custom_head import describe
-from bertzoo.tasks.targets import CLASSES, NUMBER, PROBLEMS, SEVERAL, encode_targets, label_names, labels_for_file, labels_in_file
+from bertzoo.tasks.targets import (
+    CLASSES,
+    NUMBER,
+    PROBLEMS,
+    SEVERAL,
+    encode_targets,
+    label_names,
+    labels_for_file,
+    labels_in_file,
+)
 from bertzoo.tasks.task import Task, in_chunks
 from bertzoo.text.preprocessor import Preprocessor
 

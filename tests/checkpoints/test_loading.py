@@ -22,6 +22,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import tensor_files
 
 TASKS = {"BertModel": bz.Encoder, "BertForMaskedLM": bz.MaskedLM, "BertForSequenceClassification": bz.TextClassifier}
+IDS = np.array([[2, 7, 9, 30, 3], [2, 8, 8, 4, 3]], "int32")
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +94,9 @@ def test_transformers_loads_what_is_saved(checkpoint, write_checkpoint, classifi
         tmp_path / "out", output_loading_info=True, dtype=torch.float32, attn_implementation="eager"
     )
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    ids = np.array([[2, 7, 9, 30, 3], [2, 8, 8, 4, 3]], "int32")
     with torch.no_grad():
-        wanted = theirs.eval()(input_ids=torch.tensor(ids))
-    outputs = numpy(ours(ids))
+        wanted = theirs.eval()(input_ids=torch.tensor(IDS))
+    outputs = numpy(ours(IDS))
     if auto == "AutoModel":
         close(outputs["sequence_output"], wanted.last_hidden_state)
         close(outputs["pooled_output"], wanted.pooler_output)
@@ -258,7 +258,7 @@ def test_another_number_of_labels_needs_a_new_head(classifier_checkpoint):
         load(classifier_checkpoint[0], bz.TextClassifier, labels=3)
     fresh = load(classifier_checkpoint[0], bz.TextClassifier, labels=3, new_head=True)
     assert fresh.load_report.new == ["classifier"] and fresh.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
-    assert fresh(np.array([[2, 7, 3]])).shape == (1, 3)
+    assert fresh(IDS).shape == (2, 3)
 
 
 def test_half_a_head_is_no_head(copy):
@@ -303,11 +303,10 @@ def test_a_head_of_ones_own_comes_back(checkpoint, numpy, tmp_path, kind, close)
     assert own == ["bertzoo.head.0.kernel", "bertzoo.head.1.bias", "bertzoo.head.2.kernel", "bertzoo.head.3.bias"]
     again = load(tmp_path / "out", bz.TextClassifier)
     assert again.labels == ["a", "b", "c"] and again.load_report.new == [] and again.load_report.unused == []
-    ids = np.array([[2, 7, 9, 30, 3]], "int32")
-    np.testing.assert_array_equal(numpy(again(ids)), numpy(model(ids)))
+    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
     theirs, report = transformers.AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not report["missing_keys"] and set(report["unexpected_keys"]) == set(own)
-    close(numpy(model.backbone(ids))["sequence_output"], theirs.eval()(torch.tensor(ids)).last_hidden_state.detach())
+    close(numpy(model.backbone(IDS))["sequence_output"], theirs.eval()(torch.tensor(IDS)).last_hidden_state.detach())
     plain = load(tmp_path / "out", bz.TextClassifier, new_head=True)
     assert plain.custom_head is None and plain.load_report.new == ["classifier"]
     plain.save_to_preset(tmp_path / "plain")
@@ -336,8 +335,7 @@ def test_a_head_of_a_foreign_class_is_never_made_from_a_file(checkpoint, tmp_pat
         load(tmp_path / "out", bz.TextClassifier)
     assert Foreign.made == made
     again = load(tmp_path / "out", bz.TextClassifier, head=Foreign())
-    ids = np.array([[2, 7, 3]], "int32")
-    np.testing.assert_array_equal(numpy(again(ids)), numpy(model(ids)))
+    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
     assert again.load_report.new == []
 
 

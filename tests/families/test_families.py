@@ -39,7 +39,8 @@ CASES = {
 VARIANTS = {
     "bert-tanh-gelu": ("bert", {**SMALL, "hidden_act": "gelu_new"}),
     "albert-groups": ("albert", {
-        **SMALL, "embedding_size": 16, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu",
+        **SMALL, "embedding_size": 16, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2,
+        "hidden_act": "relu",
     }),
     "electra-wide": ("electra", {**SMALL, "embedding_size": 16}),
     # Long enough for the last bucket, which starts at a distance of 91.
@@ -77,7 +78,7 @@ def make_reference(case: str, head: str | None = None, dtype=torch.float32):
 
 
 def make_inputs(case: str, choices: int | None = None) -> dict[str, np.ndarray]:
-    """Four random rows of different lengths, padded; one holds the padding token among its words. Or two by two choices."""
+    """Four random rows of different lengths, padded, or two by two choices; one row has padding among its words."""
     model_type, arguments = ALL_CASES[case]
     longest = 130 if case == "mpnet-long" else 11
     rng = np.random.default_rng(2)
@@ -132,7 +133,7 @@ def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
     inputs = make_inputs(case, choices=2 if head == "multiple_choice" else None)
     outputs = task(inputs)
     for name, expected in logits_of(run_reference(reference, inputs), head).items():
-        per_token = expected.ndim >= 2 and tuple(expected.shape[:2]) == inputs["token_ids"].shape and head != "multiple_choice"
+        per_token = expected.shape[:2] == inputs["token_ids"].shape
         assert_close(outputs[name] if name else outputs, expected, inputs["padding_mask"] == 1 if per_token else None)
 
     task.save_to_preset(tmp_path / "ours")
@@ -176,7 +177,9 @@ def test_encoder_with_all_hidden_states_and_attentions(case, tmp_path):
 
     encoder.save_to_preset(tmp_path / "ours")
     assert stored(tmp_path / "ours") == stored(tmp_path / "theirs")
-    again, info = type(reference).from_pretrained(tmp_path / "ours", output_loading_info=True, attn_implementation="eager")
+    again, info = type(reference).from_pretrained(
+        tmp_path / "ours", output_loading_info=True, attn_implementation="eager"
+    )
     assert not any(info.values())
     assert torch.equal(run_reference(again.eval(), inputs)[0], expected[0])
 
@@ -236,7 +239,8 @@ def test_one_step_of_training_equals_torch(case, tmp_path):
     logits = run_reference(reference, inputs).logits
     torch.nn.functional.cross_entropy(logits[real], torch.tensor(labels)[real]).backward()
     expected = {
-        name: weight.detach() - 0.5 * weight.grad for name, weight in reference.named_parameters() if weight.grad is not None
+        name: weight.detach() - 0.5 * weight.grad
+        for name, weight in reference.named_parameters() if weight.grad is not None
     }
 
     task = bz.TokenClassifier.from_preset(
@@ -259,12 +263,18 @@ def test_one_step_of_training_equals_torch(case, tmp_path):
 
 def test_each_application_of_a_shared_block_drops_other_elements():
     config = FAMILIES["albert"].config_class(
-        vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24, embedding_size=8
+        vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
+        embedding_size=8,
     )
     encoder = bz.Encoder(config, dropout=0.5)
     keys = []
     block = encoder.blocks[0].call
-    encoder.blocks[0].call = lambda x, **options: (keys.append(keras.ops.convert_to_numpy(options["key"])), block(x, **options))[1]
+
+    def note_key(x, **options):
+        keys.append(keras.ops.convert_to_numpy(options["key"]))
+        return block(x, **options)
+
+    encoder.blocks[0].call = note_key
     encoder({"token_ids": np.ones((1, 4), "int32")}, training=True)
     assert len({tuple(key) for key in keys}) == 3
 
@@ -278,14 +288,15 @@ def mini(layers: int, hidden: int, heads: int | None = None, vocabulary: int = 3
             "intermediate_size": inner or 4 * hidden, "vocab_size": vocabulary}
 
 
-# shared/spec/architectures.md 3.4: family, configuration, encoder, encoder without pooler, token table, with pre-training head.
+# Family, configuration; parameters of the encoder, without pooler, of the token table, with the pre-training head.
 COUNTS = {
     "bert-base-uncased": ("bert", {}, 109_482_240, 108_891_648, 23_440_896, 110_106_428),
     "bert-base-cased": ("bert", {"vocab_size": 28996}, 108_310_272, 107_719_680, 22_268_928, 108_932_934),
     "bert-large-uncased": ("bert", LARGE, 335_141_888, 334_092_288, 31_254_528, 336_226_108),
     "bert-large-cased": ("bert", {**LARGE, "vocab_size": 28996}, 333_579_264, 332_529_664, 29_691_904, 334_661_958),
     "bert-base-multilingual-cased": ("bert", {"vocab_size": 119547}, 177_853_440, 177_262_848, 91_812_096, 178_566_653),
-    "bert-base-multilingual-uncased": ("bert", {"vocab_size": 105879}, 167_356_416, 166_765_824, 81_315_072, 168_055_961),
+    "bert-base-multilingual-uncased": (
+        "bert", {"vocab_size": 105879}, 167_356_416, 166_765_824, 81_315_072, 168_055_961),
     "bert-base-chinese": ("bert", {"vocab_size": 21128}, 102_267_648, 101_677_056, 16_226_304, 102_882_442),
     "bert_uncased_L-2_H-128": ("bert", mini(2, 128), 4_385_920, 4_369_408, 3_906_816, 4_433_468),
     "bert_uncased_L-4_H-256": ("bert", mini(4, 256), 11_170_560, 11_104_768, 7_813_632, 11_267_900),
@@ -296,7 +307,8 @@ COUNTS = {
     "legal-bert-small-uncased": ("bert", mini(6, 512), 35_068_416, 34_805_760, 15_627_264, 35_363_644),
     "finbert-pretrain": ("bert", {"vocab_size": 30873}, 109_751_808, 109_161_216, 23_710_464, 110_376_347),
     "all-MiniLM-L6-v2": ("bert", mini(6, 384, 12), 22_713_216, 22_565_376, 11_720_448, 22_893_116),
-    "all-MiniLM-L12-v2, bge-small, e5-small": ("bert", mini(12, 384, 12), 33_360_000, 33_212_160, 11_720_448, 33_539_900),
+    "all-MiniLM-L12-v2, bge-small, e5-small": (
+        "bert", mini(12, 384, 12), 33_360_000, 33_212_160, 11_720_448, 33_539_900),
     "paraphrase-multilingual-MiniLM-L12-v2": (
         "bert", mini(12, 384, 12, 250037), 117_653_760, 117_505_920, 96_014_208, 118_053_175),
     "roberta-base": ("roberta", {}, 124_645_632, 124_055_040, 38_603_520, 124_697_433),
@@ -344,7 +356,8 @@ def test_counting_equals_a_model_that_was_made():
 
 
 @pytest.mark.parametrize(("model_type", "key"), [
-    ("bert", "num_attention_heads"), ("roberta", "layer_norm_eps"), ("mpnet", "layer_norm_eps"), ("distilbert", "n_heads"),
+    ("bert", "num_attention_heads"), ("roberta", "layer_norm_eps"), ("mpnet", "layer_norm_eps"),
+    ("distilbert", "n_heads"),
 ])
 def test_a_missing_key_that_matters_is_an_error(model_type, key, tmp_path):
     make_reference(model_type).save_pretrained(tmp_path)

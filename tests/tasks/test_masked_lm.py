@@ -83,7 +83,7 @@ def test_mistakes_are_named(model):
 def test_the_loss_is_the_mean_over_masked_tokens(written, numpy):
     """Fault 8: the loss was averaged over all slots instead of the real masks."""
     model = bz.MaskedLM.from_preset(written[0], verbose=False, dropout=0.0)
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0))
     data = model.batches(TEXTS, batch_size=16, shuffle=False)
     inputs, labels, weights = data[0]
     assert (weights == 0).any() and (weights == 1).any()  # rows of unlike length: some slots are empty
@@ -106,7 +106,7 @@ def test_fit_learns_and_masks_anew_each_epoch(written):
         data.epoch = epoch
         epochs.append({(tuple(row), tuple(places)) for row, places in zip(data[0][0]["token_ids"], data[0][0]["mask_positions"])})
     assert epochs[0] != epochs[1] != epochs[2]
-    model.compile(bz.AdamW(1e-2, warmup=0.0), run_eagerly=True)
+    model.compile(bz.AdamW(1e-2, warmup=0.0))
     losses = model.fit(TEXTS, batch_size=16, epochs=25, verbose=0).history["loss"]
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3])
 
