@@ -17,7 +17,11 @@ from bertzoo.commands.quickstart import quickstart
 from bertzoo.commands.running import plain, with_keras
 
 app = typer.Typer(
-    name="bertzoo", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    name="bertzoo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(with_keras(quickstart))

@@ -11,21 +11,22 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_pytho
 
 # Keys of Hugging Face's files that do not change what an encoder computes, or that other parts of bertzoo read.
 INERT_KEYS = frozenset(
-    "_name_or_path add_cross_attention architectures attn_implementation _attn_implementation auto_map bad_words_ids "
-    "begin_suppress_tokens bertzoo bos_token_id chunk_size_feed_forward cross_attention_hidden_size "
-    "decoder_start_token_id diversity_penalty do_sample dtype early_stopping "
-    "encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id "
-    "forced_eos_token_id gradient_checkpointing id2label is_decoder is_encoder_decoder label2id length_penalty "
-    "max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels "
-    "num_return_sequences output_attentions output_hidden_states output_past output_scores prefix problem_type "
-    "pruned_heads "
-    "remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id summary_activation "
-    "summary_first_dropout summary_last_dropout summary_type summary_use_proj suppress_tokens task_specific_params "
-    "temperature tf_legacy_loss tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p torch_dtype "
-    "torchscript transformers_version type_vocab_size typical_p use_bfloat16 use_cache pooler_fc_size "
-    "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type directionality "
-    "language classifier_activation gap_size net_structure_type num_memory_blocks down_scale_factor layers_to_keep "
-    "sinusoidal_pos_embds tie_weights_".split()
+    """
+    _attn_implementation _name_or_path add_cross_attention architectures attn_implementation auto_map
+    bad_words_ids begin_suppress_tokens bertzoo bos_token_id chunk_size_feed_forward classifier_activation
+    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample
+    down_scale_factor dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gap_size
+    gradient_checkpointing id2label is_decoder is_encoder_decoder label2id language layers_to_keep
+    length_penalty max_length min_length net_structure_type no_repeat_ngram_size num_beam_groups num_beams
+    num_labels num_memory_blocks num_return_sequences output_attentions output_hidden_states output_past
+    output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+    pooler_type prefix problem_type pruned_heads remove_invalid_values repetition_penalty return_dict
+    return_dict_in_generate sep_token_id sinusoidal_pos_embds summary_activation summary_first_dropout
+    summary_last_dropout summary_type summary_use_proj suppress_tokens task_specific_params temperature
+    tf_legacy_loss tie_encoder_decoder tie_weights_ tie_word_embeddings tokenizer_class top_k top_p torch_dtype
+    torchscript transformers_version typical_p use_bfloat16 use_cache
+    """.split()  # noqa: SIM905
 )
 
 # Keys that we know, with the only values that we compute: any other value would load and give wrong numbers.
@@ -39,7 +40,8 @@ ONLY_VALUES = {
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """What defines an encoder. Names are those of Hugging Face's BERT; the defaults are BERT-base's (Devlin et al. 2019).
+    """What defines an encoder. Names are those of Hugging Face's BERT; the defaults are BERT-base's (Devlin et al.
+    2019).
 
     A family whose file uses other names, or that has settings of its own, subclasses this (see `bertzoo.families`).
     `extra` holds the keys of a file that change nothing here; they are written back unchanged.
@@ -71,8 +73,14 @@ class EncoderConfig:
     required: ClassVar[tuple[str, ...]] = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
     def __post_init__(self):
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                     "max_position_embeddings"):
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a positive integer; it is {value!r}.")

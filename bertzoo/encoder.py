@@ -18,31 +18,42 @@ class Encoder(keras.Model):
     `padding_mask` (1 at real tokens; all real where left out); or the token ids alone.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
-    (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch, length,
-    hidden) of which the first is the embeddings' output, and `attentions`, a list of (batch, heads, length, length).
+    (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch,
+    length, hidden) of which the first is the embeddings' output, and `attentions`, a list of (batch, heads, length,
+    length).
 
     Args:
         config: What defines the encoder.
         pooler: False leaves the pooler out.
         dropout: Share of elements dropped in training after the embeddings, attention and feed-forward parts; the
             configuration's `hidden_dropout_prob` where None.
-        attention_dropout: Share of attention weights dropped in training. 0 keeps the backend's fused attention, so it is
-            the default whatever the configuration says.
-        recompute: Recompute each block in the backward pass instead of storing what is inside it: less memory, more time.
+        attention_dropout: Share of attention weights dropped in training. 0 keeps the backend's fused attention, so it
+            is the default whatever the configuration says.
+        recompute: Recompute each block in the backward pass instead of storing what is inside it: less memory, more
+            time.
         name: The encoder's name. Its weights' names, and so their initial values, depend on it.
 
     Raises:
         ValueError: The configuration names a family that bertzoo does not have, or is not of that family's class.
     """
 
-    def __init__(self, config: EncoderConfig, pooler: bool = True, dropout: float | None = None,
-                 attention_dropout: float = 0.0, recompute: bool = False, name: str = "encoder", **kwargs):
+    def __init__(
+        self,
+        config: EncoderConfig,
+        pooler: bool = True,
+        dropout: float | None = None,
+        attention_dropout: float = 0.0,
+        recompute: bool = False,
+        name: str = "encoder",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         if config.model_type not in FAMILIES:
             raise ValueError(f"model_type must be one of {', '.join(sorted(FAMILIES))}; it is {config.model_type!r}.")
         if not isinstance(config, FAMILIES[config.model_type].config_class):
             raise ValueError(
-                f"a {config.model_type} encoder needs a {FAMILIES[config.model_type].config_class.__name__}; config is a "
+                f"a {config.model_type} encoder needs a "
+                f"{FAMILIES[config.model_type].config_class.__name__}; config is a "
                 f"{type(config).__name__}. EncoderConfig.from_hf makes the right one from the keys of a config.json."
             )
         self.config, self.recompute = config, recompute
@@ -83,7 +94,7 @@ class Encoder(keras.Model):
             self.pooler.build(shape)
 
     def call(self, inputs, training: bool = False, return_all: bool = False, dropout_key=None):
-        """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,); the encoder makes one if not."""
+        """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,)."""
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
         padding_mask = inputs.get("padding_mask")
@@ -143,10 +154,13 @@ class Encoder(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         return {
-            "config": self.config.to_hf(), "pooler": self.pooler is not None, "recompute": self.recompute,
+            "config": self.config.to_hf(),
+            "pooler": self.pooler is not None,
+            "recompute": self.recompute,
             "dropout": self.rates["hidden_dropout_prob"],
             "attention_dropout": self.rates["attention_probs_dropout_prob"],
-            "name": self.name, "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "name": self.name,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
         }
 
     @classmethod

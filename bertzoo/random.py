@@ -1,7 +1,8 @@
 """The one seed, and random numbers that are the same on every backend.
 
-Backends' own generators differ. What is random on the host (weights, order, masks) comes from NumPy's Philox; what must be
-random inside the compiled step (dropout, sampling) from an integer hash in int32 arithmetic, which is the same everywhere.
+Backends' own generators differ. What is random on the host (weights, order, masks) comes from NumPy's Philox; what must
+be random inside the compiled step (dropout, sampling) from an integer hash in int32 arithmetic, which is the same
+everywhere.
 """
 
 import zlib

@@ -14,13 +14,17 @@ import bertzoo as bz
 
 ROOT = Path(bz.__file__).resolve().parents[1]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = (
-    "the a film was is good bad dull bright plot actor and not very , . ! we saw it with friends in paris rome "
-    "once never again great poor slow fast story ends well badly un ##happy ##ly ##s"
-).split()
+WORDS = """
+the a film was is good bad dull bright plot actor and not very , . ! we saw it with friends in paris rome once
+never again great poor slow fast story ends well badly un ##happy ##ly ##s
+""".split()  # noqa: SIM905
 TINY = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
-    "max_position_embeddings": 64, "initializer_range": 0.2,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,
 }
 
 
@@ -45,7 +49,7 @@ def words() -> list[str]:
 
 @pytest.fixture(scope="session")
 def torch_model(words):
-    """(class name, seed, config changes) -> a transformers model with random weights, all of them, in evaluation mode."""
+    """(class name, seed, config changes) -> a transformers model, all weights random, in evaluation mode."""
     import torch
     import transformers
 
@@ -118,12 +122,15 @@ def close():
 
 @pytest.fixture(scope="session")
 def python():
-    """Runs Python code in a fresh process with this one's bertzoo; -> what it printed. Environment entries of None are unset."""
+    """Runs Python code in a fresh process with this one's bertzoo; -> what it printed. Environment entries of None are
+    unset."""
 
     def run(code: str, *arguments: str, **environment: str | None) -> str:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
         env = {key: value for key, value in env.items() if value is not None}
-        done = subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 

@@ -1,7 +1,8 @@
 """All checks, on a machine that has nothing but Python and pip: `python3 tests/run.py`.
 
-Makes a virtual environment with the three backends, lints, and runs the tests and the notebooks on each of them. Then makes a
-second one with JAX alone from a built wheel, and runs the quickstart there: no part of bertzoo may need TensorFlow or the checkout.
+Makes a virtual environment with the three backends, lints, and runs the tests and the notebooks on each of them. Then
+makes a second one with JAX alone from a built wheel, and runs the quickstart there: no part of bertzoo may need
+TensorFlow or the checkout.
 """
 
 import argparse
@@ -38,8 +39,17 @@ def main() -> None:
 
 
 NOTEBOOKS = [
-    "--nbval", "--nbval-current-env", "--nbval-cell-timeout=120", "--nbval-sanitize-with=course/sanitize.cfg",
-    "-p", "no:python", "-n", "2", "--dist", "loadscope", "course",
+    "--nbval",
+    "--nbval-current-env",
+    "--nbval-cell-timeout=120",
+    "--nbval-sanitize-with=course/sanitize.cfg",
+    "-p",
+    "no:python",
+    "-n",
+    "2",
+    "--dist",
+    "loadscope",
+    "course",
 ]
 
 
@@ -47,7 +57,10 @@ def make_environment(folder: Path, packages: list[str]) -> str:
     python = str(folder / "bin" / "python")
     if not Path(python).exists():
         step("virtual environment", [sys.executable, "-m", "venv", str(folder)])
-    step("install " + " ".join(packages), [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages])
+    step(
+        "install " + " ".join(packages),
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages],
+    )
     return python
 
 
@@ -58,7 +71,8 @@ def check_wheel(python: str) -> None:
         wheel = next(Path(folder).glob("*.whl"))
         alone = make_environment(Path(folder) / "venv", [f"{wheel}[jax]"])
         code = (
-            "import sys, bertzoo as bz; bz.TextClassifier.from_preset('bert_mini_en', verbose=False).classify(['good']); "
+            "import sys, bertzoo as bz; bz.TextClassifier.from_preset('bert_mini_en', "
+            "verbose=False).classify(['good']); "
             "assert not {'tensorflow', 'torch'} & set(sys.modules)"
         )
         step("no TensorFlow", [alone, "-c", code], folder=folder)

@@ -41,8 +41,12 @@ def preset(tmp_path_factory):
     tokenizer = bz.train_wordpiece(TEXTS, 400, progress=False)
     tokenizer.max_length = 32
     config = bz.EncoderConfig(
-        vocab_size=tokenizer.vocabulary_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=32,
+        vocab_size=tokenizer.vocabulary_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
     )
     directory = tmp_path_factory.mktemp("presets") / "tiny"
     bz.MaskedLM(bz.Encoder(config, pooler=False), bz.Preprocessor(tokenizer)).save_to_preset(directory)
@@ -119,12 +123,15 @@ def test_debug_shows_the_error_itself(tmp_path):
     assert isinstance(result.exception, ValueError)
 
 
-@pytest.mark.parametrize("error, said", [
-    (KeyboardInterrupt(), "bertzoo: stopped.\n"),
-    (KeyError("x"), "bertzoo: unexpected KeyError: 'x' (run it again with --debug to see where)\n"),
-    (FileNotFoundError(2, "No such file or directory", "a.csv"), "bertzoo: a.csv: No such file or directory.\n"),
-    (ValueError("two\n  lines"), "bertzoo: two lines\n"),
-])
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (KeyboardInterrupt(), "bertzoo: stopped.\n"),
+        (KeyError("x"), "bertzoo: unexpected KeyError: 'x' (run it again with --debug to see where)\n"),
+        (FileNotFoundError(2, "No such file or directory", "a.csv"), "bertzoo: a.csv: No such file or directory.\n"),
+        (ValueError("two\n  lines"), "bertzoo: two lines\n"),
+    ],
+)
 def test_errors_become_one_line(error, said, capsys):
     with pytest.raises(Exception) as caught, sentences():
         raise error
@@ -135,16 +142,19 @@ def test_errors_become_one_line(error, said, capsys):
 # ---- fit
 
 
-@pytest.mark.parametrize("name, content, said", [
-    ("a.csv", b"text,label\n", "holds no rows"),
-    ("a.csv", b"", "holds no rows"),
-    ("a.csv", "text,label\ncaf\u00e9,x\n".encode("latin-1"), "is no UTF-8 text: byte 0xe9 at position 14"),
-    ("a.csv", b"text,label\na,b,c\n", "line 2: 3 cells; the header has 2"),
-    ("a.csv", b"text,text\na,b\n", "two columns of one name"),
-    ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is no JSON"),
-    ("a.jsonl", b"[1]\n", "line 1 must be an object"),
-    ("a.xlsx", b"PK", "must be a .csv, .tsv, .jsonl, .txt file"),
-])
+@pytest.mark.parametrize(
+    "name, content, said",
+    [
+        ("a.csv", b"text,label\n", "holds no rows"),
+        ("a.csv", b"", "holds no rows"),
+        ("a.csv", "text,label\ncaf\u00e9,x\n".encode("latin-1"), "is no UTF-8 text: byte 0xe9 at position 14"),
+        ("a.csv", b"text,label\na,b,c\n", "line 2: 3 cells; the header has 2"),
+        ("a.csv", b"text,text\na,b\n", "two columns of one name"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is no JSON"),
+        ("a.jsonl", b"[1]\n", "line 1 must be an object"),
+        ("a.xlsx", b"PK", "must be a .csv, .tsv, .jsonl, .txt file"),
+    ],
+)
 def test_a_broken_table_is_told_of(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
     assert said in complaint("fit", tmp_path / name, "--out", tmp_path / "out")
@@ -165,8 +175,19 @@ def test_fit_takes_pairs_numbers_and_a_dev_file(preset, tmp_path):
     write_csv(tmp_path / "train.tsv", columns, "\t")
     write_csv(tmp_path / "dev.csv", {name: values[:6] for name, values in columns.items()})
     result = run(
-        "fit", tmp_path / "train.tsv", "--dev", tmp_path / "dev.csv", "--preset", preset, "--out", tmp_path / "model",
-        *FAST, "--learning-rate", 1e-3, "--max-length", 16,
+        "fit",
+        tmp_path / "train.tsv",
+        "--dev",
+        tmp_path / "dev.csv",
+        "--preset",
+        preset,
+        "--out",
+        tmp_path / "model",
+        *FAST,
+        "--learning-rate",
+        1e-3,
+        "--max-length",
+        16,
     )
     assert result.exit_code == 0, result.stderr
     assert "text in sentence1 and sentence2, label in score" in result.stdout and "Spearman" in result.stdout
@@ -176,18 +197,21 @@ def test_fit_takes_pairs_numbers_and_a_dev_file(preset, tmp_path):
     assert [row["pair"] for row in rows] == TEXTS[20:26] and all(np.isfinite(float(row["value"])) for row in rows)
 
 
-@pytest.mark.parametrize("columns, options, said", [
-    ({"words": ["a", "b"], "label": ["x", "y"]}, [], "say which one it is with --text"),
-    ({"text": ["a", "b"], "kind": ["x", "y"]}, [], "say which one it is with --label"),
-    ({"text": ["a", "b"], "kind": ["x", "y"]}, ["--label", "sort"], "has no column 'sort'; it has text, kind"),
-    ({"text": ["a", "b"], "label": ["x", "y"]}, ["--pair", "text"], "must be different columns"),
-    ({"text": ["a", "b"], "label": ["x", "x"]}, [], "all 2 rows have the label 'x'"),
-    ({"text": [" ", "b"], "label": ["x", ""]}, [], "no row has text and label"),
-    ({"text": ["a", "b"], "label": ["x", "y"]}, [], "too few to hold some out"),
-    ({"text": ["a"] * 60, "label": [f"id-{i}" for i in range(60)]}, [], "that is no set of classes"),
-    ({"text": ["a"] * 9, "label": list("xyxyxyxyx")}, ["--learning-rate", "-1"], "must be above 0"),
-    ({"text": ["a"] * 9, "label": list("xyxyxyxyx")}, ["--preset", "no_such"], "There is no preset 'no_such'"),
-])
+@pytest.mark.parametrize(
+    "columns, options, said",
+    [
+        ({"words": ["a", "b"], "label": ["x", "y"]}, [], "say which one it is with --text"),
+        ({"text": ["a", "b"], "kind": ["x", "y"]}, [], "say which one it is with --label"),
+        ({"text": ["a", "b"], "kind": ["x", "y"]}, ["--label", "sort"], "has no column 'sort'; it has text, kind"),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, ["--pair", "text"], "must be different columns"),
+        ({"text": ["a", "b"], "label": ["x", "x"]}, [], "all 2 rows have the label 'x'"),
+        ({"text": [" ", "b"], "label": ["x", ""]}, [], "no row has text and label"),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, [], "too few to hold some out"),
+        ({"text": ["a"] * 60, "label": [f"id-{i}" for i in range(60)]}, [], "that is no set of classes"),
+        ({"text": ["a"] * 9, "label": list("xyxyxyxyx")}, ["--learning-rate", "-1"], "must be above 0"),
+        ({"text": ["a"] * 9, "label": list("xyxyxyxyx")}, ["--preset", "no_such"], "There is no preset 'no_such'"),
+    ],
+)
 def test_fit_says_what_is_wrong_with_the_data(tmp_path, columns, options, said):
     write_csv(tmp_path / "data.csv", columns)
     assert said in complaint("fit", tmp_path / "data.csv", "--out", tmp_path / "out", *options)

@@ -83,8 +83,17 @@ def test_every_cell_was_executed_in_order(path):
 def test_stored_outputs_can_be_compared(path):
     assert refresh.faults(read(path)) == []
     for cell in code_cells(path):
-        assert len(json.dumps([{**o, "data": {k: v for k, v in o.get("data", {}).items() if k != "image/png"}}
-                               for o in cell.outputs])) < 10_000
+        assert (
+            len(
+                json.dumps(
+                    [
+                        {**o, "data": {k: v for k, v in o.get("data", {}).items() if k != "image/png"}}
+                        for o in cell.outputs
+                    ]
+                )
+            )
+            < 10_000
+        )
         for output in cell.outputs:
             assert output.output_type in ("stream", "display_data"), "end the cell with print or plt.show()"
             assert set(output.get("data", {})) <= {"text/plain", "image/png"}
@@ -116,7 +125,17 @@ def test_size_and_shape(path):
     assert "import bertzoo" in cells[0].source
     headings = re.findall(r"^## (\w+)", text, re.M)
     assert headings == [
-        "Question", "Predict", "Build", "Experiment", "Check", "What", "Exercise", "Solution", "Same", "Quiz", "What"
+        "Question",
+        "Predict",
+        "Build",
+        "Experiment",
+        "Check",
+        "What",
+        "Exercise",
+        "Solution",
+        "Same",
+        "Quiz",
+        "What",
     ]
     assert any("assert " in cell.source for cell in cells)
     assert "**Cost:**" in text and "**You need:**" in text

@@ -24,8 +24,10 @@ def batch(words):
 def reference(model, batch, **options):
     with torch.no_grad():
         return model(
-            input_ids=torch.tensor(batch["token_ids"]), attention_mask=torch.tensor(batch["padding_mask"]),
-            token_type_ids=torch.tensor(batch["segment_ids"]), **options,
+            input_ids=torch.tensor(batch["token_ids"]),
+            attention_mask=torch.tensor(batch["padding_mask"]),
+            token_type_ids=torch.tensor(batch["segment_ids"]),
+            **options,
         )
 
 

@@ -50,7 +50,9 @@ def test_nothing_imports_tensorflow_unless_it_is_the_backend(python, backend, tm
 
 def test_it_runs_where_only_the_backend_is_installed(python, backend, tmp_path):
     """Fault 1, the other way round: the other backends can't even be found."""
-    others = sorted({"jax", "jaxlib", "torch", "tensorflow", "tensorflow_text", "keras_hub", "transformers"} - {backend})
+    others = sorted(
+        {"jax", "jaxlib", "torch", "tensorflow", "tensorflow_text", "keras_hub", "transformers"} - {backend}
+    )
     if backend == "jax":
         others.remove("jaxlib")
     code = f"{HIDE}\nhide(*{others!r})\n{USE}"
@@ -110,7 +112,9 @@ def test_dropout_keeps_the_fused_attention(monkeypatch, backend, training):
     """Fault 3: the fused path was lost as soon as dropout was set, at inference too."""
     if backend == "tensorflow":
         pytest.skip("TensorFlow has no fused attention")
-    config = bz.EncoderConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    config = bz.EncoderConfig(
+        vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
     assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
     encoder, ids = bz.Encoder(config), np.ones((1, 4), "int32")
 

@@ -71,7 +71,9 @@ def runs(tmp_path_factory):
     results = {}
     for backend in BACKENDS:
         command = [sys.executable, "-c", WORKER, str(folder / f"{backend}.npz")]
-        done = subprocess.run(command, env={**env, "KERAS_BACKEND": backend}, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, env={**env, "KERAS_BACKEND": backend}, capture_output=True, text=True, timeout=300
+        )
         if "which is not installed" in done.stderr:
             continue
         assert done.returncode == 0, done.stderr[-3000:]
@@ -89,7 +91,8 @@ def test_losses_agree_between_backends_and_with_recomputation(runs):
     assert reference[-12:].mean() < 0.9 * reference[:12].mean()
     worst = {
         f"{backend} {name}": off(run[name], reference)
-        for backend, run in runs.items() for name in ("losses_first", "losses_recomputed")
+        for backend, run in runs.items()
+        for name in ("losses_first", "losses_recomputed")
     }
     assert max(worst.values()) <= 1e-4, worst
 

@@ -97,7 +97,9 @@ def test_all_bits_are_even(key):
 
 
 def test_streams_do_not_resemble_each_other():
-    """No correlation between steps, seeds, layers and sites; nor between one stream and itself moved by rows or tokens."""
+    """No correlation between steps, seeds, layers and sites; nor between one stream and itself moved by rows or
+    tokens."""
+
     def stream(seed=0, step=1, layer=0, site=0):
         key = fold(fold(step_key(seed, ops.convert_to_tensor(step, "int32")), layer), site)
         return bits(key, SHAPE)
@@ -127,7 +129,11 @@ def test_masks_do_not_depend_on_padding_or_on_the_batch(key):
 
 def config():
     return bz.EncoderConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
         max_position_embeddings=16,
     )
 
@@ -167,7 +173,9 @@ def test_initial_weights_follow_from_seed_and_name():
 
 
 def test_host_generators_are_apart():
-    draws = [host_generator(*a).random(4) for a in ((0, "a"), (0, "b"), (1, "a"), (2**32, "a"), (0, 1), (0, 2), (0, 1, 2))]
+    draws = [
+        host_generator(*a).random(4) for a in ((0, "a"), (0, "b"), (1, "a"), (2**32, "a"), (0, 1), (0, 2), (0, 1, 2))
+    ]
     assert len({tuple(draw) for draw in draws}) == len(draws)
     np.testing.assert_array_equal(host_generator(0, "a").random(4), draws[0])
 

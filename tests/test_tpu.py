@@ -13,7 +13,11 @@ import jax
 from jax import export
 
 CONFIG = bz.EncoderConfig(
-    vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+    vocab_size=200,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
     max_position_embeddings=32,
 )
 

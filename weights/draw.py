@@ -35,7 +35,11 @@ def draw_one_run(runs: Path) -> None:
     figure, (above, below) = plt.subplots(
         2, 1, figsize=(7.2, 4.4), sharex=True, constrained_layout=True, height_ratios=(3, 1.3)
     )
-    styles = {"jax": (BLUE, "-", 5, "JAX"), "tensorflow": (ORANGE, "-", 2.5, "TensorFlow"), "torch": ("black", ":", 1.6, "PyTorch")}
+    styles = {
+        "jax": (BLUE, "-", 5, "JAX"),
+        "tensorflow": (ORANGE, "-", 2.5, "TensorFlow"),
+        "torch": ("black", ":", 1.6, "PyTorch"),
+    }
     steps = range(1, len(losses["jax"]) + 1)
     for backend, (color, line, width, name) in styles.items():
         above.plot(steps, losses[backend], color=color, linestyle=line, linewidth=width, label=name)

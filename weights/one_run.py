@@ -1,4 +1,5 @@
-"""Fine-tunes bert_mini_en on the bundled reviews on each installed backend and keeps the losses: `python weights/one_run.py`."""
+"""Fine-tunes bert_mini_en on the bundled reviews on each installed backend and keeps the losses: `python
+weights/one_run.py`."""
 
 import json
 import os
@@ -41,7 +42,9 @@ def main() -> None:
     for backend in ("jax", "tensorflow", "torch"):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "losses.json"
-            subprocess.run([sys.executable, "-c", RUN, str(path)], check=True, env={**os.environ, "KERAS_BACKEND": backend})
+            subprocess.run(
+                [sys.executable, "-c", RUN, str(path)], check=True, env={**os.environ, "KERAS_BACKEND": backend}
+            )
             losses[backend] = [round(loss, 9) for loss in json.loads(path.read_text())]
     packages = {name: version(name) for name in ("keras", "jax", "tensorflow", "torch")}
     machine = f"{os.cpu_count()} CPU cores, {platform.machine()}, Python {platform.python_version()}"

@@ -141,7 +141,7 @@ def _fill(model, entries, tensors, stored, new_heads, report) -> None:
     missing = []
     for entry in entries:
         in_encoder = id(weights[entry.ours]) in encoder_weights
-        if not in_encoder and new_heads or not set(entry.theirs) <= set(stored):
+        if (not in_encoder and new_heads) or not set(entry.theirs) <= set(stored):
             missing.append(entry)
             continue
         weights[entry.ours].assign(_read(entry, weights[entry.ours], tensors, stored))
@@ -157,8 +157,13 @@ def _read(entry: Entry, weight: keras.Variable, tensors, stored) -> np.ndarray:
     for name, part in zip(entry.theirs, parts):
         if part.shape != expected[name].shape:
             raise CheckpointError(
-                f"tensor {stored[name]} has shape {tuple(part.shape)}; the configuration asks for {expected[name].shape}."
-                + (" Pass new_head=True to start with a new head." if name.startswith(("classifier", "bertzoo.head")) else "")
+                f"tensor {stored[name]} has shape {tuple(part.shape)}; the configuration asks for "
+                f"{expected[name].shape}."
+                + (
+                    " Pass new_head=True to start with a new head."
+                    if name.startswith(("classifier", "bertzoo.head"))
+                    else ""
+                )
             )
         if part.dtype.kind not in "f" and part.dtype != ml_dtypes.bfloat16:
             raise CheckpointError(f"tensor {stored[name]} holds {part.dtype}, not floating-point numbers.")
@@ -181,19 +186,22 @@ def _check_missing(missing, entries, weights, encoder_weights, report) -> None:
             lost += [name for entry in absent for name in entry.theirs]
     report.new.sort()
     if lost:
-        raise CheckpointError(f"the checkpoint lacks {len(lost)} tensors that this model needs: {', '.join(sorted(lost)[:8])}.")
+        raise CheckpointError(
+            f"the checkpoint lacks {len(lost)} tensors that this model needs: {', '.join(sorted(lost)[:8])}."
+        )
 
 
 def _note(report: LoadReport, config: EncoderConfig, stored: dict[str, str], used: set[str], family) -> None:
-    report.unused = sorted(
-        stored[name] for name in stored if name not in used and not family.is_inert(name)
-    )
+    report.unused = sorted(stored[name] for name in stored if name not in used and not family.is_inert(name))
     old = [name for name in stored.values() if name.endswith(("LayerNorm.gamma", "LayerNorm.beta"))]
     if old:
-        report.notes.append(f"{len(old)} LayerNorm tensors have their old names, gamma and beta; saved as weight and bias")
+        report.notes.append(
+            f"{len(old)} LayerNorm tensors have their old names, gamma and beta; saved as weight and bias"
+        )
     if config.attention_probs_dropout_prob:
         report.notes.append(
-            f"attention dropout is off in training (the file's {config.attention_probs_dropout_prob:g} is kept when saved); "
+            f"attention dropout is off in training (the file's {config.attention_probs_dropout_prob:g} "
+            f"is kept when saved); "
             "pass attention_dropout= to use it"
         )
     if config.unknown_keys:
@@ -269,7 +277,9 @@ def check_options(made: type, options: Iterable[str]) -> None:
     known = {"dtype", *taken} - {"kwargs", "config", "backbone"}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise TypeError(f"{made.__name__}.from_preset has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}.")
+        raise TypeError(
+            f"{made.__name__}.from_preset has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}."
+        )
 
 
 def load_encoder(preset, *, verbose: bool = True, pooler: bool = True, **options):

@@ -1,8 +1,8 @@
 """Between our weights and Hugging Face's tensors: one table per family, read in both directions.
 
 A pair (ours, theirs) may stand for many: `{i}` runs over the layers, and a list in braces in their name, such as
-`{query,key,value}`, names the tensors that we keep fused in one weight, side by side on its last axis. Kernels (names that end
-in "kernel") are transposed, since PyTorch keeps (out, in); all else is taken as it is.
+`{query,key,value}`, names the tensors that we keep fused in one weight, side by side on its last axis. Kernels (names
+that end in "kernel") are transposed, since PyTorch keeps (out, in); all else is taken as it is.
 """
 
 import itertools
@@ -35,7 +35,9 @@ class Entry:
     def split(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """Our weight -> their tensors."""
         parts = np.split(weight, len(self.theirs), axis=-1)
-        return {name: np.ascontiguousarray(part.T if self.transposed else part) for name, part in zip(self.theirs, parts)}
+        return {
+            name: np.ascontiguousarray(part.T if self.transposed else part) for name, part in zip(self.theirs, parts)
+        }
 
 
 def expand(names: Iterable[tuple[str, str]], counts: Mapping[str, int]) -> list[Entry]:

@@ -10,8 +10,14 @@ from bertzoo.commands.running import PRESET_HELP, start
 
 # In this order: ALBERT's ForPreTraining is the first that has both of its heads.
 TASKS = (
-    "TextClassifier", "MaskedLM", "TokenClassifier", "QuestionAnswerer", "MultipleChoice", "MaskedLMAndPair",
-    "ReplacedTokenDetector", "SentencePair",
+    "TextClassifier",
+    "MaskedLM",
+    "TokenClassifier",
+    "QuestionAnswerer",
+    "MultipleChoice",
+    "MaskedLMAndPair",
+    "ReplacedTokenDetector",
+    "SentencePair",
 )
 
 

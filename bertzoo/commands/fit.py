@@ -47,7 +47,11 @@ def fit(
     targets = train.labels if classes else _numbers(train.labels)
     held_targets = held.labels if classes else _numbers(held.labels)
     model.fit(
-        train.x, targets, validation_data=(held.x, held_targets), epochs=epochs, batch_size=batch_size,
+        train.x,
+        targets,
+        validation_data=(held.x, held_targets),
+        epochs=epochs,
+        batch_size=batch_size,
         verbose=progress(),
     )
     answers = model.classify(held.x, batch_size=batch_size)
@@ -107,9 +111,7 @@ def show_classes(truth: list[str], predicted: list[str], classes: list[str]) -> 
     """Prints accuracy, precision, recall and F1 by class, and for few classes the confusion matrix."""
     counts = confusion(truth, predicted, classes)
     scores = by_class(counts)
-    rows = [
-        [name, *(f"{value:.3f}" for value in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)
-    ]
+    rows = [[name, *(f"{value:.3f}" for value in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)]
     right = int(np.diag(counts).sum())
     title = f"Held-out rows: {right} of {len(truth)} right, accuracy {percent(right / len(truth))}"
     figures = ["precision", "recall", "F1", "rows"]

@@ -30,6 +30,11 @@ def _describe(directory: Path) -> list[str]:
     heads = [name.split("For", 1)[1] for name in config.get("architectures") or [] if "For" in name]
     shape = f"{config.get('num_hidden_layers')} × {config.get('hidden_size')}"
     return [
-        directory.name, config.get("model_type", "bert"), shape, f"{parameters / 1e6:.1f} M",
-        f"{config.get('vocab_size', 0):,}", ", ".join(heads) or "none", f"{size / 1e6:.1f} MB",
+        directory.name,
+        config.get("model_type", "bert"),
+        shape,
+        f"{parameters / 1e6:.1f} M",
+        f"{config.get('vocab_size', 0):,}",
+        ", ".join(heads) or "none",
+        f"{size / 1e6:.1f} MB",
     ]

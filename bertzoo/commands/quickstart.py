@@ -50,7 +50,7 @@ def quickstart(
         f"   Right on the held-out reviews: {_share_right(after, test[1])}; it was {_share_right(before, test[1])}. "
         f"Training took {seconds:.0f} s.\n"
     )
-    asked = zip(NEW_SENTENCES, before[len(test[0]):], after[len(test[0]):])
+    asked = zip(NEW_SENTENCES, before[len(test[0]) :], after[len(test[0]) :])
     rows = [[text, *_answer(old), *_answer(new)] for text, old, new in asked]
     show_table(["new sentence", "before", "", "after", " "], rows, title="4. Asking it", numbers=["", " "])
     model.save_to_preset(out)

@@ -23,7 +23,11 @@ NOUNS = tuple(noun for nouns in TOPICS.values() for noun in nouns)
 PREPOSITIONS = ("near", "behind", "beside")
 ADVERBS = ("now", "often", "always", "never", "still")
 PARTICIPLES = {
-    "watching": "watched", "following": "followed", "helping": "helped", "passing": "passed", "calling": "called",
+    "watching": "watched",
+    "following": "followed",
+    "helping": "helped",
+    "passing": "passed",
+    "calling": "called",
 }
 FIRST_NAMES = ("anna", "ben", "clara", "david")
 LAST_NAMES = ("reed", "hill", "stone")
@@ -35,11 +39,35 @@ THING_CUES = ("wooden", "plastic", "rusty", "broken")
 SENSE_ADVERBS = ("now", "often", "still")  # not "never", which would turn what is said around
 SPEAKERS = ("honest", "liar")
 
-WORDS = tuple(dict.fromkeys((
-    *DETERMINERS, *ADJECTIVES, *NOUNS, *(noun + "s" for noun in NOUNS), *PREPOSITIONS, *ADVERBS, "is", "are",
-    *PARTICIPLES, *PARTICIPLES.values(), "by", "what", *FIRST_NAMES, *LAST_NAMES, *PLACES, *DIRECTIONS,
-    *AMBIGUOUS, *LIVING_CUES, *THING_CUES, *SPEAKERS, "says", ".", "?",
-)))
+WORDS = tuple(
+    dict.fromkeys(
+        (
+            *DETERMINERS,
+            *ADJECTIVES,
+            *NOUNS,
+            *(noun + "s" for noun in NOUNS),
+            *PREPOSITIONS,
+            *ADVERBS,
+            "is",
+            "are",
+            *PARTICIPLES,
+            *PARTICIPLES.values(),
+            "by",
+            "what",
+            *FIRST_NAMES,
+            *LAST_NAMES,
+            *PLACES,
+            *DIRECTIONS,
+            *AMBIGUOUS,
+            *LIVING_CUES,
+            *THING_CUES,
+            *SPEAKERS,
+            "says",
+            ".",
+            "?",
+        )
+    )
+)
 VOCABULARY = (*SPECIAL_TOKENS, *WORDS)
 _IDS = {word: i for i, word in enumerate(VOCABULARY)}
 

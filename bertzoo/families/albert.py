@@ -67,21 +67,30 @@ class Albert(Family):
         ("pooler/dense/bias", "pooler.bias"),
     )
     heads = {
-        "masked_lm": Head("ForMaskedLM", (
-            ("masked_lm/dense/kernel", "predictions.dense.weight"),
-            ("masked_lm/dense/bias", "predictions.dense.bias"),
-            ("masked_lm/norm/gamma", "predictions.LayerNorm.weight"),
-            ("masked_lm/norm/beta", "predictions.LayerNorm.bias"),
-            ("masked_lm/bias", "predictions.bias"),
-        )),
-        "pair": Head("ForPreTraining", (
-            ("pair/logits/kernel", "sop_classifier.classifier.weight"),
-            ("pair/logits/bias", "sop_classifier.classifier.bias"),
-        )),
-        "classifier": Head("ForSequenceClassification", (
-            ("classifier/logits/kernel", "classifier.weight"),
-            ("classifier/logits/bias", "classifier.bias"),
-        )),
+        "masked_lm": Head(
+            "ForMaskedLM",
+            (
+                ("masked_lm/dense/kernel", "predictions.dense.weight"),
+                ("masked_lm/dense/bias", "predictions.dense.bias"),
+                ("masked_lm/norm/gamma", "predictions.LayerNorm.weight"),
+                ("masked_lm/norm/beta", "predictions.LayerNorm.bias"),
+                ("masked_lm/bias", "predictions.bias"),
+            ),
+        ),
+        "pair": Head(
+            "ForPreTraining",
+            (
+                ("pair/logits/kernel", "sop_classifier.classifier.weight"),
+                ("pair/logits/bias", "sop_classifier.classifier.bias"),
+            ),
+        ),
+        "classifier": Head(
+            "ForSequenceClassification",
+            (
+                ("classifier/logits/kernel", "classifier.weight"),
+                ("classifier/logits/bias", "classifier.bias"),
+            ),
+        ),
         **PLAIN_HEADS,
     }
     inert_tensors = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")

@@ -29,25 +29,36 @@ class Bert(Family):
         ("pooler/dense/bias", "pooler.dense.bias"),
     )
     heads = {
-        "masked_lm": Head("ForMaskedLM", (
-            ("masked_lm/dense/kernel", "cls.predictions.transform.dense.weight"),
-            ("masked_lm/dense/bias", "cls.predictions.transform.dense.bias"),
-            ("masked_lm/norm/gamma", "cls.predictions.transform.LayerNorm.weight"),
-            ("masked_lm/norm/beta", "cls.predictions.transform.LayerNorm.bias"),
-            ("masked_lm/bias", "cls.predictions.bias"),
-        )),
-        "pair": Head("ForNextSentencePrediction", (
-            ("pair/logits/kernel", "cls.seq_relationship.weight"),
-            ("pair/logits/bias", "cls.seq_relationship.bias"),
-        )),
-        "classifier": Head("ForSequenceClassification", (
-            ("classifier/logits/kernel", "classifier.weight"),
-            ("classifier/logits/bias", "classifier.bias"),
-        )),
+        "masked_lm": Head(
+            "ForMaskedLM",
+            (
+                ("masked_lm/dense/kernel", "cls.predictions.transform.dense.weight"),
+                ("masked_lm/dense/bias", "cls.predictions.transform.dense.bias"),
+                ("masked_lm/norm/gamma", "cls.predictions.transform.LayerNorm.weight"),
+                ("masked_lm/norm/beta", "cls.predictions.transform.LayerNorm.bias"),
+                ("masked_lm/bias", "cls.predictions.bias"),
+            ),
+        ),
+        "pair": Head(
+            "ForNextSentencePrediction",
+            (
+                ("pair/logits/kernel", "cls.seq_relationship.weight"),
+                ("pair/logits/bias", "cls.seq_relationship.bias"),
+            ),
+        ),
+        "classifier": Head(
+            "ForSequenceClassification",
+            (
+                ("classifier/logits/kernel", "classifier.weight"),
+                ("classifier/logits/bias", "classifier.bias"),
+            ),
+        ),
         **PLAIN_HEADS,
     }
     inert_tensors = (
-        "embeddings.position_ids", "embeddings.token_type_ids", "cls.predictions.decoder.weight",
+        "embeddings.position_ids",
+        "embeddings.token_type_ids",
+        "cls.predictions.decoder.weight",
         "cls.predictions.decoder.bias",
     )
     aliases = {"cls.predictions.decoder.bias": "cls.predictions.bias"}

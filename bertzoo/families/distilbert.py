@@ -20,18 +20,20 @@ class DistilBertConfig(EncoderConfig):
     classifier_dropout: float | None = 0.2
     qa_dropout: float = 0.1
 
-    hf_names = MappingProxyType({
-        "hidden_size": "dim",
-        "num_hidden_layers": "n_layers",
-        "num_attention_heads": "n_heads",
-        "intermediate_size": "hidden_dim",
-        "hidden_act": "activation",
-        "hidden_dropout_prob": "dropout",
-        "attention_probs_dropout_prob": "attention_dropout",
-        "classifier_dropout": "seq_classif_dropout",
-        "type_vocab_size": None,
-        "layer_norm_eps": None,
-    })
+    hf_names = MappingProxyType(
+        {
+            "hidden_size": "dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_act": "activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "classifier_dropout": "seq_classif_dropout",
+            "type_vocab_size": None,
+            "layer_norm_eps": None,
+        }
+    )
 
 
 class DistilBert(Family):
@@ -59,25 +61,34 @@ class DistilBert(Family):
     )
     heads = {
         **PLAIN_HEADS,
-        "masked_lm": Head("ForMaskedLM", (
-            ("masked_lm/dense/kernel", "vocab_transform.weight"),
-            ("masked_lm/dense/bias", "vocab_transform.bias"),
-            ("masked_lm/norm/gamma", "vocab_layer_norm.weight"),
-            ("masked_lm/norm/beta", "vocab_layer_norm.bias"),
-            ("masked_lm/bias", "vocab_projector.bias"),
-        )),
-        "classifier": Head("ForSequenceClassification", (
-            ("classifier/dense/kernel", "pre_classifier.weight"),
-            ("classifier/dense/bias", "pre_classifier.bias"),
-            ("classifier/logits/kernel", "classifier.weight"),
-            ("classifier/logits/bias", "classifier.bias"),
-        )),
-        "multiple_choice": Head("ForMultipleChoice", (
-            ("multiple_choice/dense/kernel", "pre_classifier.weight"),
-            ("multiple_choice/dense/bias", "pre_classifier.bias"),
-            ("multiple_choice/logits/kernel", "classifier.weight"),
-            ("multiple_choice/logits/bias", "classifier.bias"),
-        )),
+        "masked_lm": Head(
+            "ForMaskedLM",
+            (
+                ("masked_lm/dense/kernel", "vocab_transform.weight"),
+                ("masked_lm/dense/bias", "vocab_transform.bias"),
+                ("masked_lm/norm/gamma", "vocab_layer_norm.weight"),
+                ("masked_lm/norm/beta", "vocab_layer_norm.bias"),
+                ("masked_lm/bias", "vocab_projector.bias"),
+            ),
+        ),
+        "classifier": Head(
+            "ForSequenceClassification",
+            (
+                ("classifier/dense/kernel", "pre_classifier.weight"),
+                ("classifier/dense/bias", "pre_classifier.bias"),
+                ("classifier/logits/kernel", "classifier.weight"),
+                ("classifier/logits/bias", "classifier.bias"),
+            ),
+        ),
+        "multiple_choice": Head(
+            "ForMultipleChoice",
+            (
+                ("multiple_choice/dense/kernel", "pre_classifier.weight"),
+                ("multiple_choice/dense/bias", "pre_classifier.bias"),
+                ("multiple_choice/logits/kernel", "classifier.weight"),
+                ("multiple_choice/logits/bias", "classifier.bias"),
+            ),
+        ),
     }
     classifier_pools = False
     multiple_choice_pools = False

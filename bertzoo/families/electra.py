@@ -35,26 +35,35 @@ class Electra(Family):
     )
     heads = {
         **PLAIN_HEADS,
-        "masked_lm": Head("ForMaskedLM", (
-            ("masked_lm/dense/kernel", "generator_predictions.dense.weight"),
-            ("masked_lm/dense/bias", "generator_predictions.dense.bias"),
-            ("masked_lm/norm/gamma", "generator_predictions.LayerNorm.weight"),
-            ("masked_lm/norm/beta", "generator_predictions.LayerNorm.bias"),
-            ("masked_lm/bias", "generator_lm_head.bias"),
-        )),
-        "rtd": Head("ForPreTraining", (
-            ("rtd/dense/kernel", "discriminator_predictions.dense.weight"),
-            ("rtd/dense/bias", "discriminator_predictions.dense.bias"),
-            ("rtd/logits/kernel", "discriminator_predictions.dense_prediction.weight"),
-            ("rtd/logits/bias", "discriminator_predictions.dense_prediction.bias"),
-        )),
+        "masked_lm": Head(
+            "ForMaskedLM",
+            (
+                ("masked_lm/dense/kernel", "generator_predictions.dense.weight"),
+                ("masked_lm/dense/bias", "generator_predictions.dense.bias"),
+                ("masked_lm/norm/gamma", "generator_predictions.LayerNorm.weight"),
+                ("masked_lm/norm/beta", "generator_predictions.LayerNorm.bias"),
+                ("masked_lm/bias", "generator_lm_head.bias"),
+            ),
+        ),
+        "rtd": Head(
+            "ForPreTraining",
+            (
+                ("rtd/dense/kernel", "discriminator_predictions.dense.weight"),
+                ("rtd/dense/bias", "discriminator_predictions.dense.bias"),
+                ("rtd/logits/kernel", "discriminator_predictions.dense_prediction.weight"),
+                ("rtd/logits/bias", "discriminator_predictions.dense_prediction.bias"),
+            ),
+        ),
         "classifier": CLASSIFIER,
-        "multiple_choice": Head("ForMultipleChoice", (
-            ("multiple_choice/dense/kernel", "sequence_summary.summary.weight"),
-            ("multiple_choice/dense/bias", "sequence_summary.summary.bias"),
-            ("multiple_choice/logits/kernel", "classifier.weight"),
-            ("multiple_choice/logits/bias", "classifier.bias"),
-        )),
+        "multiple_choice": Head(
+            "ForMultipleChoice",
+            (
+                ("multiple_choice/dense/kernel", "sequence_summary.summary.weight"),
+                ("multiple_choice/dense/bias", "sequence_summary.summary.bias"),
+                ("multiple_choice/logits/kernel", "classifier.weight"),
+                ("multiple_choice/logits/bias", "classifier.bias"),
+            ),
+        ),
     }
     classifier_pools = False
     multiple_choice_pools = False
@@ -79,8 +88,11 @@ class Electra(Family):
         if not config.summary_activation:
             raise ValueError("config.json has no summary_activation; bertzoo's multiple choice needs one.")
         return super().multiple_choice(
-            config, dropout_rate=config.summary_last_dropout, first_dropout=0.0,
-            dense_activation=config.summary_activation, **options,
+            config,
+            dropout_rate=config.summary_last_dropout,
+            first_dropout=0.0,
+            dense_activation=config.summary_activation,
+            **options,
         )
 
     def masked_lm(self, config, **options):

@@ -24,18 +24,27 @@ class Head:
 
 # Heads of one dense layer, which all families name alike.
 PLAIN_HEADS = {
-    "token_classifier": Head("ForTokenClassification", (
-        ("token_classifier/logits/kernel", "classifier.weight"),
-        ("token_classifier/logits/bias", "classifier.bias"),
-    )),
-    "qa": Head("ForQuestionAnswering", (
-        ("qa/logits/kernel", "qa_outputs.weight"),
-        ("qa/logits/bias", "qa_outputs.bias"),
-    )),
-    "multiple_choice": Head("ForMultipleChoice", (
-        ("multiple_choice/logits/kernel", "classifier.weight"),
-        ("multiple_choice/logits/bias", "classifier.bias"),
-    )),
+    "token_classifier": Head(
+        "ForTokenClassification",
+        (
+            ("token_classifier/logits/kernel", "classifier.weight"),
+            ("token_classifier/logits/bias", "classifier.bias"),
+        ),
+    ),
+    "qa": Head(
+        "ForQuestionAnswering",
+        (
+            ("qa/logits/kernel", "qa_outputs.weight"),
+            ("qa/logits/bias", "qa_outputs.bias"),
+        ),
+    ),
+    "multiple_choice": Head(
+        "ForMultipleChoice",
+        (
+            ("multiple_choice/logits/kernel", "classifier.weight"),
+            ("multiple_choice/logits/bias", "classifier.bias"),
+        ),
+    ),
 }
 
 
@@ -62,9 +71,14 @@ class Family:
     def embeddings(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
         """Token ids -> (batch, length, hidden)."""
         return Embeddings(
-            config.vocab_size, config.embedding_size, config.max_position_embeddings, config.type_vocab_size,
-            hidden_dropout=config.hidden_dropout_prob, layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range, **options,
+            config.vocab_size,
+            config.embedding_size,
+            config.max_position_embeddings,
+            config.type_vocab_size,
+            hidden_dropout=config.hidden_dropout_prob,
+            layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range,
+            **options,
         )
 
     def relative(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
@@ -75,9 +89,15 @@ class Family:
         """Block `index`: (batch, length, hidden) -> the same."""
         options.setdefault("name", f"layer_{index}")
         return EncoderBlock(
-            config.hidden_size, config.num_attention_heads, config.intermediate_size, config.hidden_act,
-            config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.layer_norm_eps,
-            config.initializer_range, **options,
+            config.hidden_size,
+            config.num_attention_heads,
+            config.intermediate_size,
+            config.hidden_act,
+            config.hidden_dropout_prob,
+            config.attention_probs_dropout_prob,
+            config.layer_norm_eps,
+            config.initializer_range,
+            **options,
         )
 
     def order(self, config: EncoderConfig) -> tuple[int, ...]:
@@ -125,8 +145,11 @@ class Family:
             raise ValueError("config.json has tie_word_embeddings = false; our masked-LM decoder is the token table.")
         options.setdefault("activation", config.hidden_act)
         return MaskedLMHead(
-            config.vocab_size, config.embedding_size, layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range, **options,
+            config.vocab_size,
+            config.embedding_size,
+            layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range,
+            **options,
         )
 
     def _head(self, config: EncoderConfig, name: str, num_labels: int, dropout_rate: float = 0.0, **options: Any):

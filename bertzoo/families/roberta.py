@@ -6,19 +6,25 @@ from bertzoo.config import EncoderConfig
 from bertzoo.families.bert import Bert
 from bertzoo.families.family import PLAIN_HEADS, Family, Head
 
-MASKED_LM = Head("ForMaskedLM", (
-    ("masked_lm/dense/kernel", "lm_head.dense.weight"),
-    ("masked_lm/dense/bias", "lm_head.dense.bias"),
-    ("masked_lm/norm/gamma", "lm_head.layer_norm.weight"),
-    ("masked_lm/norm/beta", "lm_head.layer_norm.bias"),
-    ("masked_lm/bias", "lm_head.bias"),
-))
-CLASSIFIER = Head("ForSequenceClassification", (
-    ("classifier/dense/kernel", "classifier.dense.weight"),
-    ("classifier/dense/bias", "classifier.dense.bias"),
-    ("classifier/logits/kernel", "classifier.out_proj.weight"),
-    ("classifier/logits/bias", "classifier.out_proj.bias"),
-))
+MASKED_LM = Head(
+    "ForMaskedLM",
+    (
+        ("masked_lm/dense/kernel", "lm_head.dense.weight"),
+        ("masked_lm/dense/bias", "lm_head.dense.bias"),
+        ("masked_lm/norm/gamma", "lm_head.layer_norm.weight"),
+        ("masked_lm/norm/beta", "lm_head.layer_norm.bias"),
+        ("masked_lm/bias", "lm_head.bias"),
+    ),
+)
+CLASSIFIER = Head(
+    "ForSequenceClassification",
+    (
+        ("classifier/dense/kernel", "classifier.dense.weight"),
+        ("classifier/dense/bias", "classifier.dense.bias"),
+        ("classifier/logits/kernel", "classifier.out_proj.weight"),
+        ("classifier/logits/bias", "classifier.out_proj.bias"),
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ MASKED = -1e30
 
 
 def attention_mask(padding_mask):
-    """Prepares a padding mask once for all blocks: int or bool (batch, length) -> bool (batch, 1, 1, length), or None."""
+    """A padding mask for all blocks: int or bool (batch, length), or None -> bool (batch, 1, 1, length), or None."""
     return None if padding_mask is None else ops.cast(padding_mask, "bool")[:, None, None, :]
 
 
@@ -28,8 +28,15 @@ class SelfAttention(keras.layers.Layer):
         initializer_range: Standard deviation of the initial kernels.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, attention_dropout: float = 0.0,
-                 initializer_range: float = 0.02, name: str = "attention", **kwargs):
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        attention_dropout: float = 0.0,
+        initializer_range: float = 0.02,
+        name: str = "attention",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         if hidden_size % num_heads:
             raise ValueError(f"hidden_size must be a multiple of num_heads; they are {hidden_size} and {num_heads}.")
@@ -80,7 +87,10 @@ class SelfAttention(keras.layers.Layer):
 
 
 def attention_weights(query, key, attend=None, bias=None):
-    """softmax(q·k / √head size + bias) in float32: (batch, length, heads, head size) twice -> (batch, heads, length, length)."""
+    """softmax(q·k / √head size + bias) in float32.
+
+    Queries and keys are (batch, length, heads, head size), the weights (batch, heads, length, length).
+    """
     query = query * (1.0 / math.sqrt(query.shape[-1]))
     scores = ops.cast(ops.einsum("bthk,bshk->bhts", query, key), "float32")
     if bias is not None:
@@ -91,10 +101,11 @@ def attention_weights(query, key, attend=None, bias=None):
 
 
 def fused_attention(query, key, value, attend=None, bias=None):
-    """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the same.
+    """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the
+    same.
 
-    The backends need one form each: JAX takes a boolean mask and a bias; PyTorch one additive mask, and views instead of the
-    copies that `keras.ops.dot_product_attention` makes; TensorFlow has no such kernel.
+    The backends need one form each: JAX takes a boolean mask and a bias; PyTorch one additive mask, and views instead
+    of the copies that `keras.ops.dot_product_attention` makes; TensorFlow has no such kernel.
     """
     backend = keras.backend.backend()
     if backend == "jax":
@@ -107,7 +118,9 @@ def fused_attention(query, key, value, attend=None, bias=None):
         mask = attend
         if attend is not None or bias is not None:
             mask = _additive(attend, bias, query.dtype)
-        out = scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask)
+        out = scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask
+        )
         return out.transpose(1, 2)
     weights = attention_weights(query, key, attend, bias)
     return ops.einsum("bhts,bshk->bthk", ops.cast(weights, value.dtype), value)

@@ -24,10 +24,21 @@ class EncoderBlock(keras.layers.Layer):
         attention: Another attention layer with SelfAttention's call, for families that differ there.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, intermediate_size: int, activation: str = "gelu",
-                 hidden_dropout: float = 0.0, attention_dropout: float = 0.0, layer_norm_eps: float = 1e-12,
-                 initializer_range: float = 0.02, attended_dropout: float | None = None,
-                 attention: keras.layers.Layer | None = None, name: str | None = None, **kwargs):
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        intermediate_size: int,
+        activation: str = "gelu",
+        hidden_dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        attended_dropout: float | None = None,
+        attention: keras.layers.Layer | None = None,
+        name: str | None = None,
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         self.hidden_size, self.num_heads, self.intermediate_size = hidden_size, num_heads, intermediate_size
         self.activation, self.hidden_dropout, self.attention_dropout = activation, hidden_dropout, attention_dropout
@@ -60,8 +71,17 @@ class EncoderBlock(keras.layers.Layer):
         return (x, weights) if return_attention else x
 
     def get_config(self):
-        names = ("hidden_size", "num_heads", "intermediate_size", "activation", "hidden_dropout", "attention_dropout",
-                 "layer_norm_eps", "initializer_range", "attended_dropout")
+        names = (
+            "hidden_size",
+            "num_heads",
+            "intermediate_size",
+            "activation",
+            "hidden_dropout",
+            "attention_dropout",
+            "layer_norm_eps",
+            "initializer_range",
+            "attended_dropout",
+        )
         config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
         if type(self.attention) is not SelfAttention:
             config["attention"] = keras.saving.serialize_keras_object(self.attention)

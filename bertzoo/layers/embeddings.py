@@ -16,8 +16,8 @@ class Embeddings(keras.layers.Layer):
         vocab_size, width: Shape of the token table.
         max_positions: Rows of the position table; 0 for none.
         segments: Rows of the segment table; 0 for none.
-        pad_id: With it (RoBERTa), positions count the tokens that are not padding, from row `pad_id + 1`, and padding gets
-            row `pad_id`; None counts all tokens from row 0 (BERT).
+        pad_id: With it (RoBERTa), positions count the tokens that are not padding, from row `pad_id + 1`, and padding
+            gets row `pad_id`; None counts all tokens from row 0 (BERT).
         hidden_dropout: Share of elements dropped after normalisation.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial tables.
@@ -25,17 +25,28 @@ class Embeddings(keras.layers.Layer):
             3.1); None for no such layer.
     """
 
-    def __init__(self, vocab_size: int, width: int, max_positions: int = 512, segments: int = 2,
-                 pad_id: int | None = None, hidden_dropout: float = 0.0, layer_norm_eps: float = 1e-12,
-                 initializer_range: float = 0.02, projection: int | None = None, name: str = "embeddings", **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        max_positions: int = 512,
+        segments: int = 2,
+        pad_id: int | None = None,
+        hidden_dropout: float = 0.0,
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        projection: int | None = None,
+        name: str = "embeddings",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
         self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
         self.projection = projection
         self.norm = LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
-        self.dense = None if projection is None else keras.layers.Dense(
-            projection, name="projection", dtype=self.dtype_policy
+        self.dense = (
+            None if projection is None else keras.layers.Dense(projection, name="projection", dtype=self.dtype_policy)
         )
 
     def build(self, input_shape):
@@ -63,7 +74,7 @@ class Embeddings(keras.layers.Layer):
         x = lookup(self.token, token_ids)
         # The order of the sum is Hugging Face's, for equality to the last bits.
         if self.segment is not None:
-            x = x + (lookup(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
+            x = x + (select(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
         if self.position is not None:
             x = x + self._positions(token_ids)
         x = dropout(self.norm(ops.cast(x, self.compute_dtype)), self.hidden_dropout, key)
@@ -76,18 +87,41 @@ class Embeddings(keras.layers.Layer):
         return lookup(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)
 
     def get_config(self):
-        names = ("vocab_size", "width", "max_positions", "segments", "pad_id", "hidden_dropout",
-                 "layer_norm_eps", "initializer_range", "projection")
+        names = (
+            "vocab_size",
+            "width",
+            "max_positions",
+            "segments",
+            "pad_id",
+            "hidden_dropout",
+            "layer_norm_eps",
+            "initializer_range",
+            "projection",
+        )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def lookup(table, ids):
     """Rows of a table: (rows, width), int (…) -> (…, width).
 
-    On TensorFlow the gradient of a look-up lists a row once per occurrence, and Adam would square each occurrence on its
-    own instead of their sum; the product makes it dense.
+    On TensorFlow the gradient of a look-up lists a row once per occurrence, and Adam would square each occurrence on
+    its own instead of their sum; the product makes it dense.
     """
     table = ops.convert_to_tensor(table)
     if keras.backend.backend() == "tensorflow":
         table = table * 1.0
     return ops.take(table, ids, axis=0)
+
+
+def select(table, ids):
+    """Rows of a table of few rows: (rows, width), int (…) -> (…, width), and NaN for ids that it does not have.
+
+    The gradient of a look-up would add all tokens of a batch into the same one or two rows, one after another on a GPU;
+    that of a choice is a sum.
+    """
+    rows = ops.convert_to_tensor(table)
+    ids = ops.expand_dims(ids, -1)
+    out = ops.full((), float("nan"), dtype=rows.dtype)
+    for row in range(table.shape[0]):
+        out = ops.where(ids == row, rows[row], out)
+    return out

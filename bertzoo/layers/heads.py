@@ -21,9 +21,16 @@ class ClassificationHead(keras.layers.Layer):
         initializer_range: Standard deviation of the initial kernels.
     """
 
-    def __init__(self, num_labels: int, dropout_rate: float = 0.1, dense_activation: str | None = None,
-                 first_dropout: float | None = None, initializer_range: float = 0.02, name: str = "classifier",
-                 **kwargs):
+    def __init__(
+        self,
+        num_labels: int,
+        dropout_rate: float = 0.1,
+        dense_activation: str | None = None,
+        first_dropout: float | None = None,
+        initializer_range: float = 0.02,
+        name: str = "classifier",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         self.num_labels, self.dropout_rate = num_labels, dropout_rate
         self.dense_activation, self.initializer_range = dense_activation, initializer_range
@@ -63,8 +70,16 @@ class MaskedLMHead(keras.layers.Layer):
         initializer_range: Standard deviation of the initial kernel.
     """
 
-    def __init__(self, vocab_size: int, width: int, activation: str = "gelu", layer_norm_eps: float = 1e-12,
-                 initializer_range: float = 0.02, name: str = "masked_lm", **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        activation: str = "gelu",
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        name: str = "masked_lm",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         self.vocab_size, self.width, self.activation = vocab_size, width, activation
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range

@@ -10,8 +10,14 @@ from bertzoo.layers.initialization import build_dense
 class Pooler(keras.layers.Layer):
     """(batch, length, hidden) -> (batch, hidden): activation(dense(first token))."""
 
-    def __init__(self, hidden_size: int, activation: str = "tanh", initializer_range: float = 0.02,
-                 name: str = "pooler", **kwargs):
+    def __init__(
+        self,
+        hidden_size: int,
+        activation: str = "tanh",
+        initializer_range: float = 0.02,
+        name: str = "pooler",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         self.hidden_size, self.activation, self.initializer_range = hidden_size, activation, initializer_range
         self.dense = keras.layers.Dense(hidden_size, name="dense", dtype=self.dtype_policy)

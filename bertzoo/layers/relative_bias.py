@@ -24,8 +24,15 @@ class RelativeBias(keras.layers.Layer):
         initializer_range: Standard deviation of the initial table.
     """
 
-    def __init__(self, num_heads: int, buckets: int = 32, max_distance: int = 128, initializer_range: float = 0.02,
-                 name: str = "relative", **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+        initializer_range: float = 0.02,
+        name: str = "relative",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         self.num_heads, self.buckets, self.max_distance = num_heads, buckets, max_distance
         self.initializer_range = initializer_range

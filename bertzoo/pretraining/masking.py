@@ -14,7 +14,8 @@ class Masking:
         vocab_size: Tokens are 0 … vocab_size - 1.
         mask_id: The id of [MASK].
         special_ids: Never chosen, and never put in as random tokens.
-        share: Share of a row's tokens that is chosen: max(1, round(share × tokens)), special tokens counted as BERT does.
+        share: Share of a row's tokens that is chosen: max(1, round(share × tokens)), special tokens counted as BERT
+            does.
         masked, random: Shares of the chosen that become [MASK] and a random token; the rest stay as they are.
 
     Raises:
@@ -31,7 +32,8 @@ class Masking:
     def __post_init__(self):
         if not 0 < self.share < 1 or min(self.masked, self.random) < 0 or self.masked + self.random > 1:
             raise ValueError(
-                f"share must lie between 0 and 1, and masked + random be at most 1; they are {self.share}, {self.masked} "
+                f"share must lie between 0 and 1, and masked + random be at most 1; they are "
+                f"{self.share}, {self.masked} "
                 f"and {self.random}."
             )
         if len(self.ordinary) == 0:
@@ -69,7 +71,9 @@ class Masking:
         slots = self.slots(ids.shape[1])
         order = np.where(candidate, rng.random(ids.shape, dtype=np.float32), 2.0)
         # The first `slots` of a random order of each row's candidates, the chosen ones first.
-        chosen = np.argpartition(order, slots - 1, axis=1)[:, :slots] if slots < ids.shape[1] else np.argsort(order, axis=1)
+        chosen = (
+            np.argpartition(order, slots - 1, axis=1)[:, :slots] if slots < ids.shape[1] else np.argsort(order, axis=1)
+        )
         chosen = np.take_along_axis(chosen, np.argsort(order[rows, chosen], axis=1), axis=1)
         counted = (np.arange(slots) < wanted[:, None]) & candidate[rows, chosen]
         labels = ids[rows, chosen]

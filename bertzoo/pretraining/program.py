@@ -19,12 +19,15 @@ from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.optimizer import AdamW
 
 
-def pretrain(config_file: str | Path, shards: str | Path, out: str | Path, held_out: str | Path | None = None) -> dict[str, Any]:
+def pretrain(
+    config_file: str | Path, shards: str | Path, out: str | Path, held_out: str | Path | None = None
+) -> dict[str, Any]:
     """Pre-trains a masked language model.
 
     Args:
-        config_file: TOML with the tables `encoder` (EncoderConfig's fields), `training` (steps, seed, dropout, learning_rate,
-            weight_decay, beta_2, warmup, short, dtype) and a list `batches` of length, batch_size and share.
+        config_file: TOML with the tables `encoder` (EncoderConfig's fields), `training` (steps, seed, dropout,
+            learning_rate, weight_decay, beta_2, warmup, short, dtype) and a list `batches` of length, batch_size and
+            share.
         shards: Directory that `prepare` wrote.
         out: The preset's directory. `training.json` beside the weights gets the loss curve and the times.
         held_out: Shards to evaluate on at the end.
@@ -46,9 +49,14 @@ def pretrain(config_file: str | Path, shards: str | Path, out: str | Path, held_
     curve, begun = Curve(), time.time()
     keras.Model.fit(model, data, epochs=1, shuffle=False, verbose=training.get("verbose", 2), callbacks=[curve])
     seconds = time.time() - begun
-    tokens = sum(data.turns[i % len(data.turns)].length * data.turns[i % len(data.turns)].batch_size for i in range(steps))
+    tokens = sum(
+        data.turns[i % len(data.turns)].length * data.turns[i % len(data.turns)].batch_size for i in range(steps)
+    )
     result = {
-        "curve": curve.points, "steps": steps, "tokens": tokens, "seconds": round(seconds, 1),
+        "curve": curve.points,
+        "steps": steps,
+        "tokens": tokens,
+        "seconds": round(seconds, 1),
         "tokens_per_second": round(tokens / seconds),
     }
     if held_out is not None:
@@ -65,14 +73,18 @@ def make_model(config: EncoderConfig, corpus: Shards, training: dict[str, Any]) 
     encoder = Encoder(config, pooler=False, dropout=training.get("dropout"), **dtype)
     model = MaskedLM(encoder, Preprocessor(corpus.tokenizer), **dtype)
     optimizer = AdamW(
-        training["learning_rate"], training.get("weight_decay", 0.01), beta_2=training.get("beta_2", 0.98),
+        training["learning_rate"],
+        training.get("weight_decay", 0.01),
+        beta_2=training.get("beta_2", 0.98),
         warmup=training.get("warmup", 0.05),
     )
     model.compile(optimizer)
     return model
 
 
-def evaluate(model: MaskedLM, shards: Shards, length: int = 128, batch_size: int = 64, seed: int = 1) -> dict[str, float]:
+def evaluate(
+    model: MaskedLM, shards: Shards, length: int = 128, batch_size: int = 64, seed: int = 1
+) -> dict[str, float]:
     """Masked-LM loss (nats) and accuracy on held-out documents, with the entropy of their unigram distribution."""
     steps = max(1, len(shards.tokens) // (length * batch_size))
     data = CorpusRows(shards, [Shape(length, batch_size)], model.masking, steps=steps, seed=seed, short=0.0)
@@ -81,7 +93,10 @@ def evaluate(model: MaskedLM, shards: Shards, length: int = 128, batch_size: int
     ordinary = ordinary[~np.isin(ordinary, model.masking.special_ids)]
     counts = np.bincount(ordinary)
     shares = counts[counts > 0] / counts.sum()
-    return {**{name: float(value) for name, value in scores.items()}, "unigram_entropy": float(-(shares * np.log(shares)).sum())}
+    return {
+        **{name: float(value) for name, value in scores.items()},
+        "unigram_entropy": float(-(shares * np.log(shares)).sum()),
+    }
 
 
 class Curve(keras.callbacks.Callback):

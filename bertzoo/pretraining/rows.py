@@ -13,7 +13,8 @@ SENTENCE_ENDS = (".", "?", "!")
 
 @dataclass(frozen=True)
 class Shape:
-    """Batches of `batch_size` rows of `length` tokens; `share` of each round of batches, a whole number, has this shape."""
+    """Batches of `batch_size` rows of `length` tokens; `share` of each round of batches, a whole number, has this
+    shape."""
 
     length: int
     batch_size: int
@@ -21,11 +22,12 @@ class Shape:
 
 
 class CorpusRows(keras.utils.PyDataset):
-    """[CLS], a sentence of the corpus and what follows it until the row is full, [SEP]; over documents' ends if need be.
+    """[CLS], a sentence of the corpus and what follows it until the row is full, [SEP]; over documents' ends if need
+    be.
 
-    Batch `i` depends on (seed, i) alone, so that a run is the same on every backend and can be taken up anywhere: each row
-    begins at a sentence drawn anew. `short` of the rows end with their first sentence, since a model that only ever saw full
-    rows is poor at single sentences (for the same reason BERT has short_seq_prob).
+    Batch `i` depends on (seed, i) alone, so that a run is the same on every backend and can be taken up anywhere: each
+    row begins at a sentence drawn anew. `short` of the rows end with their first sentence, since a model that only ever
+    saw full rows is poor at single sentences (for the same reason BERT has short_seq_prob).
 
     Args:
         shards: The corpus.
@@ -40,8 +42,17 @@ class CorpusRows(keras.utils.PyDataset):
         ValueError: The corpus has fewer tokens than a row.
     """
 
-    def __init__(self, shards: Shards, shapes: Sequence[Shape], transform: Callable, *, steps: int, seed: int = 0,
-                 short: float = 0.1, first_step: int = 0):
+    def __init__(
+        self,
+        shards: Shards,
+        shapes: Sequence[Shape],
+        transform: Callable,
+        *,
+        steps: int,
+        seed: int = 0,
+        short: float = 0.1,
+        first_step: int = 0,
+    ):
         super().__init__(workers=1)
         self.shards, self.transform = shards, transform
         self.steps, self.seed, self.short, self.first_step = steps, seed, short, first_step

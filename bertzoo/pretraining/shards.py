@@ -16,7 +16,8 @@ DOCUMENTS_AT_ONCE = 2000
 class Shards:
     """Documents end to end.
 
-    tokens: integers (total,), each document closed by the separator. documents: int64 (documents + 1,), where each starts.
+    tokens: integers (total,), each document closed by the separator. documents: int64 (documents + 1,), where each
+        starts.
     """
 
     tokens: np.ndarray
@@ -31,13 +32,19 @@ class Shards:
             ValueError: The directory holds no shards, or their tokens are not those of the vocabulary beside them.
         """
         directory = Path(directory)
-        missing = [name for name in ("tokens.npy", "documents.npy", "tokenizer.json") if not (directory / name).exists()]
+        missing = [
+            name for name in ("tokens.npy", "documents.npy", "tokenizer.json") if not (directory / name).exists()
+        ]
         if missing:
-            raise ValueError(f"{directory} lacks {', '.join(missing)}: it holds no shards; `bertzoo prepare` makes them.")
+            raise ValueError(
+                f"{directory} lacks {', '.join(missing)}: it holds no shards; `bertzoo prepare` makes them."
+            )
         tokenizer = Tokenizer.from_directory(directory)
         shards = cls(np.load(directory / "tokens.npy", mmap_mode="r"), np.load(directory / "documents.npy"), tokenizer)
         if len(shards.tokens) and int(shards.tokens[: 10**6].max()) >= tokenizer.vocabulary_size:
-            raise ValueError(f"the tokens in {directory} are not those of its vocabulary of {tokenizer.vocabulary_size}.")
+            raise ValueError(
+                f"the tokens in {directory} are not those of its vocabulary of {tokenizer.vocabulary_size}."
+            )
         return shards
 
 

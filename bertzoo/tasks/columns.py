@@ -25,9 +25,10 @@ def read_columns(x, y=None) -> Columns:
     """Takes texts apart.
 
     Args:
-        x: A string; a list, array or Series of strings; a tuple of two such columns, or a list of (first, second) tuples,
-            for pairs; or a table (pandas DataFrame, `datasets.Dataset`, dict of columns), whose columns are known by name:
-            text, sentence, sentence1 + sentence2, premise + hypothesis, question + context …; and label or score.
+        x: A string; a list, array or Series of strings; a tuple of two such columns, or a list of (first, second)
+            tuples, for pairs; or a table (pandas DataFrame, `datasets.Dataset`, dict of columns), whose columns are
+            known by name: text, sentence, sentence1 + sentence2, premise + hypothesis, question + context …; and label
+            or score.
         y: Targets; those of the table where None.
 
     Raises:

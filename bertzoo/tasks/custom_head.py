@@ -10,12 +10,27 @@ _CLASSES = "keras.src.layers."
 # Layers that compute from their settings and weights alone. Lambda, those that wrap other libraries' modules, and those
 # that read files are not among them.
 _LAYERS = (
-    "activations", "attention", "convolutional", "core.dense", "core.einsum_dense", "core.identity", "core.input_layer",
-    "core.masking", "core.wrapper", "merging", "normalization", "pooling", "regularization", "reshaping", "rnn",
+    "activations",
+    "attention",
+    "convolutional",
+    "core.dense",
+    "core.einsum_dense",
+    "core.identity",
+    "core.input_layer",
+    "core.masking",
+    "core.wrapper",
+    "merging",
+    "normalization",
+    "pooling",
+    "regularization",
+    "reshaping",
+    "rnn",
 )
 _PARTS = ("keras.initializers", "keras.regularizers", "keras.constraints")
 _MODELS = {
-    ("keras", "Sequential"), ("keras.src.models.functional", "Functional"), ("keras", "DTypePolicy"),
+    ("keras", "Sequential"),
+    ("keras.src.models.functional", "Functional"),
+    ("keras", "DTypePolicy"),
     ("keras.dtype_policies", "DTypePolicy"),
 }
 
@@ -45,8 +60,10 @@ def _check(part) -> None:
     if isinstance(part, dict):
         if "class_name" in part and not _is_allowed(part):
             raise CheckpointError(
-                f"config.json describes a head with {part.get('module')}.{part['class_name']}, which is not made from a file "
-                "because it could run code of its own: pass head=, a layer that you made yourself, and it gets the weights."
+                f"config.json describes a head with {part.get('module')}.{part['class_name']}, which is "
+                f"not made from a file "
+                "because it could run code of its own: pass head=, a layer that you made yourself, and "
+                "it gets the weights."
             )
         for value in part.values():
             _check(value)

@@ -18,8 +18,8 @@ class MaskedLM(Task):
     """An encoder with its masked-LM head, whose decoder is the token table.
 
     `fit(texts)` masks anew in each epoch, on the host, from the seed. The loss is the mean over the masked tokens.
-    Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places, vocabulary) for
-    those; without, for all tokens (batch, length, vocabulary).
+    Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places,
+    vocabulary) for those; without, for all tokens (batch, length, vocabulary).
 
     Args:
         backbone: The encoder.
@@ -29,8 +29,14 @@ class MaskedLM(Task):
 
     heads = ("masked_lm",)
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, masking: Masking | None = None,
-                 name: str = "masked_lm_task", **kwargs):
+    def __init__(
+        self,
+        backbone: Encoder,
+        preprocessor: Preprocessor | None = None,
+        masking: Masking | None = None,
+        name: str = "masked_lm_task",
+        **kwargs,
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         if masking is None and preprocessor is not None:
             tokenizer = preprocessor.tokenizer
@@ -51,7 +57,11 @@ class MaskedLM(Task):
         return self.masked_lm(x, self.backbone.token_table(), positions)
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape if not isinstance(input_shape, dict) else input_shape.get("mask_positions", input_shape["token_ids"])
+        shape = (
+            input_shape
+            if not isinstance(input_shape, dict)
+            else input_shape.get("mask_positions", input_shape["token_ids"])
+        )
         return (*shape, self.backbone.config.vocab_size)
 
     def encode_targets(self, y, count: int):
@@ -63,8 +73,13 @@ class MaskedLM(Task):
         if sample_weight is not None:
             raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
         return LengthBatches(
-            encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=shuffle, seed=self.seed,
-            max_shapes=shapes_for(len(encoded), batch_size), transform=lambda inputs, rows, rng: self.masking(inputs, rng),
+            encoded,
+            batch_size=batch_size,
+            pad_id=self.pad_id,
+            shuffle=shuffle,
+            seed=self.seed,
+            max_shapes=shapes_for(len(encoded), batch_size),
+            transform=lambda inputs, rows, rng: self.masking(inputs, rng),
         )
 
     def default_loss(self):
@@ -78,7 +93,8 @@ class MaskedLM(Task):
         super().compile(optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs)
 
     def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None) -> np.ndarray:
-        """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text has fewer.
+        """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text
+        has fewer.
 
         Args:
             x: Texts in any form that `fit` takes, with [MASK] in them.
@@ -92,9 +108,7 @@ class MaskedLM(Task):
             inputs["mask_positions"] = np.argsort(~hits, axis=1, kind="stable")[:, :places].astype("int32")
             return (inputs,)
 
-        data = LengthBatches(
-            encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions
-        )
+        data = LengthBatches(encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions)
         logits = data.restore(keras.Model.predict(self, data, verbose=verbose, steps=steps, callbacks=callbacks))
         logits[np.arange(places) >= counts[:, None]] = 0
         return logits
@@ -117,8 +131,9 @@ class MaskedLM(Task):
             batch_size: Texts at once.
 
         Returns:
-            For one text with one [MASK], a list of dicts with `token`, `score` (its probability) and `text` (with the token
-            in place), best first; with several, a list of such lists, one a [MASK]. For a list of texts, a list of these.
+            For one text with one [MASK], a list of dicts with `token`, `score` (its probability) and `text` (with the
+            token in place), best first; with several, a list of such lists, one a [MASK]. For a list of texts, a list
+            of these.
 
         Raises:
             ValueError: A text has no [MASK], or a target is no token.

@@ -113,7 +113,10 @@ class ReplacedTokenDetector(Task):
     heads = ("rtd",)
 
     def __init__(
-        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "replaced_token_detector",
+        self,
+        backbone: Encoder,
+        preprocessor: Preprocessor | None = None,
+        name: str = "replaced_token_detector",
         **kwargs,
     ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)

@@ -19,7 +19,8 @@ class StreamBatches(keras.utils.PyDataset):
     """The batches of a stream, each turned by `convert` into what Keras takes; in the stream's order, anew each epoch.
 
     Args:
-        stream: A PyDataset, or anything that can be iterated over again for each epoch. A generator can't: it is read once.
+        stream: A PyDataset, or anything that can be iterated over again for each epoch. A generator can't: it is read
+            once.
         convert: (x,), (x, y) or (x, y, sample weights) as the stream gives them -> the same for the model.
         steps: Batches an epoch; the stream's own length where None. Counted by a first pass where it tells none.
 

@@ -63,7 +63,9 @@ def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray
     if problem == CLASSES:
         return np.array([_class_id(row, i, labels) for i, row in enumerate(rows)], dtype="int32")
     if problem == SEVERAL:
-        return np.array([_several(row, i, labels) for i, row in enumerate(rows)], dtype="float32").reshape(count, len(labels))
+        return np.array([_several(row, i, labels) for i, row in enumerate(rows)], dtype="float32").reshape(
+            count, len(labels)
+        )
     return _numbers(rows, len(labels))
 
 
@@ -72,12 +74,16 @@ def _class_id(row, index: int, labels: list[str]) -> int:
         if row not in labels:
             raise ValueError(f"y[{index}] is {row!r}, which is not one of the labels {labels}.")
         return labels.index(row)
-    whole = not isinstance(row, bool) and isinstance(row, (int, float, np.integer, np.floating)) and row == int_or_none(row)
+    whole = (
+        not isinstance(row, bool) and isinstance(row, (int, float, np.integer, np.floating)) and row == int_or_none(row)
+    )
     if isinstance(row, bool) or whole:
         if 0 <= row < len(labels):
             return int(row)
         raise ValueError(f"y[{index}] is {row!r}; class ids run from 0 to {len(labels) - 1}.")
-    raise ValueError(f"y[{index}] is {row!r:.60}; it must be one of {labels} or a class id from 0 to {len(labels) - 1}.")
+    raise ValueError(
+        f"y[{index}] is {row!r:.60}; it must be one of {labels} or a class id from 0 to {len(labels) - 1}."
+    )
 
 
 def int_or_none(value) -> int | None:

@@ -45,7 +45,8 @@ class Task(keras.Model):
         lacking = [head for head in self.heads if head not in backbone.family.heads]
         if lacking:
             raise ValueError(
-                f"{backbone.family.hf_name} has no head {lacking[0]!r}; it has {', '.join(sorted(backbone.family.heads))}."
+                f"{backbone.family.hf_name} has no head {lacking[0]!r}; it has "
+                f"{', '.join(sorted(backbone.family.heads))}."
             )
         self.backbone, self.preprocessor = backbone, preprocessor
         self.seed = get_seed()
@@ -60,11 +61,21 @@ class Task(keras.Model):
 
     @classmethod
     def from_preset(
-        cls, preset: str | Path, *, max_length: int | None = None, lowercase: bool | None = None, dtype=None,
-        dropout: float | None = None, attention_dropout: float = 0.0, recompute: bool = False, new_head: bool = False,
-        verbose: bool = True, **task_options,
+        cls,
+        preset: str | Path,
+        *,
+        max_length: int | None = None,
+        lowercase: bool | None = None,
+        dtype=None,
+        dropout: float | None = None,
+        attention_dropout: float = 0.0,
+        recompute: bool = False,
+        new_head: bool = False,
+        verbose: bool = True,
+        **task_options,
     ) -> "Task":
-        """Loads a task from a bundled name, a directory or `hf://owner/name[@revision]`, its head too if the files have it.
+        """Loads a task from a bundled name, a directory or `hf://owner/name[@revision]`, its head too if the files have
+        it.
 
         Args:
             preset: Where from.
@@ -84,7 +95,9 @@ class Task(keras.Model):
 
         def make(config: EncoderConfig, directory: Path) -> "Task":
             pooler = cls.needs_pooler(config)
-            encoder = Encoder(config, pooler, dropout, attention_dropout, recompute, **({"dtype": dtype} if dtype else {}))
+            encoder = Encoder(
+                config, pooler, dropout, attention_dropout, recompute, **({"dtype": dtype} if dtype else {})
+            )
             options = cls.options_from_files(config)
             if new_head:
                 options = {key: value for key, value in options.items() if key not in ("head", "problem")}
@@ -116,11 +129,23 @@ class Task(keras.Model):
         """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
         hf_class = self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class
         tokenizer = self.preprocessor.tokenizer if self.preprocessor else None
-        save_model(self, directory, heads=self.heads, hf_class=hf_class, config_changes=self.config_changes(),
-                   tokenizer=tokenizer)
+        save_model(
+            self,
+            directory,
+            heads=self.heads,
+            hf_class=hf_class,
+            config_changes=self.config_changes(),
+            tokenizer=tokenizer,
+        )
 
-    def push_to_hub(self, repo_id: str, *, private: bool = False, token: str | None = None,
-                    commit_message: str = "Upload from bertzoo") -> None:
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        commit_message: str = "Upload from bertzoo",
+    ) -> None:
         """Saves the preset and uploads it as the Hugging Face repository `owner/name`."""
         import tempfile
 
@@ -136,10 +161,18 @@ class Task(keras.Model):
         """Raw targets -> an array, or None where the task makes its own."""
         raise NotImplementedError
 
-    def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool) -> keras.utils.PyDataset:
+    def make_batches(
+        self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool
+    ) -> keras.utils.PyDataset:
         """A dataset over rows of tokens."""
         return LengthBatches(
-            encoded, targets, sample_weight, batch_size=batch_size, pad_id=self.pad_id, shuffle=shuffle, seed=self.seed,
+            encoded,
+            targets,
+            sample_weight,
+            batch_size=batch_size,
+            pad_id=self.pad_id,
+            shuffle=shuffle,
+            seed=self.seed,
             max_shapes=shapes_for(len(encoded), batch_size),
         )
 
@@ -148,8 +181,9 @@ class Task(keras.Model):
         """The id that fills rows up."""
         return self.preprocessor.pad_id if self.preprocessor else self.backbone.config.pad_token_id
 
-    def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True,
-                steps: int | None = None) -> keras.utils.PyDataset:
+    def batches(
+        self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps: int | None = None
+    ) -> keras.utils.PyDataset:
         """The dataset that `fit` makes of what it is given, for loops of your own.
 
         Args:
@@ -176,7 +210,9 @@ class Task(keras.Model):
         if sample_weight is not None:
             sample_weight = np.asarray(sample_weight, dtype="float32")
             if sample_weight.shape[:1] != (len(encoded),):
-                raise ValueError(f"sample_weight must have {len(encoded)} entries, one a row; it has shape {sample_weight.shape}.")
+                raise ValueError(
+                    f"sample_weight must have {len(encoded)} entries, one a row; it has shape {sample_weight.shape}."
+                )
         if targets is not None or shuffle:
             targets = self.encode_targets(targets, len(encoded))
         return self.make_batches(encoded, targets, sample_weight, batch_size, shuffle)
@@ -208,29 +244,49 @@ class Task(keras.Model):
     def compile(self, optimizer=None, loss=None, metrics=None, **kwargs) -> None:
         """As `keras.Model.compile`; what is left out is the recipe of the paper, and a line says what was chosen.
 
-        AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each `fit`,
-        gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et al. 2019).
+        AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each
+        `fit`, gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et
+        al. 2019).
         """
         if optimizer is None:
             optimizer = AdamW(default_rate(self.backbone.config))
             print(
-                f"compile: AdamW, peak rate {float(default_rate(self.backbone.config)):g}, 10 % warm-up then linear decay, "
+                f"compile: AdamW, peak rate {float(default_rate(self.backbone.config)):g}, 10 % warm-up "
+                f"then linear decay, "
                 "weight decay 0.01 except on biases and LayerNorm, clipped to norm 1"
             )
         super().compile(
-            optimizer=optimizer, loss=self.default_loss() if loss is None else loss,
-            metrics=self.default_metrics() if metrics is None else metrics, **kwargs,
+            optimizer=optimizer,
+            loss=self.default_loss() if loss is None else loss,
+            metrics=self.default_metrics() if metrics is None else metrics,
+            **kwargs,
         )
 
-    def fit(self, x=None, y=None, batch_size: int = 32, epochs: int = 1, verbose="auto", callbacks=None,
-            validation_split: float = 0.0, validation_data=None, shuffle: bool = True, class_weight=None, sample_weight=None,
-            initial_epoch: int = 0, steps_per_epoch: int | None = None, validation_steps: int | None = None,
-            validation_batch_size: int | None = None, validation_freq=1):
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size: int = 32,
+        epochs: int = 1,
+        verbose="auto",
+        callbacks=None,
+        validation_split: float = 0.0,
+        validation_data=None,
+        shuffle: bool = True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq=1,
+    ):
         """As `keras.Model.fit`, on raw text.
 
-        `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a pandas frame,
-        `datasets.Dataset` or dict of columns with the targets in it; a PyDataset, tf.data.Dataset, torch DataLoader or grain
-        loader of batches, which keep their own order. `validation_split` takes the last share of the rows.
+        `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a pandas
+        frame, `datasets.Dataset` or dict of columns with the targets in it; a PyDataset, tf.data.Dataset, torch
+        DataLoader or grain loader of batches, which keep their own order. `validation_split` takes the last share of
+        the rows.
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
@@ -247,21 +303,37 @@ class Task(keras.Model):
         if isinstance(train, LengthBatches):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
-            train, epochs=epochs, verbose=verbose, callbacks=callbacks, validation_data=validation_data, shuffle=False,
-            class_weight=self._class_ids(class_weight), initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch,
-            validation_steps=validation_steps, validation_freq=validation_freq,
+            train,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_data=validation_data,
+            shuffle=False,
+            class_weight=self._class_ids(class_weight),
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
         )
 
-    def evaluate(self, x=None, y=None, batch_size: int = 32, verbose="auto", sample_weight=None, steps=None, callbacks=None,
-                 return_dict: bool = False, **kwargs):
+    def evaluate(
+        self,
+        x=None,
+        y=None,
+        batch_size: int = 32,
+        verbose="auto",
+        sample_weight=None,
+        steps=None,
+        callbacks=None,
+        return_dict: bool = False,
+        **kwargs,
+    ):
         """As `keras.Model.evaluate`, on raw text in any form that `fit` takes."""
         if not kwargs.pop("_use_cached_eval_dataset", False):
             x = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps)
             if isinstance(x, LengthBatches) and not x.has_labels:
                 raise ValueError("there are no targets: pass y, or a table with a column called label.")
-        return super().evaluate(
-            x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs
-        )
+        return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
     def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
         """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes."""
@@ -305,7 +377,8 @@ class Task(keras.Model):
         return {
             "backbone": keras.saving.serialize_keras_object(self.backbone),
             "preprocessor": self.preprocessor.get_config() if self.preprocessor else None,
-            "name": self.name, "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "name": self.name,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
         }
 
     @classmethod
@@ -330,11 +403,14 @@ def shapes_for(rows: int, batch_size: int) -> int:
     return min(8, 2 + rows // (16 * batch_size))
 
 
-def load_preprocessor(directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None) -> Preprocessor:
+def load_preprocessor(
+    directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None
+) -> Preprocessor:
     """The tokenizer of a checkpoint directory with the limits of its model.
 
     Raises:
-        ValueError: `max_length` is more than the model has positions for, or the vocabulary more than it has embeddings for.
+        ValueError: `max_length` is more than the model has positions for, or the vocabulary more than it has embeddings
+        for.
     """
     from bertzoo.text.tokenizer import Tokenizer
 
@@ -360,11 +436,15 @@ def encoded_from_arrays(x) -> Encoded:
         x = {"token_ids": x}
     ids = np.asarray(x.get("token_ids"))
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
-        raise ValueError(f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}.")
+        raise ValueError(
+            f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
+        )
     mask = np.asarray(x.get("padding_mask", np.ones_like(ids))).astype(bool)
     segments = np.asarray(x.get("segment_ids", np.zeros_like(ids)))
     if mask.shape != ids.shape or segments.shape != ids.shape:
-        raise ValueError(f"token_ids {ids.shape}, segment_ids {segments.shape}, padding_mask {mask.shape} must have one shape.")
+        raise ValueError(
+            f"token_ids {ids.shape}, segment_ids {segments.shape}, padding_mask {mask.shape} must have one shape."
+        )
     if (np.diff(mask.astype("int8"), axis=1) > 0).any():
         raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
     starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")

@@ -45,22 +45,34 @@ class TextClassifier(Task):
 
     heads = ("classifier",)
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, labels: int | Sequence[str] = 2,
-                 problem: str | None = None, head: keras.layers.Layer | None = None, name: str = "text_classifier", **kwargs):
+    def __init__(
+        self,
+        backbone: Encoder,
+        preprocessor: Preprocessor | None = None,
+        labels: int | Sequence[str] = 2,
+        problem: str | None = None,
+        head: keras.layers.Layer | None = None,
+        name: str = "text_classifier",
+        **kwargs,
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.labels = label_names(labels)
         self.problem = problem or (NUMBER if len(self.labels) == 1 else CLASSES)
         if self.problem not in PROBLEMS:
             raise ValueError(f"problem must be one of {', '.join(PROBLEMS)}; it is {problem!r}.")
         if self.problem == CLASSES and len(self.labels) < 2:
-            raise ValueError("classification needs at least two labels; for one yes-or-no label use multi_label_classification.")
+            raise ValueError(
+                "classification needs at least two labels; for one yes-or-no label use multi_label_classification."
+            )
         self.custom_head = head
         if head is not None:
             self.heads, self.hf_class = (), "Model"  # none of the family's
         family = backbone.family
         self.pools = family.classifier_pools and backbone.pooler is not None
         if family.classifier_pools and backbone.pooler is None and head is None:
-            raise ValueError(f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one.")
+            raise ValueError(
+                f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one."
+            )
         self.classifier = head or family.classifier(backbone.run_config, len(self.labels), dtype=self.dtype_policy)
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()

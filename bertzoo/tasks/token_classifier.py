@@ -29,8 +29,14 @@ class TokenClassifier(Task):
 
     heads = ("token_classifier",)
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, labels: int | Sequence[str] = 2,
-                 name: str = "token_classifier_task", **kwargs):
+    def __init__(
+        self,
+        backbone: Encoder,
+        preprocessor: Preprocessor | None = None,
+        labels: int | Sequence[str] = 2,
+        name: str = "token_classifier_task",
+        **kwargs,
+    ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.labels = label_names(labels)
         self.token_classifier = backbone.family.token_classifier(

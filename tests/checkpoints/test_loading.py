@@ -32,7 +32,9 @@ def classifier_checkpoint(write_checkpoint):
 
 @pytest.fixture
 def copy(checkpoint, classifier_checkpoint, tmp_path):
-    """Copies a checkpoint; `config` changes its config.json (None removes a key), `tensors` maps its tensors to others."""
+    """Copies a checkpoint; `config` changes its config.json (None removes a key), `tensors` maps its tensors to
+    others."""
+
     def make(head: bool = False, config: dict | None = None, tensors=None):
         directory = tmp_path / f"copy_{len(list(tmp_path.iterdir()))}"
         shutil.copytree((classifier_checkpoint if head else checkpoint)[0], directory)
@@ -80,7 +82,9 @@ def test_there_and_back_bit_for_bit(write_checkpoint, tmp_path, name, dtype):
 
 
 @pytest.mark.parametrize("auto", ["AutoModel", "AutoModelForSequenceClassification", "AutoModelForMaskedLM"])
-def test_transformers_loads_what_is_saved(checkpoint, write_checkpoint, classifier_checkpoint, numpy, close, tmp_path, auto):
+def test_transformers_loads_what_is_saved(
+    checkpoint, write_checkpoint, classifier_checkpoint, numpy, close, tmp_path, auto
+):
     if auto == "AutoModel":
         ours = load(checkpoint[0])
     elif auto == "AutoModelForSequenceClassification":
@@ -103,7 +107,10 @@ def test_transformers_loads_what_is_saved(checkpoint, write_checkpoint, classifi
     else:
         close(outputs, wanted.logits)
     if auto == "AutoModelForSequenceClassification":
-        assert theirs.config.id2label == {0: "no", 1: "yes"} and theirs.config.problem_type == "single_label_classification"
+        assert (
+            theirs.config.id2label == {0: "no", 1: "yes"}
+            and theirs.config.problem_type == "single_label_classification"
+        )
     if auto != "AutoModel":
         tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
         assert tokens("A good film!")["input_ids"] == ours.preprocessor("A good film!")["token_ids"][0].tolist()
@@ -113,7 +120,9 @@ def test_minilm_goes_through_unchanged(minilm, tmp_path):
     classifier = bz.TextClassifier.from_preset(minilm, labels=3, verbose=False)
     assert classifier.load_report.new == ["classifier"]
     classifier.save_to_preset(tmp_path / "out")
-    _, report = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
+    _, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
     assert not report["missing_keys"] and not report["unexpected_keys"]
     load(minilm).save_to_preset(tmp_path / "bare")
     before = safetensors.numpy.load_file(minilm / "model.safetensors")
@@ -149,7 +158,9 @@ def old_names(weights):
     }
 
 
-@pytest.mark.parametrize("change", [prefixed, old_names, lambda w: prefixed(old_names(w))], ids=["prefix", "gamma", "both"])
+@pytest.mark.parametrize(
+    "change", [prefixed, old_names, lambda w: prefixed(old_names(w))], ids=["prefix", "gamma", "both"]
+)
 def test_other_spellings(copy, checkpoint, change):
     """Fault 6."""
     changed = copy(tensors=change)
@@ -222,7 +233,7 @@ QUERY = "encoder.layer.1.attention.self.query.weight"
         ({"tensors": without("embeddings.LayerNorm.bias")}, "embeddings.LayerNorm.bias"),
         ({"tensors": without("pooler.dense.bias")}, "pooler.dense.bias"),
         ({"tensors": with_(QUERY, lambda t: t[:, :16])}, rf"{QUERY} has shape \(32, 16\).*\(32, 32\)"),
-        ({"tensors": with_(QUERY, lambda t: t * float("nan"))}, rf"layer.1.attention.self.*not finite"),
+        ({"tensors": with_(QUERY, lambda t: t * float("nan"))}, r"layer.1.attention.self.*not finite"),
         ({"tensors": with_(QUERY, lambda t: t.to(torch.int32))}, "int32, not floating-point"),
         ({"config": {"vocab_size": 99}}, r"word_embeddings.weight has shape .*\(99, 32\)"),
         ({"config": {"model_type": "gpt2"}}, "model_type 'gpt2'"),
@@ -289,7 +300,9 @@ def test_the_load_report(copy, capsys):
 
 
 def two_layers():
-    return keras.Sequential([keras.layers.Dense(8, activation="gelu"), keras.layers.Dropout(0.1), keras.layers.Dense(3)])
+    return keras.Sequential(
+        [keras.layers.Dense(8, activation="gelu"), keras.layers.Dropout(0.1), keras.layers.Dense(3)]
+    )
 
 
 @pytest.mark.parametrize("kind", ["keras", "bertzoo"])
@@ -342,7 +355,11 @@ def test_a_head_of_a_foreign_class_is_never_made_from_a_file(checkpoint, tmp_pat
 @pytest.mark.parametrize(
     "part",
     [
-        {"module": "keras.layers", "class_name": "Lambda", "config": {"function": {"class_name": "__lambda__", "config": {}}}},
+        {
+            "module": "keras.layers",
+            "class_name": "Lambda",
+            "config": {"function": {"class_name": "__lambda__", "config": {}}},
+        },
         {"module": "keras.layers", "class_name": "TorchModuleWrapper", "config": {"module": "gASV"}},
         {"module": "keras.layers", "class_name": "TFSMLayer", "config": {"filepath": "/"}},
         {"module": "keras.layers", "class_name": "TextVectorization", "config": {"vocabulary": "/etc/passwd"}},

@@ -5,12 +5,15 @@ import pytest
 from bertzoo.commands.tables import read_rows
 
 
-@pytest.mark.parametrize("name, content", [
-    ("a.csv", "text,label\n\"one, two\",x\n\"say \"\"hi\"\"\",y\n"),
-    ("b.csv", "\ufefftext;label\r\none, two;x\r\n\"say \"\"hi\"\"\";y\r\n"),
-    ("c.tsv", "text\tlabel\none, two\tx\n\"say \"\"hi\"\"\"\ty\n"),
-    ("d.jsonl", '{"text": "one, two", "label": "x"}\n\n{"label": "y", "text": "say \\"hi\\""}\n'),
-])
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.csv", 'text,label\n"one, two",x\n"say ""hi""",y\n'),
+        ("b.csv", '\ufefftext;label\r\none, two;x\r\n"say ""hi""";y\r\n'),
+        ("c.tsv", 'text\tlabel\none, two\tx\n"say ""hi"""\ty\n'),
+        ("d.jsonl", '{"text": "one, two", "label": "x"}\n\n{"label": "y", "text": "say \\"hi\\""}\n'),
+    ],
+)
 def test_tables_of_each_kind_read_alike(tmp_path, name, content):
     (tmp_path / name).write_bytes(content.encode())
     assert read_rows(tmp_path / name).columns == {"text": ["one, two", 'say "hi"'], "label": ["x", "y"]}

@@ -27,8 +27,15 @@ def everything(seed: int) -> list[str]:
     spans, pairs = toy.spans(50, seed), toy.topic_pairs(50, seed)
     paraphrases = toy.paraphrases(50, seed)
     return [
-        *toy.sentences(200, seed), *toy.agreement(50, seed).sentences, *spans.questions, *spans.contexts,
-        *toy.entities(100, seed).sentences, *pairs.first, *pairs.second, *paraphrases.first, *paraphrases.second,
+        *toy.sentences(200, seed),
+        *toy.agreement(50, seed).sentences,
+        *spans.questions,
+        *spans.contexts,
+        *toy.entities(100, seed).sentences,
+        *pairs.first,
+        *pairs.second,
+        *paraphrases.first,
+        *paraphrases.second,
         *toy.senses(200, seed).sentences,
     ]
 

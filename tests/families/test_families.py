@@ -15,12 +15,23 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.families import FAMILIES
 
 TASKS = {
-    "masked_lm": bz.MaskedLM, "classifier": bz.TextClassifier, "token_classifier": bz.TokenClassifier,
-    "qa": bz.QuestionAnswerer, "multiple_choice": bz.MultipleChoice, "pair": bz.SentencePair,
-    "rtd": bz.ReplacedTokenDetector, "pretraining": bz.MaskedLMAndPair,
+    "masked_lm": bz.MaskedLM,
+    "classifier": bz.TextClassifier,
+    "token_classifier": bz.TokenClassifier,
+    "qa": bz.QuestionAnswerer,
+    "multiple_choice": bz.MultipleChoice,
+    "pair": bz.SentencePair,
+    "rtd": bz.ReplacedTokenDetector,
+    "pretraining": bz.MaskedLMAndPair,
 }
-SMALL = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
-         "max_position_embeddings": 24}
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 24,
+}
 ROBERTA = {**SMALL, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
 # Tiny configurations in Hugging Face's words: name -> (model type, arguments). Sizes are alike to spare compilations.
 CASES = {
@@ -29,19 +40,34 @@ CASES = {
     "xlm-roberta": ("xlm-roberta", ROBERTA),
     "camembert": ("camembert", ROBERTA),
     "albert": ("albert", {**SMALL, "embedding_size": 8, "classifier_dropout_prob": 0.0}),
-    "distilbert": ("distilbert", {
-        "vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 24,
-    }),
+    "distilbert": (
+        "distilbert",
+        {
+            "vocab_size": 50,
+            "dim": 16,
+            "n_layers": 2,
+            "n_heads": 2,
+            "hidden_dim": 24,
+            "max_position_embeddings": 24,
+        },
+    ),
     "electra": ("electra", {**SMALL, "embedding_size": 8, "hidden_act": "relu"}),
     "mpnet": ("mpnet", {**SMALL, "layer_norm_eps": 1e-5, "pad_token_id": 1}),
 }
 # Other settings of the same families, tested without heads, or with the one head that depends on them.
 VARIANTS = {
     "bert-tanh-gelu": ("bert", {**SMALL, "hidden_act": "gelu_new"}),
-    "albert-groups": ("albert", {
-        **SMALL, "embedding_size": 16, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2,
-        "hidden_act": "relu",
-    }),
+    "albert-groups": (
+        "albert",
+        {
+            **SMALL,
+            "embedding_size": 16,
+            "num_hidden_layers": 5,
+            "num_hidden_groups": 2,
+            "inner_group_num": 2,
+            "hidden_act": "relu",
+        },
+    ),
     "electra-wide": ("electra", {**SMALL, "embedding_size": 16}),
     # Long enough for the last bucket, which starts at a distance of 91.
     "mpnet-long": ("mpnet", {**SMALL, "max_position_embeddings": 140, "layer_norm_eps": 1e-5, "pad_token_id": 1}),
@@ -210,9 +236,10 @@ def test_files_with_and_without_prefix(case, tmp_path):
         assert_close(encoder(inputs)["sequence_output"], expected, real)
 
 
-@pytest.mark.parametrize(("case", "alias", "name"), [
-    (case, *pair) for case, (model_type, _) in CASES.items() for pair in FAMILIES[model_type].aliases.items()
-])
+@pytest.mark.parametrize(
+    ("case", "alias", "name"),
+    [(case, *pair) for case, (model_type, _) in CASES.items() for pair in FAMILIES[model_type].aliases.items()],
+)
 def test_tied_copies_are_ignored_and_stand_in(case, alias, name, tmp_path):
     """Old files hold the decoder's copies, some of them instead of the bias itself."""
     reference = make_reference(case, "masked_lm")
@@ -240,7 +267,8 @@ def test_one_step_of_training_equals_torch(case, tmp_path):
     torch.nn.functional.cross_entropy(logits[real], torch.tensor(labels)[real]).backward()
     expected = {
         name: weight.detach() - 0.5 * weight.grad
-        for name, weight in reference.named_parameters() if weight.grad is not None
+        for name, weight in reference.named_parameters()
+        if weight.grad is not None
     }
 
     task = bz.TokenClassifier.from_preset(
@@ -263,7 +291,11 @@ def test_one_step_of_training_equals_torch(case, tmp_path):
 
 def test_each_application_of_a_shared_block_drops_other_elements():
     config = FAMILIES["albert"].config_class(
-        vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=24,
         embedding_size=8,
     )
     encoder = bz.Encoder(config, dropout=0.5)
@@ -284,8 +316,13 @@ LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16
 
 
 def mini(layers: int, hidden: int, heads: int | None = None, vocabulary: int = 30522, inner: int | None = None):
-    return {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads or hidden // 64,
-            "intermediate_size": inner or 4 * hidden, "vocab_size": vocabulary}
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads or hidden // 64,
+        "intermediate_size": inner or 4 * hidden,
+        "vocab_size": vocabulary,
+    }
 
 
 # Family, configuration; parameters of the encoder, without pooler, of the token table, with the pre-training head.
@@ -296,7 +333,13 @@ COUNTS = {
     "bert-large-cased": ("bert", {**LARGE, "vocab_size": 28996}, 333_579_264, 332_529_664, 29_691_904, 334_661_958),
     "bert-base-multilingual-cased": ("bert", {"vocab_size": 119547}, 177_853_440, 177_262_848, 91_812_096, 178_566_653),
     "bert-base-multilingual-uncased": (
-        "bert", {"vocab_size": 105879}, 167_356_416, 166_765_824, 81_315_072, 168_055_961),
+        "bert",
+        {"vocab_size": 105879},
+        167_356_416,
+        166_765_824,
+        81_315_072,
+        168_055_961,
+    ),
     "bert-base-chinese": ("bert", {"vocab_size": 21128}, 102_267_648, 101_677_056, 16_226_304, 102_882_442),
     "bert_uncased_L-2_H-128": ("bert", mini(2, 128), 4_385_920, 4_369_408, 3_906_816, 4_433_468),
     "bert_uncased_L-4_H-256": ("bert", mini(4, 256), 11_170_560, 11_104_768, 7_813_632, 11_267_900),
@@ -308,9 +351,21 @@ COUNTS = {
     "finbert-pretrain": ("bert", {"vocab_size": 30873}, 109_751_808, 109_161_216, 23_710_464, 110_376_347),
     "all-MiniLM-L6-v2": ("bert", mini(6, 384, 12), 22_713_216, 22_565_376, 11_720_448, 22_893_116),
     "all-MiniLM-L12-v2, bge-small, e5-small": (
-        "bert", mini(12, 384, 12), 33_360_000, 33_212_160, 11_720_448, 33_539_900),
+        "bert",
+        mini(12, 384, 12),
+        33_360_000,
+        33_212_160,
+        11_720_448,
+        33_539_900,
+    ),
     "paraphrase-multilingual-MiniLM-L12-v2": (
-        "bert", mini(12, 384, 12, 250037), 117_653_760, 117_505_920, 96_014_208, 118_053_175),
+        "bert",
+        mini(12, 384, 12, 250037),
+        117_653_760,
+        117_505_920,
+        96_014_208,
+        118_053_175,
+    ),
     "roberta-base": ("roberta", {}, 124_645_632, 124_055_040, 38_603_520, 124_697_433),
     "roberta-large": ("roberta", LARGE, 355_359_744, 354_310_144, 51_471_360, 355_412_057),
     "distilroberta-base": ("roberta", {"num_hidden_layers": 6}, 82_118_400, 81_527_808, 38_603_520, 82_170_201),
@@ -323,15 +378,33 @@ COUNTS = {
     "distilbert-base-uncased": ("distilbert", {}, 66_362_880, 66_362_880, 23_440_896, 66_985_530),
     "distilbert-base-cased": ("distilbert", {"vocab_size": 28996}, 65_190_912, 65_190_912, 22_268_928, 65_812_036),
     "distilbert-base-multilingual-cased": (
-        "distilbert", {"vocab_size": 119547}, 134_734_080, 134_734_080, 91_812_096, 135_445_755),
+        "distilbert",
+        {"vocab_size": 119547},
+        134_734_080,
+        134_734_080,
+        91_812_096,
+        135_445_755,
+    ),
     "electra-small-discriminator": ("electra", {}, 13_483_008, 13_483_008, 3_906_816, 13_549_057),
     "electra-base-discriminator": ("electra", ELECTRA_BASE, 108_891_648, 108_891_648, 23_440_896, 109_483_009),
     "electra-large-discriminator": (
-        "electra", {**LARGE, "embedding_size": 1024}, 334_092_288, 334_092_288, 31_254_528, 335_142_913),
+        "electra",
+        {**LARGE, "embedding_size": 1024},
+        334_092_288,
+        334_092_288,
+        31_254_528,
+        335_142_913,
+    ),
     "electra-small-generator": ("electra", {}, 13_483_008, 13_483_008, 3_906_816, 13_546_682),
     "electra-base-generator": ("electra", {"embedding_size": 768}, 33_511_168, 33_511_168, 23_440_896, 33_740_602),
     "electra-large-generator": (
-        "electra", {"embedding_size": 1024, "num_hidden_layers": 24}, 50_999_552, 50_999_552, 31_254_528, 51_295_290),
+        "electra",
+        {"embedding_size": 1024, "num_hidden_layers": 24},
+        50_999_552,
+        50_999_552,
+        31_254_528,
+        51_295_290,
+    ),
     "mpnet-base": ("mpnet", {}, 109_486_464, 108_895_872, 23_444_736, 109_518_527),
 }
 
@@ -355,10 +428,15 @@ def test_counting_equals_a_model_that_was_made():
     assert bz.Encoder(config).count_params() == 4_385_920 == sum(count_parameters(config).values())
 
 
-@pytest.mark.parametrize(("model_type", "key"), [
-    ("bert", "num_attention_heads"), ("roberta", "layer_norm_eps"), ("mpnet", "layer_norm_eps"),
-    ("distilbert", "n_heads"),
-])
+@pytest.mark.parametrize(
+    ("model_type", "key"),
+    [
+        ("bert", "num_attention_heads"),
+        ("roberta", "layer_norm_eps"),
+        ("mpnet", "layer_norm_eps"),
+        ("distilbert", "n_heads"),
+    ],
+)
 def test_a_missing_key_that_matters_is_an_error(model_type, key, tmp_path):
     make_reference(model_type).save_pretrained(tmp_path)
     content = json.loads((tmp_path / "config.json").read_text())

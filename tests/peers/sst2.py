@@ -17,8 +17,8 @@ import numpy as np
 
 
 def read(path: Path) -> tuple[list[str], list[int]]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8")
-    with opened as file:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
     return [row[0].strip() for row in rows], [int(row[1]) for row in rows]
 
@@ -57,7 +57,9 @@ def run_transformers(model: str, train, dev, seed: int, epochs: int, rate: float
         rows = order.permutation(len(train[0]))
         for i in range(0, len(rows), 32):
             part = rows[i : i + 32]
-            batch = tokenizer([train[0][r] for r in part], padding=True, truncation=True, max_length=128, return_tensors="pt")
+            batch = tokenizer(
+                [train[0][r] for r in part], padding=True, truncation=True, max_length=128, return_tensors="pt"
+            )
             network(**batch, labels=torch.tensor([train[1][r] for r in part])).loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
@@ -78,8 +80,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--examples", type=int, default=5000)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=5e-5, help="transformers' peak rate; bertzoo takes its own default")
-    parser.add_argument("--who", nargs="+", default=["bertzoo", "transformers"], choices=["bertzoo", "random", "transformers"])
+    parser.add_argument(
+        "--rate", type=float, default=5e-5, help="transformers' peak rate; bertzoo takes its own default"
+    )
+    parser.add_argument(
+        "--who", nargs="+", default=["bertzoo", "transformers"], choices=["bertzoo", "random", "transformers"]
+    )
     arguments = parser.parse_args()
     folder = Path(os.environ["BERTZOO_DATA"]) / "sst2"
     texts, labels = read(folder / "train.tsv.gz")

@@ -36,7 +36,11 @@ def test_content(files, tokenizer, tmp_path):
     assert shards.tokens.dtype == np.uint16
     assert json.loads((tmp_path / "shards" / "shards.json").read_text()) == {"tokens": 11, "documents": 3}
     assert {path.name for path in (tmp_path / "shards").iterdir()} == {
-        "tokens.npy", "documents.npy", "shards.json", "tokenizer.json", "tokenizer_config.json"
+        "tokens.npy",
+        "documents.npy",
+        "shards.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
     }
     again = Shards.open(tmp_path / "shards")
     np.testing.assert_array_equal(again.tokens, shards.tokens)

@@ -104,7 +104,9 @@ def test_fit_learns_and_masks_anew_each_epoch(written):
     epochs = []
     for epoch in range(3):
         data.epoch = epoch
-        epochs.append({(tuple(row), tuple(places)) for row, places in zip(data[0][0]["token_ids"], data[0][0]["mask_positions"])})
+        epochs.append(
+            {(tuple(row), tuple(places)) for row, places in zip(data[0][0]["token_ids"], data[0][0]["mask_positions"])}
+        )
     assert epochs[0] != epochs[1] != epochs[2]
     model.compile(bz.AdamW(1e-2, warmup=0.0))
     losses = model.fit(TEXTS, batch_size=16, epochs=25, verbose=0).history["loss"]

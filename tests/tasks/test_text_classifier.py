@@ -10,11 +10,18 @@ import pytest
 
 import bertzoo as bz
 
-# All of eight tokens, so that nearly all tests share one shape: on JAX each new one is compiled, operation by operation.
+# All of eight tokens, so that nearly all tests share one shape: on JAX each new one is compiled, operation by
+# operation.
 GOOD, BAD = "a good film, very bright", "the plot was dull and bad"
 TEXTS = [
-    GOOD, BAD, "great story with a good actor", "poor actor, slow and bad", "we saw a great film again",
-    "it was bad and never good", "good friends and a bright film", "dull plot, not very good",
+    GOOD,
+    BAD,
+    "great story with a good actor",
+    "poor actor, slow and bad",
+    "we saw a great film again",
+    "it was bad and never good",
+    "good friends and a bright film",
+    "dull plot, not very good",
 ] * 2
 NAMES = ["pos", "neg"] * 8
 IDS = [1, 0] * 8
@@ -151,7 +158,9 @@ def test_forms_of_pairs(make, seen, form):
     model = make()
     model.fit(x, y, batch_size=8, verbose=0)
     assert pairs_in(seen) == sorted(zip(rows_of(model, FIRSTS, SECONDS), IDS))
-    assert model.batches(x, shuffle=False)._encoded.token_ids.tolist() == sum(map(list, rows_of(model, FIRSTS, SECONDS)), [])
+    assert model.batches(x, shuffle=False)._encoded.token_ids.tolist() == sum(
+        map(list, rows_of(model, FIRSTS, SECONDS)), []
+    )
 
 
 def test_without_preprocessor_the_caller_tokenizes(preset, model, seen):
@@ -190,7 +199,7 @@ def test_weights_of_classes_and_rows(model, seen):
     del seen[:]
     texts, own = TEXTS[:8], np.arange(8) / 8
     model.fit(texts, NAMES[:8], sample_weight=own, batch_size=8, verbose=0)
-    (rows, _, weights, _), = seen
+    ((rows, _, weights, _),) = seen
     assert dict(zip(rows, weights)) == dict(zip(rows_of(model, texts), own))
     with pytest.raises(ValueError, match="class_weight has 'nice'"):
         model.fit(TEXTS, NAMES, class_weight={"nice": 1.0}, verbose=0)
@@ -253,7 +262,9 @@ def test_several_labels_at_once(make):
     """Fault 9."""
     labels = ["nice", "film", "any"]
     model = make(labels=labels, problem="multi_label_classification", eager=False)
-    named = [[name for name, given in zip(labels, ("good" in t or "great" in t, "film" in t, True)) if given] for t in TEXTS]
+    named = [
+        [name for name, given in zip(labels, ("good" in t or "great" in t, "film" in t, True)) if given] for t in TEXTS
+    ]
     table = np.array([[float(name in row) for name in labels] for row in named])
     np.testing.assert_array_equal(model.encode_targets(named, 16), table)
     np.testing.assert_array_equal(model.encode_targets(table, 16), table)
@@ -261,7 +272,9 @@ def test_several_labels_at_once(make):
     assert history[-1] < 0.6 * history[0]
     logits = model.predict(TEXTS, batch_size=8, verbose=0)
     expected = np.mean(np.logaddexp(0, logits) - table * logits)  # binary cross-entropy of logits
-    assert model.evaluate(TEXTS, named, batch_size=8, verbose=0, return_dict=True)["loss"] == pytest.approx(expected, rel=1e-4)
+    assert model.evaluate(TEXTS, named, batch_size=8, verbose=0, return_dict=True)["loss"] == pytest.approx(
+        expected, rel=1e-4
+    )
     answer = model.classify([GOOD])[0]
     assert set(answer["scores"]) == set(labels) and set(answer["labels"]) <= set(labels)
     with pytest.raises(ValueError, match=r"y\[1\] has 'odd'"):
@@ -312,7 +325,9 @@ def test_freezing(make, layers):
     before = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
     model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
     moved = {path for w in model.weights if np.abs(keras.ops.convert_to_numpy(w) - before[path := w.path]).max() > 0}
-    frozen = ("encoder/",) if layers is None else ("encoder/embeddings", *[f"encoder/layer_{i}/" for i in range(layers)])
+    frozen = (
+        ("encoder/",) if layers is None else ("encoder/embeddings", *[f"encoder/layer_{i}/" for i in range(layers)])
+    )
     still = {path for path in before if path.startswith(frozen)}
     assert moved == set(before) - still and still
     with pytest.raises(ValueError, match="layers must be from 0 to 1; it is 3"):
@@ -398,7 +413,12 @@ def test_compile_without_arguments_is_the_recipe(make, capsys):
     assert "AdamW" in printed and "0.0003" in printed and "10 %" in printed and printed.count("\n") == 1
     optimizer = model.optimizer
     assert isinstance(optimizer, bz.AdamW) and float(optimizer.learning_rate) == pytest.approx(3e-4)
-    assert (optimizer.weight_decay, optimizer.warmup, optimizer.global_clipnorm, optimizer.epsilon) == (0.01, 0.1, 1.0, 1e-8)
+    assert (optimizer.weight_decay, optimizer.warmup, optimizer.global_clipnorm, optimizer.epsilon) == (
+        0.01,
+        0.1,
+        1.0,
+        1e-8,
+    )
     optimizer.build(model.trainable_variables)
     decayed = {w.path.split("/")[-1] for w, d in zip(model.trainable_variables, optimizer._decays) if d}
     assert decayed == {"kernel", "token", "position", "segment"}
@@ -427,12 +447,16 @@ def test_keras_files_bring_it_back_as_it_was(make, tmp_path, capsys, custom):
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.labels == model.labels and again.problem == model.problem
-    np.testing.assert_array_equal(again.predict(TEXTS, batch_size=8, verbose=0), model.predict(TEXTS, batch_size=8, verbose=0))
+    np.testing.assert_array_equal(
+        again.predict(TEXTS, batch_size=8, verbose=0), model.predict(TEXTS, batch_size=8, verbose=0)
+    )
     assert isinstance(again.optimizer, bz.AdamW)
     assert int(keras.ops.convert_to_numpy(again.optimizer.iterations)) == 2
     again.fit(TEXTS, NAMES, batch_size=8, verbose=0)
     model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
-    assert again.evaluate(TEXTS, IDS, batch_size=8, verbose=0) == pytest.approx(model.evaluate(TEXTS, IDS, batch_size=8, verbose=0), rel=1e-5)
+    assert again.evaluate(TEXTS, IDS, batch_size=8, verbose=0) == pytest.approx(
+        model.evaluate(TEXTS, IDS, batch_size=8, verbose=0), rel=1e-5
+    )
 
 
 def test_a_trained_preset_comes_back_with_its_labels(make, tmp_path):
