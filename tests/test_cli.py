@@ -103,7 +103,10 @@ def test_a_missing_backend_is_a_sentence(tmp_path):
 
 
 def test_ctrl_c_leaves_a_line_and_no_model(preset, tmp_path):
-    code = "from bertzoo.cli import main; main()"
+    # A shell that starts the tests in the background has them ignore the signal.
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from bertzoo.cli import main; main()"
+    )
     command = [sys.executable, "-u", "-c", code, "quickstart", "--preset", str(preset), "--out", str(tmp_path / "out")]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "Loading Keras" in running.stdout.readline()

@@ -105,7 +105,7 @@ def test_a_second_run_is_the_same(runs):
 
 def test_masks_and_initial_weights_agree_bit_for_bit(runs):
     reference = runs["jax"]
-    assert len([name for name in reference if name.startswith("start_")]) == 35 + 4
+    assert len([name for name in reference if name.startswith("start_")]) == 33
     for run in runs.values():
         for name, values in run.items():
             if name.startswith("start_"):

@@ -49,10 +49,10 @@ def draw_one_run(runs: Path) -> None:
     above.set(ylabel="loss of each step", title="One seed, one run: dropout 0.1, three backends")
     below.axhline(1e-4, color=GREY, linestyle="--", linewidth=1)
     below.annotate("tested bound, 1e-4", (1, 1.3e-4), color=GREY, fontsize=8)
-    below.set(xlabel="step", ylabel="difference", ylim=(1e-9, 1e-3))
+    below.set(xlabel="step", ylabel="difference", ylim=(1e-9, 1e-2))
     for axes in (above, below):
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(framealpha=1, edgecolor="none", fontsize=9)
     figure.savefig(HERE / "one_run.png", dpi=150)
     plt.close(figure)
 

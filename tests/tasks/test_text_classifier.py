@@ -308,7 +308,13 @@ def test_a_head_of_ones_own_is_trained(make, activation):
     if activation:
         head = bz.layers.ClassificationHead(2, 0.0, dense_activation="gelu")
     else:
-        head = keras.Sequential([keras.layers.Dense(8, activation="gelu"), keras.layers.Dense(2)])
+        first, second = (keras.initializers.GlorotUniform(seed=seed) for seed in (1, 2))
+        head = keras.Sequential(
+            [
+                keras.layers.Dense(8, activation="gelu", kernel_initializer=first),
+                keras.layers.Dense(2, kernel_initializer=second),
+            ]
+        )
     model = make(head=head, eager=False)
     before = [keras.ops.convert_to_numpy(w) for w in head.weights]
     assert len(before) == 4
@@ -337,7 +343,8 @@ def test_freezing(make, layers):
 # ---- answers
 
 
-def test_answers_come_in_the_order_of_the_question(model):
+def test_answers_come_in_the_order_of_the_question(make):
+    model = make(compiled=False)
     long = "good film " * 9
     whole = model.predict([TEXTS[0], long, *TEXTS[1:8]], batch_size=8, verbose=0)
     alone = np.concatenate([model.predict(texts, batch_size=8, verbose=0) for texts in ([long], TEXTS[:8])])
@@ -345,7 +352,8 @@ def test_answers_come_in_the_order_of_the_question(model):
     assert np.ptp(alone[:, 0]) > 1e-3
 
 
-def test_classify_on_all_it_is_given(model):
+def test_classify_on_all_it_is_given(make):
+    model = make(compiled=False)
     assert len(model.classify(GOOD)) == 1
     assert model.classify([]) == []
     assert len(model.classify([GOOD, ""])) == 2  # an empty text is [CLS] [SEP]
