@@ -78,7 +78,7 @@ class MaskedLM(Task):
             pad_id=self.pad_id,
             shuffle=shuffle,
             seed=self.seed,
-            max_shapes=shapes_for(len(encoded), batch_size),
+            max_shapes=shapes_for(len(encoded), batch_size, training=True),
             transform=lambda inputs, rows, rng: self.masking(inputs, rng),
         )
 

@@ -173,7 +173,7 @@ class Task(keras.Model):
             pad_id=self.pad_id,
             shuffle=shuffle,
             seed=self.seed,
-            max_shapes=shapes_for(len(encoded), batch_size),
+            max_shapes=shapes_for(len(encoded), batch_size, shuffle),
         )
 
     @property
@@ -398,9 +398,13 @@ def default_rate(config: EncoderConfig) -> float:
     return 2e-5 if config.hidden_size >= 768 else 5e-5 if config.hidden_size >= 384 else 3e-4
 
 
-def shapes_for(rows: int, batch_size: int) -> int:
-    """How many shapes of batch are worth compiling: on JAX, one costs about as much as 20 steps."""
-    return min(8, 2 + rows // (16 * batch_size))
+def shapes_for(rows: int, batch_size: int, training: bool) -> int:
+    """How many shapes of batch are worth compiling: on JAX, one costs about as much as 20 steps.
+
+    Training takes the same batches on every backend, so that runs agree. Predictions need not, and JAX alone compiles.
+    """
+    few = training or keras.backend.backend() == "jax"
+    return min(8, 2 + rows // (16 * batch_size)) if few else 8
 
 
 def load_preprocessor(
