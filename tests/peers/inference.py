@@ -3,7 +3,7 @@
     BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/inference.py MODEL {bertzoo,transformers,keras_hub}
 
 MODEL is the checkpoint directory of a BERT. Batches of 32, float32, the best of three after one pass. Tokenizing
-counts, except for KerasHub, which gets random ids at its default length of 512, 64 rows of them, scaled to the whole set.
+counts; but KerasHub gets random ids at its default length of 512, 64 rows of them, scaled to the whole set.
 """
 
 import json
