@@ -48,8 +48,8 @@ def mean_vectors(preset: str, texts: list[str], batch_size: int) -> np.ndarray:
 
     from bertzoo.checkpoints.files import resolve
     from bertzoo.encoder import Encoder
-    from bertzoo.tasks.task import load_preprocessor
     from bertzoo.text.batches import LengthBatches
+    from bertzoo.text.preprocessor import load_preprocessor
 
     class MeanPooled(keras.Model):
         def __init__(self, encoder):

@@ -1,7 +1,11 @@
 """Data that comes in batches of its own: tf.data, torch DataLoader, grain, PyDataset, generators."""
 
+from collections.abc import Iterator
+
 import keras
 import numpy as np
+
+ROWS_AT_ONCE = 4096  # of a stream of texts without end
 
 
 def is_stream(x) -> bool:
@@ -83,3 +87,15 @@ def _to_host(part):
     if array.dtype.kind in "SO":
         return [item.decode("utf-8") if isinstance(item, bytes) else item for item in array.tolist()]
     return array
+
+
+def in_chunks(rows: Iterator, size: int = ROWS_AT_ONCE) -> Iterator[list]:
+    """Lists of at most `size` rows of a stream without end."""
+    chunk = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,6 +1,5 @@
 """What all tasks share: an encoder with a head and a preprocessor, presets, and `fit` on raw text."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,11 +14,10 @@ from bertzoo.tasks.columns import read_columns
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.streams import StreamBatches, is_stream
 from bertzoo.text.batches import LengthBatches
-from bertzoo.text.encoded import Encoded
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.encoded import Encoded, encoded_from_arrays
+from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 from bertzoo.training.optimizer import AdamW
 
-ROWS_AT_ONCE = 4096  # of a stream of texts without end
 HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
@@ -407,69 +405,9 @@ def shapes_for(rows: int, batch_size: int, training: bool) -> int:
     return min(8, 2 + rows // (16 * batch_size)) if few else 8
 
 
-def load_preprocessor(
-    directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None
-) -> Preprocessor:
-    """The tokenizer of a checkpoint directory with the limits of its model.
-
-    Raises:
-        ValueError: `max_length` is more than the model has positions for, or the vocabulary more than it has embeddings
-        for.
-    """
-    from bertzoo.text.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer.from_directory(directory, lowercase=lowercase)
-    if max_length is not None and max_length > config.max_length:
-        raise ValueError(f"max_length is {max_length}; the model has positions for {config.max_length} tokens.")
-    if tokenizer.vocabulary_size > config.vocab_size:
-        raise ValueError(
-            f"the tokenizer has {tokenizer.vocabulary_size} tokens and the model embeddings for {config.vocab_size}: "
-            "they do not belong together."
-        )
-    stored = tokenizer.max_length or config.max_length
-    return Preprocessor(tokenizer, max_length or min(stored, config.max_length), segments=config.type_vocab_size > 1)
-
-
-def encoded_from_arrays(x) -> Encoded:
-    """Rows of tokens from padded arrays: `token_ids` (n, length), and if wanted `segment_ids` and `padding_mask`.
-
-    Raises:
-        ValueError: The arrays are missing, differ in shape, or padding stands before the end of a row.
-    """
-    if not isinstance(x, dict):
-        x = {"token_ids": x}
-    ids = np.asarray(x.get("token_ids"))
-    if ids.ndim != 2 or ids.dtype.kind not in "iu":
-        raise ValueError(
-            f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
-        )
-    mask = np.asarray(x.get("padding_mask", np.ones_like(ids))).astype(bool)
-    segments = np.asarray(x.get("segment_ids", np.zeros_like(ids)))
-    if mask.shape != ids.shape or segments.shape != ids.shape:
-        raise ValueError(
-            f"token_ids {ids.shape}, segment_ids {segments.shape}, padding_mask {mask.shape} must have one shape."
-        )
-    if (np.diff(mask.astype("int8"), axis=1) > 0).any():
-        raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
-    starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")
-    return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), starts)
-
-
 def with_callback(callbacks, first: keras.callbacks.Callback):
     """The callbacks that a caller passed, in any of Keras's forms, with one put before them."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.append(first)
         return callbacks
     return [first, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
-
-
-def in_chunks(rows: Iterator, size: int = ROWS_AT_ONCE) -> Iterator[list]:
-    """Lists of at most `size` rows of a stream without end."""
-    chunk = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

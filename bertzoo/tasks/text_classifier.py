@@ -10,6 +10,7 @@ import numpy as np
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.tasks.custom_head import describe
+from bertzoo.tasks.streams import in_chunks
 from bertzoo.tasks.targets import (
     CLASSES,
     NUMBER,
@@ -20,7 +21,7 @@ from bertzoo.tasks.targets import (
     labels_for_file,
     labels_in_file,
 )
-from bertzoo.tasks.task import Task, in_chunks
+from bertzoo.tasks.task import Task
 from bertzoo.text.preprocessor import Preprocessor
 
 

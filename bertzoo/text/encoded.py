@@ -86,6 +86,31 @@ class Encoded:
         return np.where(real, self.starts[rows][:, None] + columns, 0), real
 
 
+def encoded_from_arrays(x) -> Encoded:
+    """Rows of tokens from padded arrays: `token_ids` (n, length), and if wanted `segment_ids` and `padding_mask`.
+
+    Raises:
+        ValueError: The arrays are missing, differ in shape, or padding stands before the end of a row.
+    """
+    if not isinstance(x, dict):
+        x = {"token_ids": x}
+    ids = np.asarray(x.get("token_ids"))
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
+        )
+    mask = np.asarray(x.get("padding_mask", np.ones_like(ids))).astype(bool)
+    segments = np.asarray(x.get("segment_ids", np.zeros_like(ids)))
+    if mask.shape != ids.shape or segments.shape != ids.shape:
+        raise ValueError(
+            f"token_ids {ids.shape}, segment_ids {segments.shape}, padding_mask {mask.shape} must have one shape."
+        )
+    if (np.diff(mask.astype("int8"), axis=1) > 0).any():
+        raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
+    starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")
+    return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), starts)
+
+
 def starts_from(lengths: np.ndarray) -> np.ndarray:
     """(n,) row lengths -> (n + 1,) int64 row starts."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertzoo.config import EncoderConfig
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -58,3 +59,24 @@ class Preprocessor:
                     Path(folder, name).write_text(config["files"][name], encoding="utf-8")
             tokenizer = Tokenizer.from_directory(folder)
         return cls(tokenizer, config["max_length"], config["segments"])
+
+
+def load_preprocessor(
+    directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None
+) -> Preprocessor:
+    """The tokenizer of a checkpoint directory with the limits of its model.
+
+    Raises:
+        ValueError: `max_length` is more than the model has positions for, or the vocabulary more than it has embeddings
+        for.
+    """
+    tokenizer = Tokenizer.from_directory(directory, lowercase=lowercase)
+    if max_length is not None and max_length > config.max_length:
+        raise ValueError(f"max_length is {max_length}; the model has positions for {config.max_length} tokens.")
+    if tokenizer.vocabulary_size > config.vocab_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocabulary_size} tokens and the model embeddings for {config.vocab_size}: "
+            "they do not belong together."
+        )
+    stored = tokenizer.max_length or config.max_length
+    return Preprocessor(tokenizer, max_length or min(stored, config.max_length), segments=config.type_vocab_size > 1)
