@@ -2,6 +2,18 @@
 
 from bertzoo.families.family import PLAIN_HEADS, Family, Head
 
+# Named alike in MPNet.
+FEED_FORWARD_AND_POOLER = (
+    ("layer_{i}/intermediate/kernel", "encoder.layer.{i}.intermediate.dense.weight"),
+    ("layer_{i}/intermediate/bias", "encoder.layer.{i}.intermediate.dense.bias"),
+    ("layer_{i}/output/kernel", "encoder.layer.{i}.output.dense.weight"),
+    ("layer_{i}/output/bias", "encoder.layer.{i}.output.dense.bias"),
+    ("layer_{i}/output_norm/gamma", "encoder.layer.{i}.output.LayerNorm.weight"),
+    ("layer_{i}/output_norm/beta", "encoder.layer.{i}.output.LayerNorm.bias"),
+    ("pooler/dense/kernel", "pooler.dense.weight"),
+    ("pooler/dense/bias", "pooler.dense.bias"),
+)
+
 
 class Bert(Family):
     model_type = "bert"
@@ -19,14 +31,7 @@ class Bert(Family):
         ("layer_{i}/attention/output/bias", "encoder.layer.{i}.attention.output.dense.bias"),
         ("layer_{i}/attention_norm/gamma", "encoder.layer.{i}.attention.output.LayerNorm.weight"),
         ("layer_{i}/attention_norm/beta", "encoder.layer.{i}.attention.output.LayerNorm.bias"),
-        ("layer_{i}/intermediate/kernel", "encoder.layer.{i}.intermediate.dense.weight"),
-        ("layer_{i}/intermediate/bias", "encoder.layer.{i}.intermediate.dense.bias"),
-        ("layer_{i}/output/kernel", "encoder.layer.{i}.output.dense.weight"),
-        ("layer_{i}/output/bias", "encoder.layer.{i}.output.dense.bias"),
-        ("layer_{i}/output_norm/gamma", "encoder.layer.{i}.output.LayerNorm.weight"),
-        ("layer_{i}/output_norm/beta", "encoder.layer.{i}.output.LayerNorm.bias"),
-        ("pooler/dense/kernel", "pooler.dense.weight"),
-        ("pooler/dense/bias", "pooler.dense.bias"),
+        *FEED_FORWARD_AND_POOLER,
     )
     heads = {
         "masked_lm": Head(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bertzoo.families.bert import FEED_FORWARD_AND_POOLER
 from bertzoo.families.roberta import Roberta, RobertaConfig
 from bertzoo.layers import RelativeBias
 
@@ -54,14 +55,7 @@ class MPNet(Roberta):
         ("layer_{i}/attention/output/bias", "encoder.layer.{i}.attention.attn.o.bias"),
         ("layer_{i}/attention_norm/gamma", "encoder.layer.{i}.attention.LayerNorm.weight"),
         ("layer_{i}/attention_norm/beta", "encoder.layer.{i}.attention.LayerNorm.bias"),
-        ("layer_{i}/intermediate/kernel", "encoder.layer.{i}.intermediate.dense.weight"),
-        ("layer_{i}/intermediate/bias", "encoder.layer.{i}.intermediate.dense.bias"),
-        ("layer_{i}/output/kernel", "encoder.layer.{i}.output.dense.weight"),
-        ("layer_{i}/output/bias", "encoder.layer.{i}.output.dense.bias"),
-        ("layer_{i}/output_norm/gamma", "encoder.layer.{i}.output.LayerNorm.weight"),
-        ("layer_{i}/output_norm/beta", "encoder.layer.{i}.output.LayerNorm.bias"),
-        ("pooler/dense/kernel", "pooler.dense.weight"),
-        ("pooler/dense/bias", "pooler.dense.bias"),
+        *FEED_FORWARD_AND_POOLER,
     )
 
     def embeddings(self, config, **options):
