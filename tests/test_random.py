@@ -42,7 +42,8 @@ def bits_np(key, shape):
         index = (np.arange(size, dtype="uint64") * np.uint64(STRIDE) + key[1]) % WORD
         inner = mix_np(inner[..., None] ^ index)
     word = mix_np(inner + np.uint64(GOLDEN))
-    return mix_np(((channels * np.uint64(GOLDEN) + inner[..., None]) % WORD) ^ word[..., None])
+    bits = (((channels * np.uint64(GOLDEN) + inner[..., None]) % WORD) ^ word[..., None]) * np.uint64(FIRST) % WORD
+    return (bits ^ (bits >> np.uint64(15))) * np.uint64(SECOND) % WORD
 
 
 def bits(key, shape):
@@ -68,7 +69,7 @@ def test_bits_and_masks_equal_the_formula(key, shape):
     np.testing.assert_array_equal(bits(key, shape), expected)
     for rate, site in ((0.1, 0), (0.5, 2)):
         dropped = ops.convert_to_numpy(bz.layers.dropout(ops.ones(shape), rate, key, site=site))
-        kept = bits_np(fold_np(step_key_np(11, 5), site), shape) % 2**31 >= round(rate * 2**31)
+        kept = bits_np(fold_np(step_key_np(11, 5), site), shape).astype("int32") >= round(rate * 2**32) - 2**31
         np.testing.assert_array_equal(dropped != 0, kept)
         np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-6)
 

@@ -17,5 +17,5 @@ def dropout(x, rate: float, key, site: int = 0):
     if key is None or rate == 0:
         return x
     bits = random_bits(fold(key, site), ops.shape(x))
-    keep = (bits & 0x7FFFFFFF) >= round(rate * 2**31)
+    keep = bits >= round(rate * 2**32) - 2**31
     return ops.where(keep, x * (1.0 / (1.0 - rate)), ops.zeros((), x.dtype))
