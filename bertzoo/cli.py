@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from bertzoo import __version__
+from bertzoo.commands.bench import bench
 from bertzoo.commands.convert import convert
 from bertzoo.commands.course import course
 from bertzoo.commands.embed import embed
@@ -32,6 +33,7 @@ app.command("fill-mask")(with_keras(fill_mask))
 app.command()(with_keras(embed))
 app.command()(with_keras(convert))
 app.command()(plain(course))
+app.command()(plain(bench))
 app.command()(plain(prepare))
 app.command()(with_keras(pretrain))
 

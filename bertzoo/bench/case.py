@@ -1,0 +1,79 @@
+"""One thing to measure, and the arrays that every contestant gets for it."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+# Hidden size, layers, heads, inner size.
+SIZES = {
+    "mini": (256, 6, 4, 1024),
+    "small": (384, 6, 12, 1536),
+    "base": (768, 12, 12, 3072),
+}
+VOCABULARY = 30522
+
+
+@dataclass(frozen=True)
+class Case:
+    """A forward or training step of a BERT classifier.
+
+    contestant: "bertzoo", "transformers", "transformers+compile" or "keras-hub". backend: Keras's, for those that run
+        on Keras. mode: "train" or "infer". size: a key of SIZES. length, batch_size: of the padded batches. padding:
+        "none", or "real" for rows whose lengths vary as those of sentences do. dtype: "float32" or "bfloat16".
+    """
+
+    contestant: str
+    backend: str
+    mode: str
+    size: str
+    length: int
+    batch_size: int
+    padding: str = "none"
+    dtype: str = "float32"
+    steps: int = 10
+    dropout: float = 0.1
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lengths(self) -> np.ndarray:
+        """int64 (steps × batch,): the real tokens of each row."""
+        rows = self.steps * self.batch_size
+        if self.padding == "none":
+            return np.full(rows, self.length)
+        # The lengths of sentences are close to a gamma distribution; these have a mean of two fifths of the longest.
+        drawn = np.random.default_rng(0).gamma(2.0, self.length / 5, rows)
+        return np.clip(drawn.round().astype("int64"), 4, self.length)
+
+    def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """int32: token ids and mask (steps × batch, length), labels (steps × batch,)."""
+        rng = np.random.default_rng(1)
+        lengths = self.lengths()
+        mask = (np.arange(self.length) < lengths[:, None]).astype("int32")
+        ids = rng.integers(1000, VOCABULARY, mask.shape).astype("int32") * mask
+        return ids, mask, rng.integers(0, 2, len(ids)).astype("int32")
+
+    def flops(self) -> float:
+        """Floating-point operations that the real tokens of all steps need in matrix products (a multiply and an add
+        are two); training takes three times the forward pass."""
+        hidden, layers, _, inner = SIZES[self.size]
+        lengths = self.lengths().astype("float64")
+        dense = 2 * layers * (4 * hidden**2 + 2 * hidden * inner) * lengths.sum()
+        attention = 4 * layers * hidden * (lengths**2).sum()
+        return (3 if self.mode == "train" else 1) * (dense + attention)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a contestant reports.
+
+    seconds: of all steps, the median of several passes. first: seconds of the first pass, compilation included.
+    memory: greatest number of bytes in use; the device's where it has its own memory.
+    """
+
+    seconds: float
+    first: float
+    memory: int
+    device: str
+    versions: str

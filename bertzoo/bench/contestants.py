@@ -1,0 +1,163 @@
+"""The contestants, each in a process of its own: `python -m bertzoo.bench.contestants CASE` prints one line of JSON."""
+
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from bertzoo.bench.case import SIZES, VOCABULARY, Case, Measured
+from bertzoo.bench.device import device, keras_versions
+
+PASSES = 3
+
+
+def measure(run: Callable[[], None]) -> tuple[float, float]:
+    """Seconds of the median pass, and of the first. `run` returns when its work is done."""
+    times = []
+    for _ in range(PASSES + 1):
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times[1:]), times[0]
+
+
+def run_bertzoo(case: Case) -> Measured:
+    """`fit` and `predict` of a TextClassifier, batches and padding its own."""
+    import keras
+
+    import bertzoo as bz
+
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if case.dtype == "bfloat16" else "float32")
+    hidden, layers, heads, inner = SIZES[case.size]
+    config = bz.EncoderConfig(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+        hidden_dropout_prob=case.dropout,
+    )
+    model = bz.TextClassifier(bz.Encoder(config))
+    model.compile(bz.AdamW(1e-5), metrics=[])
+    ids, mask, labels = case.rows()
+    x = {"token_ids": ids, "padding_mask": mask}
+    if case.mode == "train":
+        seconds, first = measure(lambda: model.fit(x, labels, batch_size=case.batch_size, verbose=0))
+    else:
+        seconds, first = measure(lambda: model.predict(x, batch_size=case.batch_size, verbose=0))
+    return Measured(seconds, first, _memory(case.backend), device(), keras_versions())
+
+
+def run_keras_hub(case: Case) -> Measured:
+    """KerasHub's backbone with a dense head. Its preprocessors pad every row to one length."""
+    import keras
+    import keras_hub
+    import numpy as np
+
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if case.dtype == "bfloat16" else "float32")
+    hidden, layers, heads, inner = SIZES[case.size]
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=VOCABULARY,
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=hidden,
+        intermediate_dim=inner,
+        max_sequence_length=512,
+        dropout=case.dropout,
+    )
+    logits = keras.layers.Dense(2, dtype="float32")(backbone.output["pooled_output"])
+    model = keras.Model(backbone.input, logits)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.AdamW(1e-5, global_clipnorm=1.0), loss)
+    ids, mask, labels = case.rows()
+    x = {"token_ids": ids, "padding_mask": mask, "segment_ids": np.zeros_like(ids)}
+    if case.mode == "train":
+        seconds, first = measure(lambda: model.fit(x, labels, batch_size=case.batch_size, verbose=0))
+    else:
+        seconds, first = measure(lambda: model.predict(x, batch_size=case.batch_size, verbose=0))
+    return Measured(seconds, first, _memory(case.backend), device(), keras_versions())
+
+
+def run_transformers(case: Case) -> Measured:
+    """transformers' classifier, scaled dot-product attention, no dropout of attention weights, each batch padded to its
+    longest row, in a plain PyTorch loop."""
+    import torch
+    import transformers
+
+    hidden, layers, heads, inner = SIZES[case.size]
+    config = transformers.BertConfig(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+        hidden_dropout_prob=case.dropout,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation="sdpa",
+    )
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_float32_matmul_precision("high")
+    model = transformers.BertForSequenceClassification(config).to(place).train(case.mode == "train")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    forward = torch.compile(model) if case.contestant.endswith("+compile") else model
+    batches = [tuple(torch.tensor(part).to(place) for part in batch) for batch in _dynamic_batches(case)]
+
+    def run():
+        for ids, mask, labels in batches:
+            with torch.autocast(place, torch.bfloat16, enabled=case.dtype == "bfloat16"):
+                if case.mode == "infer":
+                    with torch.inference_mode():
+                        forward(input_ids=ids, attention_mask=mask)
+                    continue
+                loss = forward(input_ids=ids, attention_mask=mask, labels=labels).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        if place == "cuda":
+            torch.cuda.synchronize()
+
+    seconds, first = measure(run)
+    versions = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
+    return Measured(seconds, first, _memory("torch"), device(), versions)
+
+
+def _dynamic_batches(case: Case):
+    ids, mask, labels = case.rows()
+    for start in range(0, len(ids), case.batch_size):
+        rows = slice(start, start + case.batch_size)
+        longest = int(mask[rows].sum(axis=1).max())
+        yield ids[rows, :longest].astype("int64"), mask[rows, :longest], labels[rows].astype("int64")
+
+
+def _memory(backend: str) -> int:
+    if backend == "torch":
+        import torch
+
+        if torch.cuda.is_available():
+            return torch.cuda.max_memory_allocated()
+    if backend == "jax":
+        import jax
+
+        used = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        if used:
+            return used
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+RUNNERS = {
+    "bertzoo": run_bertzoo,
+    "keras-hub": run_keras_hub,
+    "transformers": run_transformers,
+    "transformers+compile": run_transformers,
+}
+
+
+def main() -> None:
+    case = Case(**json.loads(sys.argv[1]))
+    print("MEASURED " + json.dumps(asdict(RUNNERS[case.contestant](case))))
+
+
+if __name__ == "__main__":
+    main()
