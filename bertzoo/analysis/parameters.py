@@ -1,15 +1,97 @@
 """How many parameters a model has, by part, without making it."""
 
 import math
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import keras
 from keras.src.backend.common import global_state
 
+from bertzoo.checkpoints.catalog import Published, find_published
+from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.formats import open_checkpoint
+from bertzoo.checkpoints.names import canonical, expand
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 
 PENDING = "uninitialized_variables"
+PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `describe` found. `parts` are parameters by the names in PARTS; `published` is the catalog's row, if any."""
+
+    name: str
+    config: EncoderConfig
+    parts: dict[str, int]
+    published: Published | None = None
+
+    @property
+    def parameters(self) -> int:
+        """All parameters. Tables and blocks that several parts share count once."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        config = self.config
+        lines = [
+            f"{self.name}: {config.model_type}, {config.num_hidden_layers} layers × {config.hidden_size}, "
+            f"{config.num_attention_heads} heads, {config.vocab_size:,} tokens, up to {config.max_length:,} a text"
+        ]
+        if self.published is not None:
+            lines.append(self.published.use)
+        width = len(f"{self.parameters:,}")
+        lines += [f"{part:<13}{n:>{width},}{n / self.parameters:>8.1%}" for part, n in self.parts.items() if n]
+        return "\n".join([*lines, f"{'all':<13}{self.parameters:>{width},}"])
+
+
+def describe(name: str | Path) -> Description:
+    """The parameters of a checkpoint by part, without downloading it or allocating a weight.
+
+    Args:
+        name: A bundled preset, a directory, or a checkpoint of the catalog ("google-bert/bert-base-uncased", with or
+            without "hf://"). The head is counted for files; the catalog knows the encoder alone.
+
+    Raises:
+        ValueError: There is no such directory, bundled preset or row of the catalog.
+    """
+    text = os.fspath(name)
+    if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):
+        published = find_published(text)
+        config = EncoderConfig.from_hf(published.config)
+        return Description(published.name, config, _by_part(config, pooler=True), published)
+    with open_checkpoint(resolve(name), ()) as checkpoint:
+        config, tensors = checkpoint.config, checkpoint.tensors
+        sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
+    family = without_weights(lambda: Encoder(config)).family
+    rename = canonical(family.prefix, *family.former_prefixes)
+    own = {theirs: entry.ours for entry in expand(family.names, family.counts(config)) for theirs in entry.theirs}
+    names = {stored: rename(stored) for stored in sizes}
+    pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
+    parts = _by_part(config, pooler)
+    parts["head"] = sum(
+        size for stored, size in sizes.items() if names[stored] not in own and not family.is_inert(names[stored])
+    )
+    return Description(text, config, parts)
+
+
+def _by_part(config: EncoderConfig, pooler: bool) -> dict[str, int]:
+    parts = dict.fromkeys(PARTS, 0)
+    for weight in without_weights(lambda: Encoder(config, pooler=pooler)).weights:
+        parts[_part(weight.path)] += math.prod(weight.shape)
+    return parts
+
+
+def _part(path: str) -> str:
+    """The part of a weight within the encoder, from a path such as "encoder/layer_0/attention/qkv/kernel"."""
+    names = path.split("/")[1:]
+    if any(name == "norm" or name.endswith("_norm") for name in names[:-1]):
+        return "norms"
+    if names[0] in ("embeddings", "pooler"):
+        return names[0]
+    return "attention" if "attention" in names or names[0] == "relative" else "feed-forward"
 
 
 def count_parameters(

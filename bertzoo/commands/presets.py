@@ -1,23 +1,61 @@
-"""`bertzoo list`: the presets that come with the package."""
+"""`bertzoo list`: the presets that come with the package, and the catalog of published checkpoints."""
 
 import json
 import math
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bertzoo.commands.screen import show_table
 
+# The catalog's words for the heads that config.json names.
+_TASKS = {
+    "MaskedLM": "masked-lm",
+    "SequenceClassification": "classification",
+    "TokenClassification": "token-classification",
+    "QuestionAnswering": "question-answering",
+}
 
-def list_presets() -> None:
-    """Show the bundled presets. Their shape is layers × width."""
+
+def list_presets(
+    family: Annotated[str | None, typer.Option(help="Only this family, such as bert or deberta-v2.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only this task, such as sentence-embedding.")] = None,
+) -> None:
+    """Show the bundled presets, and checkpoints of the Hugging Face hub that people use."""
+    from bertzoo.checkpoints.catalog import load_catalog
     from bertzoo.checkpoints.files import bundled_names, bundled_root
 
-    names = bundled_names()
+    names, published = bundled_names(), list(load_catalog().values())
     if not names:
         raise ValueError(f"this installation has no bundled presets: {bundled_root()} holds none.")
-    rows = [_describe(bundled_root() / name) for name in names]
-    columns = ["name", "family", "shape", "weights", "vocabulary", "heads", "size"]
-    show_table(columns, rows, numbers=["weights", "vocabulary", "size"])
-    print("A checkpoint of the Hugging Face hub is named hf://owner/name, as in hf://google-bert/bert-base-uncased.")
+    _check("family", family, {row.family for row in published})
+    _check("task", task, {name for row in published for name in row.tasks})
+    bundled = [_describe(bundled_root() / name) for name in names]
+    bundled = [row for row in bundled if family in (None, row[1]) and (task is None or task in _tasks_of(row[5]))]
+    if bundled:
+        columns = ["name", "family", "layers × width", "weights", "vocabulary", "heads", "size"]
+        show_table(columns, bundled, title="Bundled", numbers=["weights", "vocabulary", "size"])
+    published = [row for row in published if family in (None, row.family) and (task is None or task in row.tasks)]
+    columns = ["name", "family", "parameters", "tokens", "case", "licence", "tasks", "use"]
+    rows = [_published(row) for row in published]
+    show_table(columns, rows, title="On the Hugging Face hub: write hf:// before the name", numbers=columns[2:4])
+    print("What is not known for sure is left out: read a checkpoint's card. Its parts: bertzoo describe NAME")
+
+
+def _check(option: str, value: str | None, known: set[str]) -> None:
+    if value is not None and value not in known:
+        raise ValueError(f"--{option} {value} is not in the catalog; it has {', '.join(sorted(known))}.")
+
+
+def _tasks_of(heads: str) -> set[str]:
+    return {_TASKS[head] for head in heads.split(", ") if head in _TASKS}
+
+
+def _published(row) -> list[str]:
+    case = {True: "cased", False: "uncased", None: ""}[row.cased]
+    counts = [f"{row.parameters / 1e6:.1f} M", f"{row.max_length:,}"]
+    return [row.name, row.family, *counts, case, row.licence or "", ", ".join(row.tasks), row.use]
 
 
 def _describe(directory: Path) -> list[str]:

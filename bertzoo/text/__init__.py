@@ -8,6 +8,8 @@ from importlib import import_module
 _HOMES = {
     "Tokenizer": "tokenizer",
     "Encoded": "encoded",
+    "train_byte_bpe": "vocabulary",
+    "train_unigram": "vocabulary",
     "train_wordpiece": "vocabulary",
     "LengthBatches": "batches",
     "choose_lengths": "lengths",
@@ -17,6 +19,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str):
+    if name == "in_graph":  # imports TensorFlow
+        return import_module(f"{__name__}.in_graph")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

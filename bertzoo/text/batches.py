@@ -17,7 +17,8 @@ class LengthBatches(keras.utils.PyDataset):
     Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
     them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
     at most one batch an epoch is smaller. No row is repeated or made up. There are at most `max_shapes` shapes
-    (batch, length), the same in every epoch, so that each is compiled once.
+    (batch, length), the same in every epoch, so that each is compiled once; with `max_shapes=None` every batch is as
+    long as its longest row, for where nothing is compiled. Lengths are multiples of `multiple`.
 
     The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
     can be taken up anywhere: set `epoch`. Hand it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
@@ -31,8 +32,8 @@ class LengthBatches(keras.utils.PyDataset):
     changes between epochs, and `restore` brings outputs back into the order of the rows.
 
     A batch is `(inputs,)`, `(inputs, labels)` or `(inputs, labels, sample_weight)` with inputs `token_ids`,
-    `segment_ids`, `padding_mask`, each (batch, length) int32. Raises `ValueError` for no rows, labels of another
-    length, a negative seed, and `transform` together with labels.
+    `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`. Raises
+    `ValueError` for no rows, labels of another length, a negative seed, and `transform` together with labels.
     """
 
     def __init__(
@@ -46,12 +47,13 @@ class LengthBatches(keras.utils.PyDataset):
         shuffle: bool = True,
         seed: int = 0,
         transform: Callable | None = None,
-        max_shapes: int = 8,
+        max_shapes: int | None = 8,
+        multiple: int = 8,
         max_length: int | None = None,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
-        if batch_size < 1 or max_shapes < 2 or seed < 0:
+        if batch_size < 1 or (max_shapes is not None and max_shapes < 2) or seed < 0:
             raise ValueError(
                 f"batch_size must be at least 1, max_shapes at least 2 and seed not negative; "
                 f"got {batch_size}, {max_shapes} and {seed}."
@@ -67,7 +69,10 @@ class LengthBatches(keras.utils.PyDataset):
         self._transform = transform
         partial = len(encoded) % batch_size > 0
         maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
-        self.lengths = choose_lengths(encoded.lengths, maximum, count=max_shapes - partial)
+        if max_shapes is None:
+            self.lengths = np.arange(1, maximum + 1)
+        else:
+            self.lengths = choose_lengths(encoded.lengths, maximum, count=max_shapes - partial, multiple=multiple)
         self._bucket = np.searchsorted(self.lengths, encoded.lengths)
         self.epoch = 0
 
@@ -113,13 +118,23 @@ class LengthBatches(keras.utils.PyDataset):
         return keras.tree.map_structure(put_back, outputs)
 
     def begin_at(self, epoch: int) -> keras.callbacks.Callback:
-        """A callback that sets `epoch` once training starts.
+        """A callback that sets `epoch` once training starts, or, where another callback makes Keras begin with a later
+        epoch (`bertzoo.training.resume`), that one.
 
         Needed for a run that is the same on every backend: before training Keras may draw a batch to build the model
         and end an "epoch" for it, on some backends and not on others, and for a data set of one or two batches that
         cannot be told from a real epoch.
         """
-        return keras.callbacks.LambdaCallback(on_train_begin=lambda logs: setattr(self, "epoch", epoch))
+        begun: list[int] = []
+
+        def begin(first: int, logs=None) -> None:
+            if not begun:
+                begun.append(first)
+                self.epoch = first
+
+        return keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: setattr(self, "epoch", epoch), on_epoch_begin=begin
+        )
 
     def on_epoch_begin(self) -> None:
         """Called by Keras, also before it draws a batch to build the model."""
@@ -141,7 +156,7 @@ class LengthBatches(keras.utils.PyDataset):
         # Read once: TensorFlow reads ahead in a thread, and a stale reader must get a whole batch of one epoch.
         epoch, plan = self._epoch, self._plan
         rows = plan[index]
-        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id)
+        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
         if self._begun and index == len(plan) - 1:
             self._read_to_the_end = True
         if self._transform is not None:

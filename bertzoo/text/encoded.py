@@ -40,17 +40,21 @@ class Encoded:
         index %= len(self)
         return self.token_ids[self.starts[index] : self.starts[index + 1]]
 
-    def pad(self, rows: Sequence[int] | np.ndarray, length: int, pad_id: int = 0) -> dict[str, np.ndarray]:
-        """`token_ids`, `segment_ids` and `padding_mask` (1 = real), each (len(rows), length) int32.
+    def pad(
+        self, rows: Sequence[int] | np.ndarray, length: int, pad_id: int = 0, lengths: bool = False
+    ) -> dict[str, np.ndarray]:
+        """`token_ids`, `segment_ids` and `padding_mask` (1 = real), each (len(rows), length) int32; if asked for,
+        also `lengths` (len(rows),) int32.
 
         Raises `ValueError` if a row is longer than `length`: nothing is cut here, truncation is the tokenizer's.
         """
         index, real = self._places(rows, length)
-        return {
+        inputs = {
             "token_ids": _spread(self.token_ids, index, real, pad_id),
             "segment_ids": _spread(self.segment_ids, index, real, 0),
             "padding_mask": real.astype(np.int32),
         }
+        return {**inputs, "lengths": real.sum(axis=1, dtype=np.int32)} if lengths else inputs
 
     def pad_offsets(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
         """Character offsets, (len(rows), length, 2) int32, (0, 0) at padding. Raises `ValueError` if there are none."""

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.text import tokenizer_files
+from bertzoo.text.charsmap import ExactCharsmap
 from bertzoo.text.encoded import Encoded, starts_from
 from bertzoo.text.inputs import as_pairs, explain_unencodable
-from bertzoo.text.wordpiece import BERT_TOKENS, build_wordpiece
+from bertzoo.text.special_tokens import BERT_TOKENS
+from bertzoo.text.wordpiece import build_wordpiece
 
 # The Rust library's objects take some kilobytes a row until they are flattened.
 _CHUNK = 8192
@@ -42,6 +44,8 @@ class Tokenizer:
         self._rust = rust
         self._special_tokens = dict(special_tokens)
         self._settings = dict(settings or {})
+        longest = (self._settings.get("bertzoo") or {}).get("charsmap") == "longest"
+        self._exact = ExactCharsmap(rust) if longest else None
         # Truncation is state of the Rust object, so that two calls at once would cut each other's rows.
         self._lock = threading.Lock()
         self.max_length = max_length
@@ -50,11 +54,13 @@ class Tokenizer:
     def from_directory(
         cls, directory: str | Path, *, lowercase: bool | None = None, max_length: int | None = None
     ) -> Tokenizer:
-        """Reads tokenizer.json, else vocab.txt, with tokenizer_config.json and special_tokens_map.json.
+        """Reads tokenizer.json, else the family's own files, with tokenizer_config.json and special_tokens_map.json.
 
+        These are vocab.txt (WordPiece), vocab.json and merges.txt or fairseq's dict.txt, encoder.json and vocab.bpe
+        (byte-level BPE), or a SentencePiece `.model`; config.json and tokenizer_config.json say whose they are.
         Truncation and padding stored in tokenizer.json are switched off. `lowercase` overrides what the files say; a
-        lone vocab.txt is taken as uncased if its pieces hold no capitals. Raises `FileNotFoundError` where neither
-        file exists and `ValueError` for files that cannot be read.
+        lone vocab.txt is taken as uncased if its pieces hold no capitals. Raises `FileNotFoundError` where there are
+        no such files and `ValueError` for files that cannot be read.
         """
         rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
         if max_length is None:
@@ -123,16 +129,19 @@ class Tokenizer:
             batch["offsets"] = encoded.pad_offsets(rows, length)
         return batch
 
-    def encode(self, texts, pairs=None, *, max_length: int | None = None, offsets: bool = False) -> Encoded:
+    def encode(
+        self, texts, pairs=None, *, max_length: int | None = None, offsets: bool = False, truncate: bool = True
+    ) -> Encoded:
         """Ragged rows of token ids, the form that data sets use; with `offsets` also character offsets and word ids.
 
         texts: a string or a sequence of strings (list, tuple, NumPy array, pandas Series); pairs: the second sentences,
         as many. Rows longer than `max_length` (at most the tokenizer's own) are cut, pairs at the longer sentence
-        first; special tokens always stay. Raises `TypeError` for a row that is no string and `ValueError` for columns
-        of unlike length or a `max_length` that cannot hold the special tokens.
+        first; special tokens always stay. `truncate=False` cuts nothing, for windows over long texts. Raises
+        `TypeError` for a row that is no string and `ValueError` for columns of unlike length or a `max_length` that
+        cannot hold the special tokens.
         """
         firsts, seconds = as_pairs(texts, pairs)
-        limits = [limit for limit in (max_length, self.max_length) if limit is not None]
+        limits = [limit for limit in (max_length, self.max_length) if limit is not None and truncate]
         if limits:
             self._check_room("max_length", min(limits), pairs=seconds is not None)
         rows = firsts if seconds is None else list(zip(firsts, seconds))
@@ -261,13 +270,18 @@ class Tokenizer:
     def _encode_chunk(self, rows: list, offsets: bool) -> Encoded:
         encode_batch = self._rust.encode_batch if offsets else self._rust.encode_batch_fast
         encodings = encode_batch(rows)
+        if self._exact is not None:
+            encodings = self._exact.corrected(encodings, rows, self._rust.truncation, offsets)
         lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
         total = int(lengths.sum())
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, total)
         types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
         if not offsets:
             return Encoded(ids, types, starts_from(lengths))
-        spans = np.fromiter(chain.from_iterable(chain.from_iterable(e.offsets for e in encodings)), np.int32, 2 * total)
+        places = (e.offsets for e in encodings)
+        if self._exact is not None:
+            places = (self._exact.offsets(e, row) for e, row in zip(encodings, rows))
+        spans = np.fromiter(chain.from_iterable(chain.from_iterable(places)), np.int32, 2 * total)
         words = (-1 if word is None else word for e in encodings for word in e.word_ids)
         return Encoded(ids, types, starts_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total))
 

@@ -1,33 +1,33 @@
 """Tokenizer files of a Hugging Face checkpoint directory: what is read from them, and what is written."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from bertzoo.text.wordpiece import BERT_TOKENS, ROLES, build_wordpiece, mark_special
+from bertzoo.text.raw_files import build_from_files, content_of, find_recipe, raw_names
+from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special
+from bertzoo.text.wordpiece import build_wordpiece
 
-# BERT's names first, RoBERTa's second: the names that published files fall back on where no config names them.
-_USUAL = {role: (BERT_TOKENS[role], other) for role, other in zip(ROLES, ("<s>", "</s>", "<pad>", "<mask>", "<unk>"))}
+# The names that published files fall back on where no config names them.
+_USUAL = {role: (BERT_TOKENS[role], ROBERTA_TOKENS[role]) for role in ROLES}
+
+# In tokenizer_config.json: that the character map is applied as SentencePiece does, which tokenizer.json can't say.
+CHARSMAP = {"charsmap": "longest"}
 
 
 def read_directory(directory: str | Path, lowercase: bool | None = None):
-    """(Rust tokenizer, {role: token}, settings of tokenizer_config.json) from tokenizer.json, else vocab.txt.
+    """(Rust tokenizer, {role: token}, settings of tokenizer_config.json) from tokenizer.json, else from the files that
+    the family of config.json keeps its vocabulary in.
 
-    Raises `FileNotFoundError` if neither is there and `ValueError` for a file that cannot be read.
+    Raises `FileNotFoundError` if there are none and `ValueError` for a file that cannot be read.
     """
     directory = Path(directory)
     settings = read_settings(directory)
     if (directory / "tokenizer.json").is_file():
         rust = _from_json(directory / "tokenizer.json")
         _apply_normalizer_settings(rust, settings, lowercase)
-    elif (directory / "vocab.txt").is_file():
-        rust = _from_vocabulary_file(directory / "vocab.txt", settings, lowercase)
     else:
-        found = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
-        raise FileNotFoundError(
-            f"no tokenizer in {directory}: looked for tokenizer.json and vocab.txt, "
-            + ("but that is no directory." if found is None else f"found {found or 'an empty directory'}.")
-        )
+        rust, settings = _from_raw_files(directory, settings, lowercase)
     special_tokens = find_special_tokens(rust, settings)
     mark_special(rust, special_tokens.values())
     return rust, special_tokens, settings
@@ -40,16 +40,6 @@ def read_settings(directory: Path) -> dict:
         if settings.get(key) is None:
             settings[key] = value
     return settings
-
-
-def read_vocabulary(path: str | Path) -> list[str]:
-    """One token a line; only the line end is taken off, since pieces may hold any other white space."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}.") from None
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    return lines[:-1] if lines[-1] == "" else lines
 
 
 def find_special_tokens(rust, settings: Mapping) -> dict[str, str]:
@@ -91,11 +81,6 @@ def written_files(rust, special_tokens: Mapping[str, str], settings: Mapping, ma
         written.setdefault("model_input_names", ["input_ids", "token_type_ids", "attention_mask"])
     config = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
     return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": config.encode()}
-
-
-def content_of(token) -> str | None:
-    """Special tokens stand in the files as a string or as a dict with "content"."""
-    return token.get("content") if isinstance(token, dict) else token
 
 
 def normalizer_state(rust) -> dict:
@@ -150,28 +135,42 @@ def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) 
         )
 
 
-def _from_vocabulary_file(path: Path, settings: Mapping, lowercase: bool | None):
-    tokens = read_vocabulary(path)
-    if lowercase is None:
-        lowercase = settings.get("do_lower_case")
-    special_tokens = {role: content_of(settings.get(f"{role}_token")) or BERT_TOKENS[role] for role in ROLES}
-    try:
-        return build_wordpiece(
-            tokens,
-            lowercase=_looks_uncased(tokens) if lowercase is None else lowercase,
-            strip_accents=settings.get("strip_accents"),
-            tokenize_chinese_chars=settings.get("tokenize_chinese_chars", True),
-            special_tokens=special_tokens,
+def _from_raw_files(directory: Path, settings: dict, lowercase: bool | None):
+    found = find_recipe(directory, settings, _read_json(directory / "config.json").get("model_type"))
+    if found is None:
+        names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
+        raise FileNotFoundError(
+            f"no tokenizer in {directory}: looked for tokenizer.json and {', '.join(raw_names())}, "
+            + ("but that is no directory." if names is None else f"found {names or 'an empty directory'}.")
         )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    family, recipe = found
+    rust = build_from_files(directory, family, settings, lowercase, _added_tokens(directory, settings))
+    if family != "bert":
+        # differs: transformers 5 builds the classes that older files name anew from the vocabulary, and not as the
+        # models were trained (DeBERTa's pairs, the character map); this one takes tokenizer.json as it is.
+        settings = {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": recipe.input_names}
+    if has_charsmap(rust):
+        settings["bertzoo"] = CHARSMAP
+    return rust, settings
 
 
-def _looks_uncased(tokens: Sequence[str]) -> bool:
-    # differs: transformers lowercases wherever no config says otherwise, which ruins cased vocabularies that come
-    # alone (Google's first releases). Cased ones hold thousands of capitals, uncased ones none.
-    words = [token for token in tokens if not token.startswith("[")]
-    return sum(token != token.lower() for token in words) < 0.01 * len(words)
+def has_charsmap(rust) -> bool:
+    """Whether the normalizer holds SentencePiece's character map."""
+    return '"Precompiled"' in json.dumps(normalizer_state(rust))
+
+
+def _added_tokens(directory: Path, settings: Mapping) -> list[tuple[int, dict]]:
+    """Tokens beside the vocabulary by id, from added_tokens.json and `added_tokens_decoder`, which knows more."""
+    added = {
+        index: {"content": token, "special": False, "normalized": False}
+        for token, index in _read_json(directory / "added_tokens.json").items()
+    }
+    for index, token in (settings.get("added_tokens_decoder") or {}).items():
+        added[int(index)] = {key: value for key, value in token.items() if key != "__type"}
+    special = {content_of(settings.get(f"{role}_token")) for role in ROLES}
+    for token in added.values():
+        token["special"] = token.get("special", False) or token["content"] in special
+    return sorted(added.items())
 
 
 def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-ROLES = ("cls", "sep", "pad", "mask", "unk")
-BERT_TOKENS = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
+from bertzoo.text.special_tokens import frame, mark_special
 
 
 def build_wordpiece(
@@ -19,7 +18,7 @@ def build_wordpiece(
     `special_tokens` maps roles (cls, sep, pad, mask, unk) to tokens. Where a token is listed twice the later place
     counts, as in transformers. Raises `ValueError` if the cls, sep or unk token is not in the list.
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     vocabulary = {token: index for index, token in enumerate(tokens)}
     for role in ("cls", "sep", "unk"):
@@ -28,8 +27,7 @@ def build_wordpiece(
                 f"the vocabulary of {len(vocabulary)} tokens has no {role} token {special_tokens.get(role)!r}; add it, "
                 f"or name the one that it has as `{role}_token` in tokenizer_config.json."
             )
-    cls, sep, unk = (special_tokens[role] for role in ("cls", "sep", "unk"))
-    rust = Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
+    rust = Tokenizer(models.WordPiece(vocabulary, unk_token=special_tokens["unk"]))
     rust.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=tokenize_chinese_chars,
@@ -38,20 +36,6 @@ def build_wordpiece(
     )
     rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     rust.decoder = decoders.WordPiece(prefix="##")
-    rust.post_processor = processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
-    )
+    rust.post_processor = frame(special_tokens, vocabulary.get)
     mark_special(rust, special_tokens.values())
     return rust
-
-
-def mark_special(rust, tokens) -> None:
-    """Has those of `tokens` that the vocabulary knows recognised when they are written in a text.
-
-    Tokens that are not in the vocabulary are passed over: the Rust library would append them behind the last row of
-    the embedding table.
-    """
-    known = {token.content for token in rust.get_added_tokens_decoder().values()}
-    rust.add_special_tokens([t for t in dict.fromkeys(tokens) if t not in known and rust.token_to_id(t) is not None])

@@ -1,10 +1,12 @@
 """Strings on which tokenizers are known to differ, and tokenizers over a vocabulary made for them."""
 
 import importlib.util
+import random
 from pathlib import Path
 
 import pytest
 
+import bertzoo.data
 from bertzoo.text.tokenizer import Tokenizer
 
 # fmt: off
@@ -45,6 +47,12 @@ _WORDS = [
     "soft",
     "##hyphen",
 ]
+_CORPUS = """
+the of and to in is was for that with on as by at from film actor story plot café naïve résumé Straße déjà vu ñandú
+İstanbul привет мир дом кот 日本語 中文 漢字 テキスト 한국어 안녕 नमस्ते สวัสดี مرحبا שלום 12 1,234 3.14 don't U.S.A.
+hello-world
+foo_bar
+""".split()  # noqa: SIM905
 _SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -57,9 +65,35 @@ def _small_vocabulary(lowercase: bool) -> list[str]:
     return list(dict.fromkeys(_SPECIALS + words + characters + ["##" + c for c in characters]))
 
 
+# Marks in other than canonical order, Hangul jamo, lone marks, graphemes of many characters: what a character map and
+# its shortcuts trip over.
+_MARKED = [
+    "\u1112\u1161\u11ab\u1100\u1173\u11af", "각\u11a8",
+    "שָׁ֣ל", "مُحَمَّد", "رَّ", "a\u0302\u0323", "a\u0323\u0302", "e\u0301\u0323",
+    "①\u0301", "ﬁ\u0301", "ｶﾞｷﾞ", "カ\u3099", "க்ஷ", "\u0915\u093c", "️", "ａ\u0301", "\u200d\u0301", " \u0301",
+    "\u2581\u0301a", "\u2581 \u2581x", "\r\n\u0301", "x\u0301" * 50, "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞A̴̵̜̰L", "\U00100000", "\U0010fffd\u0301",
+]  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def probes() -> list[str]:
     return _PROBES
+
+
+@pytest.fixture(scope="session")
+def marked_probes() -> list[str]:
+    return _PROBES + [frame.replace("{}", piece) for piece in _MARKED for frame in _FRAMES]
+
+
+@pytest.fixture(scope="session")
+def corpus() -> list[str]:
+    """Lines in several scripts, the same each time."""
+    rng = random.Random(0)
+    endings = ["", "", "", ",", ".", "s", "ing", "ed"]
+    words = [word + ending for word in _CORPUS for ending in endings]
+    lines = [" ".join(rng.choices(words, k=rng.randint(3, 15))) for _ in range(2000)]
+    reviews = Path(bertzoo.data.__file__).parent / "reviews_en.tsv"
+    return lines + reviews.read_text("utf-8").splitlines()
 
 
 @pytest.fixture(scope="session", params=[True, False], ids=["uncased", "cased"])

@@ -1,0 +1,67 @@
+"""The catalog of published checkpoints, weights/catalog.toml: what they are, without a look at the hub."""
+
+import difflib
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Published:
+    """One checkpoint of the hub. `parameters` are the encoder's; `cased` and `licence` are None where not known."""
+
+    name: str
+    config: dict[str, Any]
+    parameters: int
+    max_length: int
+    tasks: tuple[str, ...]
+    use: str
+    cased: bool | None = None
+    licence: str | None = None
+    tokenizer_config: bool = True
+
+    @property
+    def family(self) -> str:
+        """The `model_type` of its config.json."""
+        return self.config["model_type"]
+
+
+@lru_cache(maxsize=1)
+def load_catalog() -> dict[str, Published]:
+    """The checkpoints by name, such as "google-bert/bert-base-uncased", in the file's order."""
+    package = Path(__file__).resolve().parents[1]
+    carried = package / "_bundled" / "weights" / "catalog.toml"
+    path = carried if carried.is_file() else package.parent / "weights" / "catalog.toml"
+    content = tomllib.loads(path.read_text("utf-8"))
+    rows = {}
+    for row in content["checkpoints"]:
+        config = {**content["shapes"][row.pop("shape")], "vocab_size": row.pop("vocab_size")}
+        rows[row["name"]] = Published(**{**row, "tasks": tuple(row["tasks"])}, config=config)
+    return rows
+
+
+def find_published(name: str) -> Published:
+    """The checkpoint of a name, with or without "hf://". Raises `ValueError` where the catalog has none."""
+    catalog = load_catalog()
+    wanted = name.removeprefix("hf://").split("@")[0]
+    if wanted not in catalog:
+        short = {full.split("/")[1].lower(): full for full in catalog}
+        near = difflib.get_close_matches(wanted.split("/")[-1].lower(), short, n=3)
+        hint = f"; near it: {', '.join(short[n] for n in near)}" if near else ""
+        raise ValueError(f"the catalog has no {wanted!r}{hint}. `bertzoo list` shows it.")
+    return catalog[wanted]
+
+
+def known_lowercase(directory: Path) -> bool | None:
+    """Whether texts are lowercased for the checkpoint whose download a directory is, where its files do not say so.
+
+    The hub's cache names the folders of repositories `models--owner--name`. None where the catalog does not tell.
+    """
+    for part in directory.absolute().parts:
+        if part.startswith("models--"):
+            published = load_catalog().get(part.removeprefix("models--").replace("--", "/"))
+            if published is not None and not published.tokenizer_config and published.cased is not None:
+                return not published.cased
+    return None

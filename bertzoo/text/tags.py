@@ -1,0 +1,109 @@
+"""Tags that mark entities word by word: BIO, BIOES (with its spelling BILOU), and IO.
+
+B- begins an entity, I- goes on with it, O is outside. BIOES also marks the last word, E-, and an entity of one word,
+S- (Ramshaw and Marcus 1995; Ratinov and Roth 2009). In IO, neighbours of one type are one entity.
+"""
+
+from collections.abc import Iterable, Sequence
+
+_SPELLINGS = {"L": "E", "U": "S"}
+OUTSIDE = "O"
+
+
+def scheme_of(labels: Iterable[str]) -> str | None:
+    """ "BIO", "BIOES", "BILOU", "IO", or None where the labels mark no entities, as parts of speech."""
+    labels = set(labels)
+    named = labels - {OUTSIDE}
+    if named and all(label[:1] in "BIESLU" and label[1:2] == "-" and label[2:] for label in named):
+        letters = {label[0] for label in named}
+        if letters & {"L", "U"}:
+            return "BILOU"
+        return "BIOES" if letters & {"E", "S"} else "BIO"
+    return "IO" if OUTSIDE in labels and named else None
+
+
+def parts(tag: str) -> tuple[str, str]:
+    """(letter, type) of a tag: "L-PER" -> ("E", "PER"); a tag without letter is inside its type."""
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    if tag[1:2] == "-" and tag[0] in "BIESLU":
+        return _SPELLINGS.get(tag[0], tag[0]), tag[2:]
+    return "I", tag
+
+
+def find_entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The entities that tags mark, (type, first word, word after the last), read as the CoNLL evaluation does: what is
+    out of order, such as I- after O, begins an entity."""
+    found, begun, before, kind = [], 0, OUTSIDE, ""
+    for i, tag in enumerate([*tags, OUTSIDE]):
+        letter, of = parts(tag)
+        breaks = letter in ("B", "S", OUTSIDE) or before in ("E", "S", OUTSIDE) or of != kind
+        if breaks and before != OUTSIDE:
+            found.append((kind, begun, i))
+        if breaks:
+            begun = i
+        before, kind = letter, of
+    return found
+
+
+def goes_on(before: str, after: str) -> bool:
+    """Whether two tags of neighbours belong to one entity."""
+    (letter, kind), (following, of) = parts(before), parts(after)
+    return letter in ("B", "I") and following in ("I", "E") and kind == of
+
+
+def inside(tag: str) -> str:
+    """The tag of an inner word of the same entity."""
+    return f"I-{parts(tag)[1]}" if tag[1:2] == "-" else tag
+
+
+def may_follow(before: str | None, after: str | None, scheme: str) -> bool:
+    """Whether tag `after` may come right after `before`; None is the border of the text."""
+    before, after = before or OUTSIDE, after or OUTSIDE
+    if scheme not in ("BIO", "BIOES", "BILOU"):
+        return True
+    if parts(after)[0] in ("I", "E"):
+        return goes_on(before, after)
+    return scheme == "BIO" or parts(before)[0] not in ("B", "I")
+
+
+def check_tags(rows: Iterable[Sequence[str]], scheme: str) -> None:
+    """Refuses tags that are out of order.
+
+    Raises:
+        ValueError: A tag can't follow the one before it.
+    """
+    for number, tags in enumerate(rows):
+        for i, (before, after) in enumerate(zip([None, *tags], [*tags, None])):
+            if not may_follow(before, after, scheme):
+                there = "the end" if after is None else f"{after!r} at word {i}"
+                since = "at the beginning" if before is None else f"after {before!r}"
+                raise ValueError(
+                    f"y[{number}] has {there} {since}, which {scheme} does not allow"
+                    f"{', where an entity begins with B-' if scheme == 'BIO' else ''}; mend the tags, or rewrite them: "
+                    f"bertzoo.data.retag(tags, {scheme!r})."
+                )
+
+
+def retag(tags: Sequence[str], scheme: str = "BIO") -> list[str]:
+    """The same entities in another scheme; also mends tags that are out of order, such as those of IOB1 files.
+
+    Raises:
+        ValueError: The scheme is unknown.
+    """
+    letters = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "IO": None}
+    if scheme not in letters:
+        raise ValueError(f"scheme must be one of {', '.join(letters)}; it is {scheme!r}.")
+    out = [OUTSIDE] * len(tags)
+    for kind, begin, end in find_entities(tags):
+        marks = tags_for(end - begin, letters[scheme])
+        out[begin:end] = [kind if mark is None else f"{mark}-{kind}" for mark in marks]
+    return out
+
+
+def tags_for(words: int, letters: str | None) -> list[str | None]:
+    """The letters of an entity's words; `letters` are those for the first, an inner, the last and a single word."""
+    if letters is None:
+        return [None] * words
+    first, inner, last, single = letters
+    return [single] if words == 1 else [first, *[inner] * (words - 2), last]

@@ -1,0 +1,184 @@
+"""Texts of any length as overlapping rows that fit a model (Devlin et al. 2019's SQuAD code)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertzoo.text.encoded import Encoded, starts_from
+
+MOST_OVERLAP = 128
+
+
+@dataclass(frozen=True)
+class Windows:
+    """`n` rows cut from texts.
+
+    rows: the token rows, special tokens included, without offsets.
+    pieces: the texts' own tokens, a row a text, without special tokens and uncut, with offsets.
+    source: (n,) the text that a row is cut from.
+    column: (n,) where in the row its piece of text begins.
+    begin, end: (n,) which of the text's tokens it holds.
+    own_begin, own_end: (n,) for which of them it is the row with most context on both sides; these parts make up the
+    whole text, each token once.
+    """
+
+    rows: Encoded
+    pieces: Encoded
+    source: np.ndarray
+    column: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    own_begin: np.ndarray
+    own_end: np.ndarray
+
+    def offsets(self, text: int) -> np.ndarray:
+        """(tokens, 2): the characters of a text's tokens."""
+        return self.pieces.offsets[self.pieces.starts[text] : self.pieces.starts[text + 1]]
+
+    def own_columns(self, window: int) -> slice:
+        """Where a row holds the tokens that are its own."""
+        shift = int(self.column[window] - self.begin[window])
+        return slice(int(self.own_begin[window]) + shift, int(self.own_end[window]) + shift)
+
+    def join(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What a model gave for each row, (length, …), put together to one array a text, (tokens, …)."""
+        parts: list[list[np.ndarray]] = [[] for _ in range(len(self.pieces))]
+        for window, source in enumerate(self.source):
+            parts[source].append(outputs[window][self.own_columns(window)])
+        return [np.concatenate(part) for part in parts]
+
+    def spread(self, values: np.ndarray, fill: int) -> np.ndarray:
+        """One int32 a token of the texts, end to end -> one a token of the rows, `fill` where a token is not the
+        row's own."""
+        out = np.full(len(self.rows.token_ids), fill, dtype=np.int32)
+        for window, source in enumerate(self.source):
+            columns, at = self.own_columns(window), self.rows.starts[window]
+            first = self.pieces.starts[source]
+            own = values[first + self.own_begin[window] : first + self.own_end[window]]
+            out[at + columns.start : at + columns.stop] = own
+        return out
+
+
+def cut_windows(
+    preprocessor,
+    texts: Sequence[str],
+    questions: Sequence[str] | None = None,
+    *,
+    stride: int | None = None,
+    question_limit: int = 64,
+) -> Windows:
+    """Cuts texts into rows of at most the preprocessor's `max_length` tokens.
+
+    Args:
+        preprocessor: A `Preprocessor`.
+        texts: What is cut.
+        questions: Put before every row of its text, as the first of a pair; cut to `question_limit` tokens.
+        stride: From the start of a row's text to that of the next, in tokens; rows overlap by a quarter where None, by
+            at most 128 tokens.
+        question_limit: Longest question in tokens.
+
+    Raises:
+        ValueError: A question leaves no room for text, or `stride` is below 1.
+    """
+    if stride is not None and stride < 1:
+        raise ValueError(f"stride must be at least 1 token; it is {stride}.")
+    frame = _Frame(preprocessor, pairs=questions is not None)
+    pieces = _without_specials(preprocessor.tokenizer, texts)
+    if questions is None:
+        asked = [np.zeros(0, np.int32)] * len(pieces)
+    else:
+        found = _without_specials(preprocessor.tokenizer, questions)
+        asked = [found.row(i)[:question_limit] for i in range(len(found))]
+    ids, kinds, table = [], [], []
+    for text, question in enumerate(asked):
+        tokens = pieces.row(text)
+        room = frame.room(preprocessor.max_length, len(question), len(tokens))
+        column = len(frame.before) + len(question) + len(frame.between)
+        for begin, end, own_begin, own_end in _cuts(len(tokens), room, stride):
+            table.append((text, column, begin, end, own_begin, own_end))
+            row = frame.row(question, tokens[begin:end])
+            ids.append(row[0])
+            kinds.append(row[1])
+    lengths = np.array([len(row) for row in ids], dtype=np.int64)
+    rows = Encoded(_joined(ids, np.int32), _joined(kinds, np.int8), starts_from(lengths))
+    columns = np.array(table, dtype=np.int64).reshape(-1, 6).T
+    return Windows(rows, pieces, *columns)
+
+
+def _joined(parts: list[np.ndarray], dtype) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+
+def _cuts(length: int, room: int, stride: int | None) -> list[tuple[int, int, int, int]]:
+    """(begin, end, own begin, own end) of each row. Where two overlap, the middle is the border of what is whose."""
+    step = room - min(MOST_OVERLAP, room // 4) if stride is None else min(stride, room)
+    begins = [0]
+    while begins[-1] + room < length:
+        begins.append(begins[-1] + step)
+    ends = [min(begin + room, length) for begin in begins]
+    borders = [0, *((end + begin) // 2 for end, begin in zip(ends, begins[1:])), length]
+    return list(zip(begins, ends, borders, borders[1:]))
+
+
+def _without_specials(tokenizer, texts: Sequence[str]) -> Encoded:
+    whole = tokenizer.encode(list(texts), offsets=True, truncate=False)
+    before, after = _specials(tokenizer, pairs=False)
+    keep = np.ones(len(whole.token_ids), dtype=bool)
+    for i in range(len(before)):
+        keep[whole.starts[:-1] + i] = False
+    for i in range(len(after)):
+        keep[whole.starts[1:] - 1 - i] = False
+    lengths = whole.lengths - len(before) - len(after)
+    return Encoded(
+        whole.token_ids[keep], whole.segment_ids[keep], starts_from(lengths), whole.offsets[keep], whole.word_ids[keep]
+    )
+
+
+def _specials(tokenizer, pairs: bool) -> list[np.ndarray]:
+    """Ids of the special tokens before, between and after two texts; before and after where there is one."""
+    probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
+    special = probe.word_ids == -1
+    group = np.cumsum(np.diff(special.astype(int), prepend=1) < 0)  # counts the texts begun
+    return [probe.token_ids[special & (group == i)] for i in range(2 + pairs)]
+
+
+class _Frame:
+    """What surrounds the text in every row."""
+
+    def __init__(self, preprocessor, pairs: bool):
+        tokenizer = preprocessor.tokenizer
+        self.before, *between, self.after = _specials(tokenizer, pairs)
+        self.between = between[0] if pairs else self.before[:0]
+        probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
+        kinds = probe.segment_ids if preprocessor.segments else np.zeros_like(probe.segment_ids)
+        inside = np.flatnonzero(probe.word_ids >= 0)
+        self.first_kind, self.kind = kinds[inside[0]], kinds[inside[-1]]
+        self.kinds = kinds[probe.word_ids < 0]
+
+    def room(self, limit: int | None, question: int, length: int) -> int:
+        """Tokens of text that fit in a row."""
+        taken = len(self.before) + question + len(self.between) + len(self.after)
+        room = max(length, 1) if limit is None else limit - taken
+        if room < 1:
+            raise ValueError(
+                f"the longest row is {limit} tokens, and the question with the special tokens takes {taken}: "
+                "raise max_length, or lower the limit of the question."
+            )
+        return room
+
+    def row(self, question: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ids = np.concatenate([self.before, question, self.between, tokens, self.after])
+        a, b = len(self.before), len(self.before) + len(self.between)
+        kinds = np.concatenate(
+            [
+                self.kinds[:a],
+                np.full(len(question), self.first_kind),
+                self.kinds[a:b],
+                np.full(len(tokens), self.kind),
+                self.kinds[b:],
+            ]
+        )
+        return ids.astype(np.int32), kinds.astype(np.int8)
