@@ -12,20 +12,25 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_pytho
 # Keys of Hugging Face's files that do not change what an encoder computes, or that other parts of bertzoo read.
 INERT_KEYS = frozenset(
     """
-    _attn_implementation _name_or_path add_cross_attention architectures attn_implementation auto_map
-    bad_words_ids begin_suppress_tokens bertzoo bos_token_id chunk_size_feed_forward classifier_activation
-    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample
+    _attn_implementation _name_or_path add_cross_attention architectures attention_head_size
+    attn_implementation auto_map bad_words_ids begin_suppress_tokens bertzoo bos_token_id
+    chunk_size_feed_forward classifier_activation cls_token_id conv_groups cross_attention_hidden_size
+    decoder_bias decoder_start_token_id deterministic_flash_attn directionality diversity_penalty do_sample
     down_scale_factor dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gap_size
-    gradient_checkpointing id2label is_decoder is_encoder_decoder label2id language layers_to_keep
-    length_penalty max_length min_length net_structure_type no_repeat_ngram_size num_beam_groups num_beams
-    num_labels num_memory_blocks num_return_sequences output_attentions output_hidden_states output_past
-    output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
-    pooler_type prefix problem_type pruned_heads remove_invalid_values repetition_penalty return_dict
-    return_dict_in_generate sep_token_id sinusoidal_pos_embds summary_activation summary_first_dropout
-    summary_last_dropout summary_type summary_use_proj suppress_tokens task_specific_params temperature
-    tf_legacy_loss tie_encoder_decoder tie_weights_ tie_word_embeddings tokenizer_class top_k top_p torch_dtype
-    torchscript transformers_version typical_p use_bfloat16 use_cache
+    global_attn_every_n_layers global_rope_theta gradient_checkpointing id2label initializer_cutoff_factor
+    is_decoder is_encoder_decoder label2id language layers_to_keep length_penalty local_rope_theta
+    max_length min_length net_structure_type no_repeat_ngram_size num_beam_groups num_beams num_labels
+    num_memory_blocks num_return_sequences output_attentions output_hidden_states output_past output_scores
+    pooler_fc_size pooler_hidden_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+    pooler_type prefix problem_type pruned_heads reference_compile remove_invalid_values
+    repad_logits_with_grad repetition_penalty return_dict return_dict_in_generate rope_parameters
+    sbert_ce_default_activation_function sentence_transformers sep_token_id sinusoidal_pos_embds
+    sparse_pred_ignore_index sparse_prediction summary_activation
+    summary_first_dropout summary_last_dropout summary_type summary_use_proj suppress_tokens talking_head
+    task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_ tie_word_embeddings
+    tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16
+    use_cache
     """.split()  # noqa: SIM905
 )
 

@@ -15,7 +15,8 @@ class Encoder(keras.Model):
     """An encoder of the BERT family, all of whose weights exist after construction.
 
     Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and
-    `padding_mask` (1 at real tokens; all real where left out); or the token ids alone.
+    `padding_mask` (1 at real tokens; all real where left out); or the token ids alone. With `lengths` (batch,) besides
+    the mask, the caller vouches that row i is `lengths[i]` real tokens and then padding; JAX is faster for it on a GPU.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
     (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch,
@@ -31,6 +32,7 @@ class Encoder(keras.Model):
             is the default whatever the configuration says.
         recompute: Recompute each block in the backward pass instead of storing what is inside it: less memory, more
             time.
+        embeddings: Embeddings to use in place of the family's, built or not; for those that two encoders share.
         name: The encoder's name. Its weights' names, and so their initial values, depend on it.
 
     Raises:
@@ -44,6 +46,7 @@ class Encoder(keras.Model):
         dropout: float | None = None,
         attention_dropout: float = 0.0,
         recompute: bool = False,
+        embeddings: keras.layers.Layer | None = None,
         name: str = "encoder",
         **kwargs,
     ):
@@ -64,7 +67,7 @@ class Encoder(keras.Model):
         }
         config = config.with_(**self.rates)
         family, dtype = self.family, {"dtype": self.dtype_policy}
-        self.embeddings = family.embeddings(config, **dtype)
+        self.embeddings = family.embeddings(config, **dtype) if embeddings is None else embeddings
         self.relative = family.relative(config, **dtype)
         # Families that share weights apply a block more than once.
         self.order = family.order(config)
@@ -85,7 +88,8 @@ class Encoder(keras.Model):
 
     def build(self, input_shape=None):
         shape = (None, None, self.config.hidden_size)
-        self.embeddings.build((None, None))
+        if not self.embeddings.built:
+            self.embeddings.build((None, None))
         if self.relative is not None:
             self.relative.build(shape)
         for block in self.blocks:
@@ -93,8 +97,11 @@ class Encoder(keras.Model):
         if self.pooler is not None:
             self.pooler.build(shape)
 
-    def call(self, inputs, training: bool = False, return_all: bool = False, dropout_key=None):
-        """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,)."""
+    def call(self, inputs, training: bool = False, return_all: bool = False, dropout_key=None, decoder=None):
+        """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,).
+
+        With a masked-LM head as `decoder` there is also what that head reads, `decoded_output` (batch, length, hidden).
+        """
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
         padding_mask = inputs.get("padding_mask")
@@ -102,11 +109,11 @@ class Encoder(keras.Model):
             dropout_key = self.training_calls.next_key()
         keys = [None if not training else fold(dropout_key, i) for i in range(len(self.order) + 1)]
         x = self.embeddings(inputs["token_ids"], inputs.get("segment_ids"), padding_mask, key=keys[0])
-        attend = attention_mask(padding_mask)
+        attend = attention_mask(padding_mask, inputs.get("lengths"))
         relative = None if self.relative is None else self.relative(x)
         hidden_states, attentions = [x], []
         for index, key in zip(self.order, keys[1:]):
-            block = self.blocks[index]
+            block, before = self.blocks[index], x
             if return_all:
                 x, weights = block(x, attend=attend, relative=relative, key=key, return_attention=True)
                 hidden_states.append(x)
@@ -118,6 +125,13 @@ class Encoder(keras.Model):
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x)
+        if decoder is not None:
+
+            def last_block(query, key):
+                return block(before, attend=attend, relative=relative, key=key, query=query)
+
+            key = fold(dropout_key, len(keys)) if training else None
+            outputs["decoded_output"] = decoder.decode(x, before, last_block, key)
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
@@ -128,6 +142,14 @@ class Encoder(keras.Model):
         if self.pooler is not None:
             outputs["pooled_output"] = (shape[0], self.config.hidden_size)
         return outputs
+
+    def head_vectors(self, outputs, inputs, pools: bool):
+        """What a head of whole inputs reads, (batch, hidden): with `pools` the pooler's output, else the family's
+        choice, from the outputs of the encoder for these inputs."""
+        if pools:
+            return outputs["pooled_output"]
+        mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+        return self.family.head_vectors(self.config, outputs["sequence_output"], mask)
 
     def token_table(self):
         """The token embeddings, (vocabulary, width), which tied decoders share."""
@@ -151,6 +173,12 @@ class Encoder(keras.Model):
         from bertzoo.checkpoints.loading import save_encoder
 
         save_encoder(self, directory, tokenizer)
+
+    def export(self, filepath, format: str = "tf_saved_model") -> None:
+        """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
+        from bertzoo.export import export_model
+
+        export_model(self, filepath, format)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -5,9 +5,12 @@ from typing import Any
 
 from bertzoo.families.albert import Albert
 from bertzoo.families.bert import Bert
+from bertzoo.families.deberta import Deberta
+from bertzoo.families.deberta_v2 import DebertaV2
 from bertzoo.families.distilbert import DistilBert
 from bertzoo.families.electra import Electra
 from bertzoo.families.family import Family
+from bertzoo.families.modernbert import ModernBert
 from bertzoo.families.mpnet import MPNet
 from bertzoo.families.roberta import Camembert, Roberta, XLMRoberta
 
@@ -34,10 +37,22 @@ def family_of(content: Mapping[str, Any]) -> Family:
         raise ValueError(
             "config.json has auto_map and no model_type: it relies on code of its own, which bertzoo never runs."
         )
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f"config.json has model_type {model_type!r}; bertzoo has {', '.join(sorted(FAMILIES))}.")
     return FAMILIES[model_type]
 
 
-for _family in (Albert(), Bert(), Camembert(), DistilBert(), Electra(), MPNet(), Roberta(), XLMRoberta()):
+for _family in (
+    Albert(),
+    Bert(),
+    Camembert(),
+    Deberta(),
+    DebertaV2(),
+    DistilBert(),
+    Electra(),
+    ModernBert(),
+    MPNet(),
+    Roberta(),
+    XLMRoberta(),
+):
     register(_family)

@@ -1,6 +1,6 @@
 """What a family may state: its configuration, its parts, its heads, and how Hugging Face names its tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -57,6 +57,7 @@ class Family:
     model_type: str
     hf_name: str  # as in Hugging Face's class names: "Bert" in BertForMaskedLM
     prefix: str  # of the encoder's tensors in files of models with a head
+    former_prefixes: tuple[str, ...] = ()  # other prefixes that files may have
     config_class: type[EncoderConfig] = EncoderConfig
     names: Names
     heads: Mapping[str, Head]
@@ -68,13 +69,15 @@ class Family:
     # The file's name -> the table's, for copies that stand in where the tensor itself is absent.
     aliases: Mapping[str, str] = MappingProxyType({})
 
-    def embeddings(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+    def embeddings(
+        self, config: EncoderConfig, layer: type[Embeddings] = Embeddings, **options: Any
+    ) -> keras.layers.Layer:
         """Token ids -> (batch, length, hidden)."""
-        return Embeddings(
+        options.setdefault("max_positions", config.max_position_embeddings)
+        return layer(
             config.vocab_size,
             config.embedding_size,
-            config.max_position_embeddings,
-            config.type_vocab_size,
+            segments=config.type_vocab_size,
             hidden_dropout=config.hidden_dropout_prob,
             layer_norm_eps=config.layer_norm_eps,
             initializer_range=config.initializer_range,
@@ -85,10 +88,12 @@ class Family:
         """What makes, once per forward pass, something of relative positions that the attention of all blocks uses."""
         return None
 
-    def block(self, config: EncoderConfig, index: int, **options: Any) -> keras.layers.Layer:
+    def block(
+        self, config: EncoderConfig, index: int, layer: type[EncoderBlock] = EncoderBlock, **options: Any
+    ) -> keras.layers.Layer:
         """Block `index`: (batch, length, hidden) -> the same."""
         options.setdefault("name", f"layer_{index}")
-        return EncoderBlock(
+        return layer(
             config.hidden_size,
             config.num_attention_heads,
             config.intermediate_size,
@@ -107,6 +112,10 @@ class Family:
     def pooler(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
         """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
         return Pooler(config.hidden_size, initializer_range=config.initializer_range, **options)
+
+    def head_vectors(self, config: EncoderConfig, sequence, padding_mask=None):
+        """What heads of whole inputs read where they don't pool: (batch, length, hidden) -> (batch, hidden)."""
+        return sequence[:, 0]
 
     def classifier(self, config: EncoderConfig, num_labels: int, **options: Any) -> keras.layers.Layer:
         """The head of sequence classification: (batch, hidden) -> (batch, labels)."""
@@ -135,7 +144,9 @@ class Family:
         """The head that spots replaced tokens: (batch, length, hidden) -> (batch, length, 1)."""
         return self._head(config, "rtd", 1, dense_activation=config.hidden_act, **options)
 
-    def masked_lm(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+    def masked_lm(
+        self, config: EncoderConfig, layer: type[MaskedLMHead] = MaskedLMHead, **options: Any
+    ) -> keras.layers.Layer:
         """The head of masked language modelling.
 
         Raises:
@@ -144,7 +155,7 @@ class Family:
         if config.extra.get("tie_word_embeddings") is False:
             raise ValueError("config.json has tie_word_embeddings = false; our masked-LM decoder is the token table.")
         options.setdefault("activation", config.hidden_act)
-        return MaskedLMHead(
+        return layer(
             config.vocab_size,
             config.embedding_size,
             layer_norm_eps=config.layer_norm_eps,
@@ -152,10 +163,27 @@ class Family:
             **options,
         )
 
-    def _head(self, config: EncoderConfig, name: str, num_labels: int, dropout_rate: float = 0.0, **options: Any):
-        return ClassificationHead(
-            num_labels, dropout_rate, initializer_range=config.initializer_range, name=name, **options
-        )
+    def _head(
+        self,
+        config: EncoderConfig,
+        name: str,
+        num_labels: int,
+        dropout_rate: float = 0.0,
+        layer: type[ClassificationHead] = ClassificationHead,
+        **options: Any,
+    ) -> keras.layers.Layer:
+        return layer(num_labels, dropout_rate, initializer_range=config.initializer_range, name=name, **options)
+
+    def names_of_head(self, config: EncoderConfig, head: str) -> Names:
+        """The names of a head's tensors, where the configuration decides between several."""
+        return self.heads[head].names
+
+    def adapt(self, config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:
+        """The configuration of a checkpoint, with what only the presence of tensors tells.
+
+        `tensors` has the names as in the tables, without prefix.
+        """
+        return config
 
     def counts(self, config: EncoderConfig) -> dict[str, int]:
         """How far the indices in `names` run."""

@@ -61,11 +61,16 @@ class EncoderBlock(keras.layers.Layer):
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
         self.output_norm.build(shape)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False):
-        """Arguments as SelfAttention's; returns the output, or (output, attention weights)."""
-        attended = self.attention(x, attend=attend, relative=relative, key=key, return_attention=return_attention)
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
+        """Arguments as SelfAttention's; returns the output, or (output, attention weights).
+
+        Where a `query` stream attends to x, what comes out is added to it.
+        """
+        attended = self.attention(
+            x, attend=attend, relative=relative, key=key, return_attention=return_attention, query=query
+        )
         attended, weights = attended if return_attention else (attended, None)
-        x = self.attention_norm(x + dropout(attended, self.attended_dropout, key, site=1))
+        x = self.attention_norm((x if query is None else query) + dropout(attended, self.attended_dropout, key, site=1))
         inner = activation(self.activation)(self.intermediate(x))
         x = self.output_norm(x + dropout(self.output_dense(inner), self.hidden_dropout, key, site=2))
         return (x, weights) if return_attention else x

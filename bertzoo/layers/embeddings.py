@@ -23,6 +23,7 @@ class Embeddings(keras.layers.Layer):
         initializer_range: Standard deviation of the initial tables.
         projection: Width of a dense layer at the end, for tables narrower than the encoder (Lan et al. 2020, section
             3.1); None for no such layer.
+        norm_bias: Whether the normalisation has a bias.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Embeddings(keras.layers.Layer):
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
         projection: int | None = None,
+        norm_bias: bool = True,
         name: str = "embeddings",
         **kwargs,
     ):
@@ -43,19 +45,22 @@ class Embeddings(keras.layers.Layer):
         self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
         self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
-        self.projection = projection
-        self.norm = LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
+        self.projection, self.norm_bias = projection, norm_bias
+        self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
         self.dense = (
             None if projection is None else keras.layers.Dense(projection, name="projection", dtype=self.dtype_policy)
         )
 
     def build(self, input_shape):
-        self.token = self._table("token", self.vocab_size)
-        self.position = self._table("position", self.max_positions)
-        self.segment = self._table("segment", self.segments)
+        self.make_tables()
         self.norm.build((None, None, self.width))
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
+
+    def make_tables(self):
+        self.token = self._table("token", self.vocab_size)
+        self.position = self._table("position", self.max_positions)
+        self.segment = self._table("segment", self.segments)
 
     def _table(self, name, rows):
         if not rows:
@@ -71,14 +76,18 @@ class Embeddings(keras.layers.Layer):
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
             key: Dropout key, int32 (2,); None at inference.
         """
+        x = self.sum_tables(token_ids, segment_ids)
+        x = dropout(self.norm(ops.cast(x, self.compute_dtype)), self.hidden_dropout, key)
+        return x if self.dense is None else self.dense(x)
+
+    def sum_tables(self, token_ids, segment_ids):
         x = lookup(self.token, token_ids)
         # The order of the sum is Hugging Face's, for equality to the last bits.
         if self.segment is not None:
             x = x + (select(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
         if self.position is not None:
             x = x + self._positions(token_ids)
-        x = dropout(self.norm(ops.cast(x, self.compute_dtype)), self.hidden_dropout, key)
-        return x if self.dense is None else self.dense(x)
+        return x
 
     def _positions(self, token_ids):
         if self.pad_id is None:
@@ -97,6 +106,7 @@ class Embeddings(keras.layers.Layer):
             "layer_norm_eps",
             "initializer_range",
             "projection",
+            "norm_bias",
         )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 

@@ -91,6 +91,17 @@ class MaskedLMHead(keras.layers.Layer):
         self.norm.build((None, None, self.width))
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
+    def decode(self, x, before, last_block, key):
+        """What the head reads, (batch, length, hidden); here, the encoder's output as it is.
+
+        Args:
+            x, before: The output of the encoder's last block, and what that block was applied to; each
+                (batch, length, hidden).
+            last_block: Applies the last block once more to `before`: (query stream, dropout key) -> its output.
+            key: Dropout key, int32 (2,); None at inference.
+        """
+        return x
+
     def call(self, x, token_table, positions=None):
         """
         Args:

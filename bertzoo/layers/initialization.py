@@ -35,10 +35,11 @@ class HostTruncatedNormal(keras.initializers.Initializer):
         return {"stddev": self.stddev, "name": self.name, "seed": self.seed}
 
 
-def build_dense(parent: keras.layers.Layer, dense: keras.layers.Dense, input_size: int, stddev: float) -> None:
-    """Builds a Dense layer of `parent`, which is being built itself, with initial weights named after its path."""
+def build_dense(parent: keras.layers.Layer, dense: keras.layers.Layer, input_size: int, stddev: float) -> None:
+    """Builds a Dense or Conv1D layer of `parent`, which is being built itself, with initial weights named after its
+    path."""
     dense.kernel_initializer = HostTruncatedNormal(stddev, f"{parent.path}/{dense.name}/kernel")
-    dense.build((None, input_size))
+    dense.build((None, None, input_size))
 
 
 @contextlib.contextmanager

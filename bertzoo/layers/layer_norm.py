@@ -6,24 +6,26 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("bertzoo")
 class LayerNorm(keras.layers.Layer):
-    """(…, width) -> (…, width): mean 0 and variance 1 over the last axis, then scale `gamma` and shift `beta`."""
+    """(…, width) -> (…, width): mean 0 and variance 1 over the last axis, then scale `gamma` and, with `center`, shift
+    `beta`."""
 
-    def __init__(self, epsilon: float = 1e-12, name: str = "norm", **kwargs):
+    def __init__(self, epsilon: float = 1e-12, center: bool = True, name: str = "norm", **kwargs):
         super().__init__(name=name, **kwargs)
-        self.epsilon = epsilon
+        self.epsilon, self.center = epsilon, center
+        self.beta = None
 
     def build(self, input_shape):
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
-        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
+        if self.center:
+            self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
     def call(self, x):
         dtype = keras.backend.standardize_dtype(x.dtype)
         half = dtype in ("bfloat16", "float16")
         if keras.backend.backend() == "torch":  # PyTorch has one fused kernel for it
-            return ops.layer_normalization(
-                x, ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype), epsilon=self.epsilon
-            )
+            beta = None if self.beta is None else ops.cast(self.beta, dtype)
+            return ops.layer_normalization(x, ops.cast(self.gamma, dtype), beta, epsilon=self.epsilon)
         if half:
             x = ops.cast(x, "float32")
         mean = ops.mean(x, axis=-1, keepdims=True)
@@ -36,7 +38,8 @@ class LayerNorm(keras.layers.Layer):
             x = x - mean
             variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
         x = x * ops.rsqrt(variance + self.epsilon)
-        return ops.cast(x * self.gamma + self.beta, dtype)
+        x = x * ops.cast(self.gamma, x.dtype)
+        return ops.cast(x if self.beta is None else x + ops.cast(self.beta, x.dtype), dtype)
 
     def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
+        return {**super().get_config(), "epsilon": self.epsilon, "center": self.center}

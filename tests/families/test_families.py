@@ -33,6 +33,15 @@ SMALL = {
     "max_position_embeddings": 24,
 }
 ROBERTA = {**SMALL, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+DEBERTA = {
+    **SMALL,
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "position_biased_input": False,
+    "hidden_act": "relu",
+}
+DEBERTA_V3 = {**DEBERTA, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+MODERN = {**SMALL, "local_attention": 6, "pad_token_id": 0}
 # Tiny configurations in Hugging Face's words: name -> (model type, arguments). Sizes are alike to spare compilations.
 CASES = {
     "bert": ("bert", SMALL),
@@ -53,6 +62,9 @@ CASES = {
     ),
     "electra": ("electra", {**SMALL, "embedding_size": 8, "hidden_act": "relu"}),
     "mpnet": ("mpnet", {**SMALL, "layer_norm_eps": 1e-5, "pad_token_id": 1}),
+    "deberta": ("deberta", DEBERTA),
+    "deberta-v2": ("deberta-v2", DEBERTA_V3),
+    "modernbert": ("modernbert", MODERN),
 }
 # Other settings of the same families, tested without heads, or with the one head that depends on them.
 VARIANTS = {
@@ -69,6 +81,35 @@ VARIANTS = {
         },
     ),
     "electra-wide": ("electra", {**SMALL, "embedding_size": 16}),
+    "deberta-without-relations": (
+        "deberta",
+        {**DEBERTA, "relative_attention": False, "position_biased_input": True, "type_vocab_size": 2},
+    ),
+    # Inputs longer than the largest distance.
+    "deberta-near": ("deberta", {**DEBERTA, "pos_att_type": ["p2c"], "max_relative_positions": 6, "legacy": False}),
+    "deberta-v2-xl": ("deberta-v2", {**DEBERTA_V3, "conv_kernel_size": 3, "conv_act": "gelu", "legacy": False}),
+    "deberta-v2-old": (
+        "deberta-v2",
+        {
+            **DEBERTA,
+            "pos_att_type": ["c2p"],
+            "embedding_size": 8,
+            "position_biased_input": True,
+            "type_vocab_size": 2,
+            "max_relative_positions": 6,
+        },
+    ),
+    "deberta-v2-long": ("deberta-v2", {**DEBERTA_V3, "max_position_embeddings": 140, "position_buckets": 32}),
+    "modernbert-biases": (
+        "modernbert",
+        {
+            **MODERN,
+            "classifier_pooling": "mean",
+            "layer_types": ["sliding_attention", "full_attention"],
+            **{f"{part}_bias": True for part in ("attention", "mlp", "norm", "classifier")},
+            "classifier_activation": "relu",
+        },
+    ),
     # Long enough for the last bucket, which starts at a distance of 91.
     "mpnet-long": ("mpnet", {**SMALL, "max_position_embeddings": 140, "layer_norm_eps": 1e-5, "pad_token_id": 1}),
 }
@@ -76,7 +117,8 @@ ALL_CASES = {**CASES, **VARIANTS}
 
 
 def heads_of(model_type: str) -> list[str]:
-    heads = set(FAMILIES[model_type].heads)
+    family = FAMILIES[model_type]
+    heads = {name for name, head in family.heads.items() if hasattr(transformers, family.hf_name + head.hf_class)}
     if {"masked_lm", "pair"} <= heads:
         heads.add("pretraining")
     if model_type == "albert":  # transformers has no class for sentence order alone
@@ -85,7 +127,8 @@ def heads_of(model_type: str) -> list[str]:
 
 
 EVERY_HEAD = [(case, head) for case, (model_type, _) in CASES.items() for head in heads_of(model_type)]
-EVERY_HEAD += [(case, "masked_lm") for case in VARIANTS if case != "mpnet-long"]
+EVERY_HEAD += [(case, "masked_lm") for case in VARIANTS if not case.endswith("-long")]
+EVERY_HEAD += [("modernbert-biases", head) for head in ("classifier", "multiple_choice", "qa")]
 
 
 def make_reference(case: str, head: str | None = None, dtype=torch.float32):
@@ -106,7 +149,7 @@ def make_reference(case: str, head: str | None = None, dtype=torch.float32):
 def make_inputs(case: str, choices: int | None = None) -> dict[str, np.ndarray]:
     """Four random rows of different lengths, padded, or two by two choices; one row has padding among its words."""
     model_type, arguments = ALL_CASES[case]
-    longest = 130 if case == "mpnet-long" else 11
+    longest = 130 if case.endswith("-long") else 11
     rng = np.random.default_rng(2)
     lengths = np.append(longest, rng.integers(3, longest, 3))
     pad = arguments.get("pad_token_id", 0)
@@ -114,7 +157,8 @@ def make_inputs(case: str, choices: int | None = None) -> dict[str, np.ndarray]:
     ids = np.where(mask, rng.integers(3, 50, mask.shape), pad).astype("int32")
     ids[0, 3] = pad
     inputs = {"token_ids": ids, "padding_mask": mask}
-    if FAMILIES[model_type].config_class(**{"num_hidden_layers": 1}).type_vocab_size == 2:
+    default = FAMILIES[model_type].config_class(num_hidden_layers=1).type_vocab_size
+    if arguments.get("type_vocab_size", default) == 2:
         inputs["segment_ids"] = (rng.integers(0, 2, mask.shape) * mask).astype("int32")
     if choices:
         inputs = {name: x.reshape(-1, choices, longest) for name, x in inputs.items()}
@@ -165,8 +209,8 @@ def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
     task.save_to_preset(tmp_path / "ours")
     assert stored(tmp_path / "ours") == stored(tmp_path / "theirs")
     theirs, ours = (json.loads((tmp_path / side / "config.json").read_text()) for side in ("theirs", "ours"))
-    added = set(ours) - set(theirs)
-    assert added <= {"problem_type", "classifier_dropout", "id2label", "label2id"}
+    own = set(task.backbone.config.to_hf())
+    assert set(ours) - set(theirs) <= {"problem_type", "id2label", "label2id"} | own
     assert {key: ours[key] for key in theirs} == theirs
 
 
@@ -232,7 +276,8 @@ def test_files_with_and_without_prefix(case, tmp_path):
             safetensors.torch.save_file({name.removeprefix(family.prefix): x for name, x in tensors.items()}, file)
         encoder = bz.Encoder.from_preset(tmp_path / "headed", verbose=False)
         assert encoder.load_report.new == (["pooler"] if encoder.pooler is not None else [])
-        assert sorted(encoder.load_report.unused) == ["classifier.bias", "classifier.weight"]
+        head = {name for name, _ in headed.named_parameters() if not name.startswith(family.prefix)}
+        assert set(encoder.load_report.unused) == head
         assert_close(encoder(inputs)["sequence_output"], expected, real)
 
 
@@ -255,7 +300,7 @@ def test_tied_copies_are_ignored_and_stand_in(case, alias, name, tmp_path):
     assert_close(task(inputs), run_reference(reference, inputs).logits, inputs["padding_mask"] == 1)
 
 
-@pytest.mark.parametrize("case", ["albert", "mpnet"])
+@pytest.mark.parametrize("case", ["albert", "mpnet", "deberta", "deberta-v2-xl", "modernbert"])
 def test_one_step_of_training_equals_torch(case, tmp_path):
     """Weights that all blocks share get their whole gradient, also where blocks are recomputed in the backward pass."""
     reference = make_reference(case, "token_classifier")
@@ -284,7 +329,7 @@ def test_one_step_of_training_equals_torch(case, tmp_path):
     pad = reference.config.pad_token_id
     for name, weight in expected.items():
         ours = after[name]
-        if name.endswith(("word_embeddings.weight", "position_embeddings.weight")):  # torch gives padding no gradient
+        if name.endswith("_embeddings.weight") and "rel_" not in name:  # torch gives padding no gradient
             ours[pad] = weight[pad] = 0
         assert torch.allclose(ours, weight, rtol=0, atol=1e-5), name
 
@@ -323,6 +368,14 @@ def mini(layers: int, hidden: int, heads: int | None = None, vocabulary: int = 3
         "intermediate_size": inner or 4 * hidden,
         "vocab_size": vocabulary,
     }
+
+
+V3 = {"position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+V2_XL = {**mini(24, 1536, vocabulary=128100), **V3, "conv_kernel_size": 3, "conv_act": "gelu"}
+
+
+def v3(layers: int, hidden: int, vocabulary: int = 128100):
+    return {**mini(layers, hidden, vocabulary=vocabulary), **V3}
 
 
 # Family, configuration; parameters of the encoder, without pooler, of the token table, with the pre-training head.
@@ -404,6 +457,39 @@ COUNTS = {
         50_999_552,
         31_254_528,
         51_295_290,
+    ),
+    "deberta-base": ("deberta", {}, 138_601_728, 138_601_728, 38_603_520, 139_244_121),
+    "deberta-large": ("deberta", LARGE, 405_163_008, 405_163_008, 51_471_360, 406_264_921),
+    "deberta-xlarge": (
+        "deberta",
+        {**LARGE, "num_hidden_layers": 48},
+        757_804_032,
+        757_804_032,
+        51_471_360,
+        758_905_945,
+    ),
+    "deberta-v2-xlarge": ("deberta-v2", V2_XL, 884_593_152, 884_593_152, 196_761_600, 887_085_156),
+    "deberta-v2-xxlarge": (
+        "deberta-v2",
+        {**V2_XL, "num_hidden_layers": 48},
+        1_564_549_632,
+        1_564_549_632,
+        196_761_600,
+        1_567_041_636,
+    ),
+    "deberta-v3-xsmall": ("deberta-v2", v3(12, 384), 70_682_112, 70_682_112, 49_190_400, 70_958_820),
+    "deberta-v3-small": ("deberta-v2", v3(6, 768), 141_304_320, 141_304_320, 98_380_800, 142_024_548),
+    "deberta-v3-base": ("deberta-v2", v3(12, 768), 183_831_552, 183_831_552, 98_380_800, 184_551_780),
+    "deberta-v3-large": ("deberta-v2", v3(24, 1024), 434_012_160, 434_012_160, 131_174_400, 435_191_908),
+    "mdeberta-v3-base": ("deberta-v2", v3(12, 768, 251000), 278_218_752, 278_218_752, 192_768_000, 279_061_880),
+    "ModernBERT-base": ("modernbert", {}, 149_014_272, 149_014_272, 38_682_624, 149_655_232),
+    "ModernBERT-large": (
+        "modernbert",
+        {**LARGE, "num_hidden_layers": 28, "intermediate_size": 2624},
+        394_781_696,
+        394_781_696,
+        51_576_832,
+        395_881_664,
     ),
     "mpnet-base": ("mpnet", {}, 109_486_464, 108_895_872, 23_444_736, 109_518_527),
 }

@@ -1,0 +1,41 @@
+"""The enhanced mask decoder: places are told to the masked-LM head only (He et al. 2021, section 3.2)."""
+
+import keras
+from keras import ops
+
+from bertzoo.layers.heads import MaskedLMHead
+from bertzoo.layers.initialization import HostTruncatedNormal
+from bertzoo.random import fold
+
+STEPS = 2
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class EnhancedMaskDecoder(MaskedLMHead):
+    """As MaskedLMHead, before which the encoder's last block is applied twice more.
+
+    What it attends to is its usual input; what asks is that input plus absolute positions, then its own output.
+
+    Args:
+        max_positions: Rows of the position table, which is as wide as the encoder.
+        args, kwargs: MaskedLMHead's.
+    """
+
+    def __init__(self, *args, max_positions: int = 512, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.max_positions = max_positions
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/position")
+        shape = (self.max_positions, input_shape[-1])
+        self.position = self.add_weight(name="position", shape=shape, initializer=initializer, autocast=False)
+
+    def decode(self, x, before, last_block, key):
+        query = before + ops.cast(self.position[: ops.shape(before)[1]], before.dtype)
+        for step in range(STEPS):
+            query = last_block(query, None if key is None else fold(key, step))
+        return query
+
+    def get_config(self):
+        return {**super().get_config(), "max_positions": self.max_positions}

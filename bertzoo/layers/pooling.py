@@ -1,0 +1,113 @@
+"""From one vector for each token to one for the text (Reimers and Gurevych 2019, section 3)."""
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+# Those that sentence-transformers has, by its names and in the order in which it joins them; and one that is learnt.
+SHARED_POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+POOLINGS = (*SHARED_POOLINGS, "attention")
+
+_MASKED = -1e30  # finite, so that a text without any token left gives no NaN
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class Pooling(keras.layers.Layer):
+    """(batch, length, hidden) -> float32 (batch, modes × hidden); padding never counts.
+
+    Args:
+        modes: One of "cls" (the first token), "lasttoken", "max", "mean", "mean_sqrt_len_tokens" (the sum over the
+            square root of the count), "weightedmean" (by place, 1, 2, …; Muennighoff 2022, section 3.1.1), and
+            "attention" (a softmax of the products with a learnt vector, which starts as the mean; Yang et al. 2016,
+            equations 5 to 7, without the hidden layer); or several, whose vectors are joined.
+        include_prompt: False leaves the tokens of a prompt out; `SentenceEncoder.encode` then masks them.
+
+    Raises:
+        ValueError: A mode is unknown, or there is none.
+    """
+
+    def __init__(
+        self, modes: str | Sequence[str] = "mean", include_prompt: bool = True, name: str = "pooling", **kwargs
+    ):
+        super().__init__(name=name, **kwargs)
+        self.modes = (modes,) if isinstance(modes, str) else tuple(modes)
+        unknown = [mode for mode in self.modes if mode not in POOLINGS]
+        if unknown or not self.modes:
+            raise ValueError(f"pooling must be one or more of {', '.join(POOLINGS)}; it is {modes!r}.")
+        self.include_prompt = include_prompt
+
+    def build(self, input_shape):
+        self.hidden_size = input_shape[-1]
+        if "attention" in self.modes:
+            self.attention = self.add_weight(
+                name="attention", shape=(input_shape[-1],), initializer="zeros", dtype="float32"
+            )
+
+    def call(self, x, padding_mask=None):
+        """
+        Args:
+            x: (batch, length, hidden).
+            padding_mask: (batch, length), 1 at the tokens that count; all where None.
+        """
+        x = ops.cast(x, "float32")
+        mask = ops.ones_like(x[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
+        vectors = [getattr(self, f"_{mode}")(x, mask) for mode in self.modes]
+        return vectors[0] if len(vectors) == 1 else ops.concatenate(vectors, axis=-1)
+
+    def _cls(self, x, mask):
+        return _token(x, ops.argmax(mask, axis=1))
+
+    def _lasttoken(self, x, mask):
+        places = ops.arange(ops.shape(x)[1], dtype="float32")
+        return _token(x, ops.argmax(mask * (places + 1), axis=1))
+
+    def _max(self, x, mask):
+        return ops.max(ops.where(mask[:, :, None] > 0, x, _MASKED), axis=1)
+
+    def _mean(self, x, mask):
+        return _weighted_mean(x, mask)
+
+    def _mean_sqrt_len_tokens(self, x, mask):
+        count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1e-9)
+        return _sum(x, mask) / ops.sqrt(count)
+
+    def _weightedmean(self, x, mask):
+        places = ops.arange(ops.shape(x)[1], dtype="float32")
+        return _weighted_mean(x, mask * (places + 1))
+
+    def _attention(self, x, mask):
+        scores = ops.matmul(x, ops.convert_to_tensor(self.attention))
+        return _sum(x, ops.softmax(ops.where(mask > 0, scores, _MASKED), axis=1))
+
+    def compute_output_shape(self, input_shape, padding_mask_shape=None):
+        return (input_shape[0], len(self.modes) * input_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "modes": self.modes, "include_prompt": self.include_prompt}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class Normalize(keras.layers.Layer):
+    """(batch, width) -> the same vectors, of length 1."""
+
+    def call(self, x):
+        return normalized(x)
+
+
+def normalized(x):
+    """Vectors over their length, which counts as 1e-12 where it is less; as torch.nn.functional.normalize."""
+    # Under the root stands at least (1e-12)²: the derivative of a root at 0 is infinite.
+    return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-24))
+
+
+def _sum(x, weights):
+    return ops.einsum("btd,bt->bd", x, weights)
+
+
+def _weighted_mean(x, weights):
+    return _sum(x, weights) / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1e-9)
+
+
+def _token(x, index):
+    return ops.take_along_axis(x, index[:, None, None], axis=1)[:, 0]

@@ -1,0 +1,72 @@
+"""Self-attention with rotary positions (Su et al. 2021), among all tokens or those nearby (Warner et al. 2024)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.layers.attention import Attend, SelfAttention
+from bertzoo.layers.initialization import build_dense
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class RotaryAttention(SelfAttention):
+    """(batch, length, hidden) -> (batch, length, hidden).
+
+    Args:
+        hidden_size, num_heads, attention_dropout, initializer_range: As SelfAttention's.
+        theta: Base of the wavelengths.
+        window: Tokens farther apart than this do not see each other; None for no limit.
+        use_bias: Whether the dense layers have biases.
+        output_range: Standard deviation of the output's initial kernel; `initializer_range` where None.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        attention_dropout: float = 0.0,
+        initializer_range: float = 0.02,
+        theta: float = 10000.0,
+        window: int | None = None,
+        use_bias: bool = False,
+        output_range: float | None = None,
+        **kwargs,
+    ):
+        super().__init__(hidden_size, num_heads, attention_dropout, initializer_range, **kwargs)
+        self.theta, self.window, self.use_bias = theta, window, use_bias
+        self.output_range = initializer_range if output_range is None else output_range
+        self.qkv.use_bias = self.output_dense.use_bias = use_bias
+
+    def build(self, input_shape):
+        build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
+        build_dense(self, self.output_dense, self.hidden_size, self.output_range)
+
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
+        """Arguments as SelfAttention's."""
+        length = ops.shape(x)[1]
+        if self.window is not None and not (isinstance(length, int) and length <= self.window + 1):
+            place = ops.arange(length, dtype="int32")
+            near = (ops.abs(place[:, None] - place[None, :]) <= self.window)[None, None]
+            attend = Attend(near if attend is None else ops.logical_and(attend.mask, near))
+        return super().call(x, attend, relative, key, return_attention, query)
+
+    def project(self, x):
+        query, key, value = super().project(x)
+        head_size = self.hidden_size // self.num_heads
+        frequency = self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size)
+        place = ops.arange(ops.shape(x)[1], dtype="float32")
+        angle = place[:, None, None] * ops.convert_to_tensor(frequency, dtype="float32")  # (length, 1, head size / 2)
+        cos, sin = ops.cos(angle), ops.sin(angle)
+        return rotate(query, cos, sin), rotate(key, cos, sin), value
+
+    def get_config(self):
+        names = ("theta", "window", "use_bias", "output_range")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def rotate(x, cos, sin):
+    """Turns the pairs (x[i], x[i + half]) of the last axis by angles, in float32; same shape and dtype as x."""
+    half = x.shape[-1] // 2
+    first, second = ops.cast(x[..., :half], "float32"), ops.cast(x[..., half:], "float32")
+    turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return ops.cast(turned, x.dtype)
