@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 # Imported on first use, so that what needs no Keras, such as `bertzoo --help`, does not wait for it.
 _LATER = {
     "AdamW": "bertzoo.training.optimizer",
+    "CrossEncoder": "bertzoo.tasks.cross_encoder",
     "Encoder": "bertzoo.encoder",
     "EncoderConfig": "bertzoo.config",
     "MaskedLM": "bertzoo.tasks.masked_lm",
@@ -22,24 +23,32 @@ _LATER = {
     "Preprocessor": "bertzoo.text.preprocessor",
     "QuestionAnswerer": "bertzoo.tasks.question_answerer",
     "ReplacedTokenDetector": "bertzoo.tasks.pretraining_heads",
+    "SentenceEncoder": "bertzoo.tasks.sentence_encoder",
     "SentencePair": "bertzoo.tasks.pretraining_heads",
     "TextClassifier": "bertzoo.tasks.text_classifier",
     "TokenClassifier": "bertzoo.tasks.token_classifier",
     "Tokenizer": "bertzoo.text.tokenizer",
+    "describe": "bertzoo.analysis.parameters",
+    "from_keras_hub": "bertzoo.checkpoints.keras_hub",
     "get_seed": "bertzoo.random",
     "set_seed": "bertzoo.random",
+    "to_keras_hub": "bertzoo.checkpoints.keras_hub",
+    "train_byte_bpe": "bertzoo.text.vocabulary",
+    "train_unigram": "bertzoo.text.vocabulary",
     "train_wordpiece": "bertzoo.text.vocabulary",
 }
 
-__all__ = ["layers", *_LATER]
+_MODULES = ("data", "layers", "metrics", "text", "training")
+
+__all__ = [*_MODULES, *_LATER]
 
 
 def __getattr__(name: str):
     if name not in __all__:
         raise AttributeError(f"module 'bertzoo' has no attribute {name!r}")
     _backend.prepare()
-    if name == "layers":
-        return import_module("bertzoo.layers")
+    if name in _MODULES:
+        return import_module(f"bertzoo.{name}")
     return getattr(import_module(_LATER[name]), name)
 
 

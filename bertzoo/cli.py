@@ -8,6 +8,7 @@ from bertzoo import __version__
 from bertzoo.commands.bench import bench
 from bertzoo.commands.convert import convert
 from bertzoo.commands.course import course
+from bertzoo.commands.describe import describe
 from bertzoo.commands.embed import embed
 from bertzoo.commands.fill_mask import fill_mask
 from bertzoo.commands.fit import fit
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(with_keras(quickstart))
 app.command("list")(plain(list_presets))
+app.command()(with_keras(describe))
 app.command()(with_keras(fit))
 app.command()(with_keras(predict))
 app.command("fill-mask")(with_keras(fill_mask))

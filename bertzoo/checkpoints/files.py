@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.formats import is_checkpoint
 from bertzoo.checkpoints.saving import recover
 from bertzoo.checkpoints.tensors import SINGLE_FILE, TORCH_FILE, WEIGHT_FILES
 
@@ -27,7 +28,7 @@ def resolve(preset: str | os.PathLike) -> Path:
     """The directory of a preset: `hf://owner/name[@revision]` (downloaded, or from the cache), a directory as it is, or
     the name of a bundled preset.
 
-    Raises CheckpointError where there is none, and where the directory holds no config.json.
+    Raises CheckpointError where there is none, and where the directory holds no checkpoint of a known format.
     """
     name = os.fspath(preset)
     if name.startswith("hf://"):
@@ -97,7 +98,7 @@ def push(
 
 
 def _checkpoint(directory: Path) -> Path:
-    if (directory / "config.json").is_file():
+    if is_checkpoint(directory):
         return directory
     found = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
     raise CheckpointError(

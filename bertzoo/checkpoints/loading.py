@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +12,16 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import Entry, canonical, expand
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.checkpoints.saving import tensor_files, write_preset
-from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.config import EncoderConfig
 from bertzoo.families.family import Names
 from bertzoo.layers.initialization import skip_drawing
 
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
 _CONFIG_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-
-
-def read_config(directory: Path) -> EncoderConfig:
-    """The configuration in a checkpoint directory.
-
-    Raises:
-        CheckpointError: The file is missing, is no JSON object, or describes nothing that bertzoo computes.
-    """
-    path = directory / "config.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
-        return EncoderConfig.from_hf(content)
-    except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{path} can't be used: {error}") from error
 
 
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
@@ -66,7 +50,7 @@ def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...])
 
 
 def _table(family, config: EncoderConfig, heads: tuple[str, ...]) -> list[Entry]:
-    names: Names = sum((family.heads[head].names for head in heads), family.names)
+    names: Names = sum((family.names_of_head(config, head) for head in heads), family.names)
     return expand(names, family.counts(config))
 
 
@@ -91,13 +75,14 @@ def load_model(
         CheckpointError: A tensor is missing, misshapen or not finite, or the files can't be read.
     """
     directory = resolve(preset)
-    config = read_config(directory)
-    with open_tensors(directory) as tensors:
+    with open_checkpoint(directory, heads) as checkpoint:
+        config, tensors = checkpoint.config, checkpoint.tensors
         stored = _canonical_names(tensors, config_family(config))
+        config = config_family(config).adapt(config, stored)
         with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
             model = make(config, directory)
         encoder = getattr(model, "backbone", model)
-        report = LoadReport(str(preset))
+        report = LoadReport(str(preset), notes=list(checkpoint.notes))
         _fill(model, entries_of(model, encoder, heads), tensors, stored, new_heads, report)
         _note(report, config, stored, set(model.checkpoint_dtypes), encoder.family)
     model.load_report = report
@@ -108,8 +93,12 @@ def load_model(
 
 def _canonical_names(tensors: Iterable[str], family) -> dict[str, str]:
     """The table's names of the tensors in a file -> the file's."""
-    rename = canonical(family.prefix)
-    stored = {rename(name): name for name in tensors}
+    rename = canonical(family.prefix, *family.former_prefixes)
+    stored: dict[str, str] = {}
+    for name in tensors:
+        other = stored.setdefault(rename(name), name)
+        if other != name:
+            raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
     for alias, name in family.aliases.items():
         if alias in stored:
             stored.setdefault(name, stored[alias])
@@ -211,12 +200,12 @@ def _note(report: LoadReport, config: EncoderConfig, stored: dict[str, str], use
 def stored_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> dict[str, np.ndarray]:
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
     weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
-    own = {ours for head in heads for ours, _ in encoder.family.heads[head].names}
+    own = {ours for head in heads for ours, _ in encoder.family.names_of_head(encoder.config, head)}
     tensors, names = {}, {}
     for entry in entries_of(model, encoder, heads):
         value = keras.ops.convert_to_numpy(weights[entry.ours]).astype(np.float32, copy=False)
         for name, part in entry.split(value).items():
-            names[name] = name if entry.ours in own else prefix + name
+            names[name] = name if entry.ours in own or name.startswith("bertzoo.") else prefix + name
             tensors[name] = part
     narrow = _narrowed(tensors, getattr(model, "checkpoint_dtypes", {}))
     return {names[name]: tensor for name, tensor in (narrow or tensors).items()}
@@ -240,6 +229,7 @@ def save_model(
     hf_class: str = "Model",
     config_changes: dict[str, Any] | None = None,
     tokenizer=None,
+    more_files: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a model as a Hugging Face checkpoint directory, all of it or nothing.
 
@@ -250,6 +240,7 @@ def save_model(
         hf_class: What follows the family's name in the name of Hugging Face's class.
         config_changes: Keys of config.json that the task owns.
         tokenizer: Written as tokenizer.json and tokenizer_config.json.
+        more_files: What else belongs to the model, as `write_preset` takes it.
     """
     encoder = getattr(model, "backbone", model)
     tensors = stored_tensors(model, encoder, heads)
@@ -264,7 +255,7 @@ def save_model(
     files["config.json"] = (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
     if tokenizer is not None:
         files.update(tokenizer.files())
-    write_preset(Path(directory), files)
+    write_preset(Path(directory), files | dict(more_files or {}))
 
 
 def check_options(made: type, options: Iterable[str]) -> None:

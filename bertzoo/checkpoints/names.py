@@ -60,12 +60,12 @@ def _parts(theirs: str) -> tuple[str, ...]:
     return tuple(theirs[: fused.start()] + part + theirs[fused.end() :] for part in fused.group(1).split(","))
 
 
-def canonical(prefix: str) -> Callable[[str], str]:
+def canonical(*prefixes: str) -> Callable[[str], str]:
     """Maps any spelling of a tensor's name that files use to the one in the tables: without prefix, weight and bias."""
 
     def rename(name: str) -> str:
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-        return name.removeprefix(prefix)
+        return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
 
     return rename

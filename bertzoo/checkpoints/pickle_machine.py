@@ -26,6 +26,10 @@ _IGNORED = frozenset({"PROTO", "FRAME", "STOP"})
 _KEYS = (str, bytes, int, float, type(None))
 
 
+class Attributes(dict):
+    """What stands for an object that holds settings: its attributes by name."""
+
+
 @dataclass(frozen=True)
 class Rebuild:
     """What an allowed global stands for when the file calls it: `build(arguments)`, a function of ours."""
@@ -153,10 +157,12 @@ class _Machine:
             raise CheckpointError(f"its pickle calls a {type(function).__name__}, which is not callable here")
         self.stack.append(function.build(arguments))
 
-    def drop_state(self) -> None:
+    def set_state(self) -> None:
+        state = self.pop()
+        target = self.top(dict)
         # A state_dict carries version numbers (`_metadata`) as attributes of its OrderedDict; they are of no use here.
-        self.pop()
-        self.top(dict)
+        if isinstance(target, Attributes) and isinstance(state, dict):
+            target.update(state)
 
     def resolve(self, identifier: object) -> None:
         if self.persistent is None:
@@ -188,7 +194,7 @@ _HANDLERS: dict[str, Callable[[_Machine, object], None]] = {
     "STACK_GLOBAL": lambda m, _: m.look_up_stacked(),
     "REDUCE": lambda m, _: m.reduce(),
     "NEWOBJ": lambda m, _: m.reduce(),
-    "BUILD": lambda m, _: m.drop_state(),
+    "BUILD": lambda m, _: m.set_state(),
     "PERSID": lambda m, identifier: m.resolve(identifier),
     "BINPERSID": lambda m, _: m.resolve(m.pop()),
 }

@@ -27,6 +27,18 @@ class _Readable(Protocol):
     def read(self) -> np.ndarray: ...
 
 
+class ArrayEntry:
+    """A float32 tensor that lies in memory, where a format leaves one out that we need."""
+
+    dtype = "F32"
+
+    def __init__(self, array: np.ndarray):
+        self._array, self.shape = array, array.shape
+
+    def read(self) -> np.ndarray:
+        return self._array
+
+
 class Tensors(Mapping[str, np.ndarray]):
     """Tensors by name; `tensors[name]` reads that one alone, bf16 as `ml_dtypes.bfloat16`.
 

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.pickle_machine import BoundedStream, Rebuild, read_pickle
+from bertzoo.checkpoints.pickle_machine import Attributes, BoundedStream, Rebuild, read_pickle
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 STREAM_VERSION = 1001
@@ -180,6 +180,12 @@ def _rebuild_size(arguments: tuple) -> tuple:
     raise CheckpointError("a torch.Size is described in an unknown way")
 
 
+def _rebuild_settings(arguments: tuple) -> Attributes:
+    if arguments:
+        raise CheckpointError("an argparse.Namespace is described in an unknown way")
+    return Attributes()
+
+
 _STORAGES = {
     "FloatStorage": StorageType("F32", np.dtype("<f4")),
     "DoubleStorage": StorageType("F64", np.dtype("<f8")),
@@ -200,6 +206,7 @@ ALLOWED_GLOBALS: Mapping[str, object] = {
     "torch._utils._rebuild_tensor_v2": Rebuild("tensor", _rebuild_tensor),
     "torch._utils._rebuild_parameter": Rebuild("parameter", _rebuild_parameter),
     "torch.Size": Rebuild("Size", _rebuild_size),
+    "argparse.Namespace": Rebuild("Namespace", _rebuild_settings),  # fairseq's settings
     **{f"torch.{name}": storage for name, storage in _STORAGES.items()},
 }
 

@@ -61,9 +61,11 @@ def _convert_encoder(source: str, found: Path, directory: Path) -> None:
 def _task_of(directory: Path):
     """The task that the first of `architectures` in config.json names, None if there is none, and that name."""
     import bertzoo as bz
-    from bertzoo.checkpoints.loading import config_family, read_config
+    from bertzoo.checkpoints.formats import open_checkpoint
+    from bertzoo.checkpoints.loading import config_family
 
-    config = read_config(directory)
+    with open_checkpoint(directory) as checkpoint:
+        config = checkpoint.config
     family, named = config_family(config), (config.extra.get("architectures") or [""])[0]
     for task in (getattr(bz, name) for name in TASKS):
         if set(task.heads) <= set(family.heads):

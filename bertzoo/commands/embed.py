@@ -22,15 +22,20 @@ def embed(
     out: Annotated[Path | None, typer.Option(help="A .npy file: float32 (texts, width).")] = None,
     preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "bert_mini_en",
     text: Annotated[str | None, typer.Option(help="Column of the texts, if its name does not tell.")] = None,
+    prompt: Annotated[str | None, typer.Option(help='Put before each text, such as "query: ".')] = None,
+    prompt_name: Annotated[str | None, typer.Option(help="Which of the model's own prompts to put there.")] = None,
+    normalize: Annotated[bool, typer.Option(help="Scale the vectors to length 1.")] = False,
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
 ) -> None:
-    """Turn texts into vectors. They are means over the tokens' outputs; without --out it shows how alike they are."""
+    """Turn texts into vectors, as sentence-transformers does with the same model; without --out it shows how alike they
+    are."""
     if out is not None:
         check_file(out, (".npy",))
     examples = given_texts(texts or [], file, text)
     if out is None and not 2 <= len(examples) <= MOST_SHOWN:
         raise ValueError(f"without --out, give 2 to {MOST_SHOWN} texts to compare; there are {len(examples)}.")
-    vectors = mean_vectors(preset, examples.texts, batch_size)
+    encoder = start().SentenceEncoder.from_preset(preset, verbose=False)
+    vectors = encoder.encode(examples.texts, batch_size, prompt=prompt, prompt_name=prompt_name, normalize=normalize)
     if out is not None:
         buffer = io.BytesIO()
         np.save(buffer, vectors)
@@ -38,35 +43,6 @@ def embed(
         print(f"{len(vectors)} vectors of {vectors.shape[1]} numbers in {out}")
     else:
         _show_similarities(examples, vectors)
-
-
-def mean_vectors(preset: str, texts: list[str], batch_size: int) -> np.ndarray:
-    """The mean over each text's tokens, padding left out, of the encoder's output: float32 (texts, hidden)."""
-    start()
-    import keras
-    from keras import ops
-
-    from bertzoo.checkpoints.files import resolve
-    from bertzoo.encoder import Encoder
-    from bertzoo.text.batches import LengthBatches
-    from bertzoo.text.preprocessor import load_preprocessor
-
-    class MeanPooled(keras.Model):
-        def __init__(self, encoder):
-            super().__init__()
-            self.encoder, self.built = encoder, True
-
-        def call(self, inputs):
-            outputs = ops.cast(self.encoder(inputs)["sequence_output"], "float32")
-            mask = ops.cast(inputs["padding_mask"], "float32")[:, :, None]
-            return ops.sum(outputs * mask, axis=1) / ops.sum(mask, axis=1)
-
-    encoder = Encoder.from_preset(preset, pooler=False, verbose=False)
-    preprocessor = load_preprocessor(resolve(preset), encoder.config, None, None)
-    batches = LengthBatches(
-        preprocessor.encode(texts), batch_size=batch_size, pad_id=preprocessor.pad_id, shuffle=False, max_shapes=4
-    )
-    return batches.restore(MeanPooled(encoder).predict(batches, verbose=0))
 
 
 def _show_similarities(examples: Examples, vectors: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""`bertzoo fit`: a text classifier from a table."""
+"""`bertzoo fit`: a model for each task; here a text classifier from a table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,18 +6,24 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from bertzoo.commands.fit_others import Run, fit_answers, fit_choices, fit_words, kind_of_task
 from bertzoo.commands.labelled import Examples, as_number, find_classes, find_columns, hold_out, take_examples
 from bertzoo.commands.places import check_preset_directory
 from bertzoo.commands.running import PRESET_HELP, start
-from bertzoo.commands.scores import by_class, confusion, of_numbers
 from bertzoo.commands.screen import percent, progress, show_table
-from bertzoo.commands.tables import read_rows
+from bertzoo.data.tables import read_rows
 
 MOST_SHOWN = 10  # classes that a confusion matrix fits the screen with
 
 
 def fit(
-    file: Annotated[Path, typer.Argument(help="Labelled texts: .csv, .tsv or .jsonl.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="What to learn from: labelled texts or multiple choice (.csv, .tsv, .jsonl, .parquet), tagged words "
+            "(.conll, .conllu), questions with answers (SQuAD's .json); each also as .gz."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
     preset: Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")] = "bert_mini_en",
     text: Annotated[str | None, typer.Option(help="Column of the texts, if its name does not tell.")] = None,
@@ -30,10 +36,19 @@ def fit(
     max_length: Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Fine-tune a classifier on labelled texts. It becomes a regression where the labels are numbers like 0.5."""
+    """Fine-tune a model on labelled texts, tagged words, questions with answers, or multiple choice, by the kind of the
+    file. Labels that are numbers like 0.5 make a regression."""
     check_preset_directory(out)
     if learning_rate is not None and not learning_rate > 0:
         raise ValueError(f"--learning-rate must be above 0; it is {learning_rate}.")
+    others = {"words": fit_words, "answers": fit_answers, "choices": fit_choices}
+    kind = kind_of_task(file)
+    if kind in others:
+        if text or pair or label:
+            raise ValueError(f"--text, --pair and --label are for tables of labelled texts; {file} is none.")
+        run = Run(file, out, preset, dev, epochs, batch_size, learning_rate, max_length, seed)
+        others[kind](run)
+        return
     train, held, classes = _read(file, dev, (text, pair, label), seed)
     _describe(train, held, classes)
 
@@ -109,8 +124,10 @@ def _describe(train: Examples, held: Examples, classes: list[str] | None) -> Non
 
 def show_classes(truth: list[str], predicted: list[str], classes: list[str]) -> None:
     """Prints accuracy, precision, recall and F1 by class, and for few classes the confusion matrix."""
+    from bertzoo.metrics.classes import confusion, per_class
+
     counts = confusion(truth, predicted, classes)
-    scores = by_class(counts)
+    scores = per_class(counts)
     rows = [[name, *(f"{value:.3f}" for value in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)]
     right = int(np.diag(counts).sum())
     title = f"Held-out rows: {right} of {len(truth)} right, accuracy {percent(right / len(truth))}"
@@ -124,5 +141,12 @@ def show_classes(truth: list[str], predicted: list[str], classes: list[str]) -> 
 
 def show_numbers(truth: np.ndarray, predicted: np.ndarray) -> None:
     """Prints the error and the correlations."""
-    rows = [[name, f"{value:.3f}"] for name, value in of_numbers(truth, predicted).items()]
+    from bertzoo.metrics.numbers import pearson, spearman
+
+    figures = {
+        "mean absolute error": float(np.abs(truth - predicted).mean()),
+        "Pearson correlation": pearson(truth, predicted) if len(truth) > 1 else float("nan"),
+        "Spearman correlation": spearman(truth, predicted) if len(truth) > 1 else float("nan"),
+    }
+    rows = [[name, f"{value:.3f}"] for name, value in figures.items()]
     show_table(["held-out rows", "value"], rows, numbers=["value"])

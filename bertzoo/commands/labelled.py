@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.commands.tables import Rows
+from bertzoo.data.tables import Rows
 
 HELD_OUT = 0.1
 MOST_CLASSES = 200

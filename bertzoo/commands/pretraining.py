@@ -1,6 +1,6 @@
 """`bertzoo prepare` and `bertzoo pretrain`: from text files to a model of one's own."""
 
-import tomllib
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,67 +9,104 @@ import typer
 from bertzoo.commands.places import check_preset_directory
 from bertzoo.commands.running import start
 
+KINDS = ("wordpiece", "bpe", "unigram")
+
 
 def prepare(
     texts: Annotated[
-        list[Path], typer.Argument(help="UTF-8 text files: a paragraph a line, a blank line between documents.")
+        list[Path],
+        typer.Argument(
+            help="UTF-8 text files: a paragraph a line, a blank line between documents; or .jsonl with a text in each "
+            "line. Also as .gz and .zst."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Directory for the shards.")],
     vocabulary_size: Annotated[
-        int | None, typer.Option(min=100, help="Learn a WordPiece vocabulary of this size.  [default: 16000]")
+        int | None, typer.Option(min=100, help="Learn a vocabulary of this size.  [default: 16000]")
     ] = None,
+    kind: Annotated[str, typer.Option(help="Of the vocabulary to learn: wordpiece, bpe (RoBERTa) or unigram.")] = KINDS[
+        0
+    ],
     tokenizer: Annotated[Path | None, typer.Option(help="Directory with the tokenizer to use instead.")] = None,
+    add_words: Annotated[
+        Path | None, typer.Option(help="File of words, one a line, that the tokenizer shall keep whole.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = os.cpu_count() or 1,
 ) -> None:
-    """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or that of another tokenizer."""
-    from bertzoo.pretraining import shards
-    from bertzoo.text.tokenizer import Tokenizer
-    from bertzoo.text.vocabulary import train_wordpiece
+    """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or that of another tokenizer. If it was
+    stopped, the same command goes on from there."""
+    from rich.progress import Progress
+
+    from bertzoo.pretraining import preparing
+    from bertzoo.pretraining.documents import Documents
 
     if vocabulary_size is not None and tokenizer is not None:
         raise ValueError("give --vocabulary-size or --tokenizer, not both.")
+    if kind not in KINDS:
+        raise ValueError(f"--kind must be one of {', '.join(KINDS)}; it is {kind!r}.")
     _check_shards_directory(out)
-    for path in texts:
-        with open(path, "rb"):  # a missing file is to be told before hours of work
-            pass
-    used = Tokenizer.from_directory(tokenizer) if tokenizer else train_wordpiece(texts, vocabulary_size or 16_000)
-    made = shards.prepare(texts, used, out)
+    corpus = Documents(texts)  # a missing file is to be told before hours of work
+    used = _tokenizer(corpus, tokenizer, kind, vocabulary_size or 16_000)
+    if add_words is not None:
+        from bertzoo.pretraining.continuing import extend_tokenizer
+
+        used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").split())
+    with Progress() as bar:
+        task = bar.add_task("tokenizing", total=1.0)
+        made = preparing.prepare(
+            texts, used, out, processes, lambda documents, share: bar.update(task, completed=share)
+        )
     print(f"{len(made.tokens):,} tokens of {len(made.documents) - 1:,} documents in {out}")
     print(f"vocabulary: {used.vocabulary_size:,} pieces")
 
 
+def _tokenizer(corpus, directory: Path | None, kind: str, size: int):
+    from bertzoo.text import vocabulary
+    from bertzoo.text.tokenizer import Tokenizer
+
+    if directory is not None:
+        return Tokenizer.from_directory(directory)
+    learn = {"wordpiece": "train_wordpiece", "bpe": "train_byte_bpe", "unigram": "train_unigram"}[kind]
+    return getattr(vocabulary, learn)(corpus, size)
+
+
 def pretrain(
-    config: Annotated[Path, typer.Argument(help="TOML with the tables encoder, training and the list batches.")],
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="TOML with the tables encoder, training and the list batches; or a recipe's name, such as bert_base."
+        ),
+    ],
     shards: Annotated[Path, typer.Option(help="Directory that `bertzoo prepare` made.")],
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
     held_out: Annotated[Path | None, typer.Option(help="Shards to evaluate on at the end.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in OUT.")] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="Between two saved states of the run.")] = 15.0,
+    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard's events.")] = None,
+    devices: Annotated[int, typer.Option(min=1, help="Devices that share each batch (JAX).")] = 1,
 ) -> None:
-    """Pre-train a masked language model."""
-    _check_config(config)
-    check_preset_directory(out)
+    """Pre-train a model: masked tokens (alone, with next sentences or with sentence order), replaced tokens, or
+    distillation. Asked to end, it saves its state; `--resume` goes on."""
+    from bertzoo.pretraining.plan import read_toml
+
+    read_toml(config)  # a wrong file is to be told before Keras is imported
+    if not (out / "training_state").is_dir():
+        check_preset_directory(out)
     start()
     from bertzoo.pretraining import program
     from bertzoo.pretraining.shards import Shards
 
     if held_out is not None:
         Shards.open(held_out)  # a missing one is to be told before the training, which may take hours
-    result = program.pretrain(config, shards, out, held_out)
+    result = program.pretrain(
+        config, shards, out, held_out, resume=resume, minutes=minutes, tensorboard=tensorboard, devices=devices
+    )
+    if result.get("stopped"):
+        print(f"stopped after {result['steps']:,} steps; the same command with --resume goes on.")
+        return
     print(f"{result['steps']:,} steps, {result['tokens']:,} tokens in {result['seconds']:,} s: saved in {out}")
     for name, value in result.get("held_out", {}).items():
         print(f"  held out: {name} {value:.4f}")
-
-
-def _check_config(path: Path) -> None:
-    try:
-        content = tomllib.loads(path.read_bytes().decode("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no TOML: {error}.") from None
-    kinds = {"encoder": dict, "training": dict, "batches": list}
-    missing = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}: it needs [encoder], [training] and [[batches]].")
-    missing = [name for name in ("steps", "learning_rate") if name not in content["training"]]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)} in [training].")
 
 
 def _check_shards_directory(out: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bertzoo.commands.labelled import Examples, find_columns, take_examples
-from bertzoo.commands.tables import read_rows
+from bertzoo.data.tables import read_rows
 
 TEXTS_HELP = "Texts; - reads them from standard input, a line each."
 

@@ -148,7 +148,8 @@ class DisentangledAttention(SelfAttention):
             return self.project_positions(table[self.span - length : self.span + length])
         place = np if static else ops
         distance = place.clip(place.arange(2 * length, dtype="int32") - length, -self.max_distance, self.max_distance)
-        rows = place.take(self.rows, distance + self.max_distance)
+        # Of a table with one column: Keras's look-up in a list has a squeeze that ONNX takes at its word.
+        rows = place.take(self.rows[:, None], distance + self.max_distance, axis=0)[:, 0]
         return tuple(None if part is None else lookup(part, rows) for part in self.project_positions(table))
 
     def project_positions(self, table):

@@ -2,117 +2,188 @@
 
 import json
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
+from bertzoo.pretraining.devices import use_devices
+from bertzoo.pretraining.events import EventLog
+from bertzoo.pretraining.objectives import OBJECTIVES, Objective
+from bertzoo.pretraining.plan import Plan
 from bertzoo.pretraining.rows import CorpusRows, Shape
+from bertzoo.pretraining.sentences import Sentences
 from bertzoo.pretraining.shards import Shards
+from bertzoo.pretraining.state import has_state, load_state, remove_state, save_state
+from bertzoo.pretraining.throughput import peak_flops
+from bertzoo.pretraining.watch import Watch, on_termination
 from bertzoo.random import set_seed
-from bertzoo.tasks.masked_lm import MaskedLM
-from bertzoo.text.preprocessor import Preprocessor
-from bertzoo.training.optimizer import AdamW
 
 
 def pretrain(
-    config_file: str | Path, shards: str | Path, out: str | Path, held_out: str | Path | None = None
+    config_file: str | Path,
+    shards: str | Path,
+    out: str | Path,
+    held_out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    minutes: float = 15.0,
+    tensorboard: str | Path | None = None,
+    devices: int = 1,
 ) -> dict[str, Any]:
-    """Pre-trains a masked language model.
+    """Pre-trains a model.
+
+    The run is made of blocks of steps. After each, and when the process is asked to end (SIGTERM), all that it needs to
+    go on is written to `out/training_state`; a run that was killed and resumed gives what it would have given.
 
     Args:
-        config_file: TOML with the tables `encoder` (EncoderConfig's fields), `training` (steps, seed, dropout,
-            learning_rate, weight_decay, beta_2, warmup, short, dtype) and a list `batches` of length, batch_size and
-            share.
+        config_file: TOML with the tables `encoder`, `training`, `batches` and, as the objective needs them, `masking`,
+            `generator` and `distillation`; or the name of a recipe. See `bertzoo.pretraining.plan`.
         shards: Directory that `prepare` wrote.
         out: The preset's directory. `training.json` beside the weights gets the loss curve and the times.
         held_out: Shards to evaluate on at the end.
+        resume: Go on with the unfinished run in `out`.
+        minutes: Between two states.
+        tensorboard: Directory for TensorBoard's events.
+        devices: How many devices share each batch (JAX).
 
     Returns:
-        The content of training.json.
+        The content of training.json; of a run that was asked to end, its `steps` so far and `stopped` = true.
+
+    Raises:
+        ValueError: The file asks for what there is not, the corpus does not suit the objective, or `out` holds an
+            unfinished run, or none to resume.
     """
-    content = tomllib.loads(Path(config_file).read_text(encoding="utf-8"))
-    training, shapes = content["training"], [Shape(**row) for row in content["batches"]]
-    set_seed(training.get("seed", 0))
     corpus = Shards.open(shards)
-    config = EncoderConfig(vocab_size=corpus.tokenizer.vocabulary_size, **content["encoder"])
-    model = make_model(config, corpus, training)
-    steps = training["steps"]
-    model.optimizer.begin(steps)
-    data = CorpusRows(
-        corpus, shapes, model.masking, steps=steps, seed=training.get("seed", 0), short=training.get("short", 0.1)
-    )
-    curve, begun = Curve(), time.time()
-    keras.Model.fit(model, data, epochs=1, shuffle=False, verbose=training.get("verbose", 2), callbacks=[curve])
-    seconds = time.time() - begun
-    tokens = sum(
-        data.turns[i % len(data.turns)].length * data.turns[i % len(data.turns)].batch_size for i in range(steps)
-    )
-    result = {
-        "curve": curve.points,
-        "steps": steps,
-        "tokens": tokens,
-        "seconds": round(seconds, 1),
-        "tokens_per_second": round(tokens / seconds),
-    }
+    plan = Plan.read(config_file, corpus)
+    objective = _objective(plan)
+    if not resume and has_state(out):
+        raise ValueError(f"{out} holds an unfinished run: go on with it (--resume), or remove its training_state.")
+    use_devices(devices, plan.shapes)
+    set_seed(plan.training.seed)
+    model = objective.model(plan)
+    plan.check_lengths(model.backbone.config)
+    model.compile(plan.training.optimizer())
+    model.optimizer.build(model.trainable_variables)
+    run = Run(plan, objective, model, Path(out), minutes, EventLog(tensorboard) if tensorboard else None)
+    if resume:
+        run.restore()
+    run.train()
+    if run.step < plan.training.steps:
+        return {"steps": run.step, "stopped": True}
+    result = run.result()
     if held_out is not None:
-        result["held_out"] = evaluate(model, Shards.open(held_out))
-    corpus.tokenizer.max_length = config.max_length
+        result["held_out"] = evaluate(model, objective, Shards.open(held_out))
+    corpus.tokenizer.max_length = model.backbone.config.max_length
     model.save_to_preset(out)
     (Path(out) / "training.json").write_text(json.dumps(result) + "\n")
+    remove_state(out)
     return result
 
 
-def make_model(config: EncoderConfig, corpus: Shards, training: dict[str, Any]) -> MaskedLM:
-    """A compiled masked language model for a corpus."""
-    dtype = {"dtype": training["dtype"]} if "dtype" in training else {}
-    encoder = Encoder(config, pooler=False, dropout=training.get("dropout"), **dtype)
-    model = MaskedLM(encoder, Preprocessor(corpus.tokenizer), **dtype)
-    optimizer = AdamW(
-        training["learning_rate"],
-        training.get("weight_decay", 0.01),
-        beta_2=training.get("beta_2", 0.98),
-        warmup=training.get("warmup", 0.05),
-    )
-    model.compile(optimizer)
-    return model
+def _objective(plan: Plan) -> Objective:
+    name = plan.training.objective
+    if name not in OBJECTIVES:
+        raise ValueError(f"[training] objective must be one of {', '.join(OBJECTIVES)}; it is {name!r}.")
+    return OBJECTIVES[name]
+
+
+class Run:
+    """Blocks of steps, each one call of `fit`, with a state written after each."""
+
+    def __init__(
+        self, plan: Plan, objective: Objective, model: keras.Model, out: Path, minutes: float, log: EventLog | None
+    ):
+        self.plan, self.training, self.model, self.out, self.minutes = plan, plan.training, model, out, minutes
+        self.step, self.seconds, self.log = 0, 0.0, log
+        rows = objective.rows(plan.shards, self.training.short, Sentences(plan.shards))
+        self._rows = (rows, plan.shapes, objective.transform(model))
+        flops = {shape: objective.flops(model, shape) for shape in plan.shapes}
+        turns = self._data(1).shape
+        self.watch = Watch(
+            self.training.steps,
+            self.training.every,
+            lambda a, b: sum(turns(i).length * turns(i).batch_size for i in range(a, b)),
+            lambda a, b: sum(flops[turns(i)] for i in range(a, b)),
+            peak_flops(self.training.dtype),
+            log,
+            not self.training.verbose,
+        )
+
+    def _data(self, steps: int) -> CorpusRows:
+        options = {"seed": self.training.seed, "epoch": self.training.epoch, "copies": self.training.mask_copies}
+        return CorpusRows(*self._rows, steps=steps, first_step=self.step, **options)
+
+    def train(self) -> None:
+        """Trains to the end, or until the process is asked to end."""
+        block = self.training.every
+        with on_termination(self._stop):
+            while self.step < self.training.steps and not self.watch.stopping:
+                # Blocks end at points of the curve.
+                end = min(self.training.steps, (self.step + block) // self.training.every * self.training.every)
+                begun, first = time.time(), self.step
+                self._block(end)
+                seconds = time.time() - begun
+                self.seconds += seconds
+                if self.step < self.training.steps:
+                    save_state(self.out, self.model, self._notes())
+                block = max(self.training.every, int((self.step - first) * self.minutes * 60 / max(seconds, 1e-9)))
+        if self.log is not None:
+            self.log.close()
+
+    def _block(self, end: int) -> None:
+        self.watch.begin_block(self.step)
+        self.model.stop_training = False
+        data = self._data(end - self.step)
+        fitted = keras.Model.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.watch])
+        # Of all that counts steps, the one that cannot be ahead or behind.
+        self.step = int(keras.ops.convert_to_numpy(self.model.backbone.training_calls.state))
+        loss = float(fitted.history["loss"][-1])
+        self.watch.end_block(self.step, loss)
+        if not np.isfinite(loss):
+            raise ValueError(f"the loss is {loss} at step {self.step:,}: lower the learning rate.")
+
+    def _stop(self) -> None:
+        self.watch.stopping = True
+
+    def _notes(self) -> dict[str, Any]:
+        return {"step": self.step, "seconds": self.seconds, "watch": self.watch.notes()}
+
+    def restore(self) -> None:
+        """Takes the unfinished run in `out` up."""
+        notes = load_state(self.out, self.model)
+        self.step, self.seconds = notes["step"], notes["seconds"]
+        self.watch.restore(notes["watch"])
+
+    def result(self) -> dict[str, Any]:
+        """The content of training.json."""
+        tokens = self.watch.tokens(0, self.step)
+        speed = round(tokens / max(self.seconds, 1e-9))
+        return {
+            "curve": self.watch.points,
+            "steps": self.step,
+            "tokens": tokens,
+            "flops": self.watch.flops(0, self.step),
+            "seconds": round(self.seconds, 1),
+            "tokens_per_second": speed,
+        }
 
 
 def evaluate(
-    model: MaskedLM, shards: Shards, length: int = 128, batch_size: int = 64, seed: int = 1
+    model: keras.Model, objective: Objective, shards: Shards, length: int = 128, batch_size: int = 64, seed: int = 1
 ) -> dict[str, float]:
-    """Masked-LM loss (nats) and accuracy on held-out documents, with the entropy of their unigram distribution."""
+    """Losses (nats) and accuracies on held-out documents, with the entropy of their unigram distribution."""
+    length = min(length, model.backbone.config.max_length, len(shards.tokens))
     steps = max(1, len(shards.tokens) // (length * batch_size))
-    data = CorpusRows(shards, [Shape(length, batch_size)], model.masking, steps=steps, seed=seed, short=0.0)
+    rows = objective.rows(shards, 0.0, Sentences(shards))
+    data = CorpusRows(rows, [Shape(length, batch_size)], objective.transform(model), steps=steps, seed=seed)
     scores = keras.Model.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = np.asarray(shards.tokens)
-    ordinary = ordinary[~np.isin(ordinary, model.masking.special_ids)]
+    ordinary = ordinary[~np.isin(ordinary, shards.tokenizer.special_ids)]
     counts = np.bincount(ordinary)
     shares = counts[counts > 0] / counts.sum()
     return {
         **{name: float(value) for name, value in scores.items()},
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
     }
-
-
-class Curve(keras.callbacks.Callback):
-    """Keeps the mean loss of every `every` steps, as [step, loss]."""
-
-    # Keras then reads the logs in another thread; else each step would wait for the device.
-    async_safe = True
-
-    def __init__(self, every: int = 100):
-        super().__init__()
-        self.every, self.points = every, []
-        self._sum = 0.0
-
-    def on_train_batch_end(self, batch, logs=None):
-        if (batch + 1) % self.every == 0:
-            # Keras logs the mean since the epoch's begin.
-            total = float(logs["loss"]) * (batch + 1)
-            self.points.append([batch + 1, round((total - self._sum) / self.every, 4)])
-            self._sum = total

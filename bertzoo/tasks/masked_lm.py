@@ -39,10 +39,7 @@ class MaskedLM(Task):
     ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         if masking is None and preprocessor is not None:
-            tokenizer = preprocessor.tokenizer
-            if tokenizer.mask_id is None:
-                raise ValueError("the tokenizer has no mask token; masked language modelling needs one.")
-            masking = Masking(tokenizer.vocabulary_size, tokenizer.mask_id, tokenizer.special_ids)
+            masking = Masking.for_tokenizer(preprocessor.tokenizer)
         self.masking = masking
         self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
         self.build()
@@ -53,7 +50,7 @@ class MaskedLM(Task):
     def call(self, inputs, training: bool = False):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
-        x = self.backbone(inputs, training=training)["sequence_output"]
+        x = self.backbone(inputs, training=training, decoder=self.masked_lm)["decoded_output"]
         return self.masked_lm(x, self.backbone.token_table(), positions)
 
     def compute_output_shape(self, input_shape):
@@ -68,6 +65,12 @@ class MaskedLM(Task):
         if y is not None:
             raise ValueError("masked language modelling makes its own targets; pass no y.")
         return None
+
+    def _convert_batch(self, batch: tuple) -> tuple:
+        # Masked already: `bertzoo.pretraining` does so from a corpus.
+        if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
+            return batch
+        return super()._convert_batch(batch)
 
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if sample_weight is not None:
@@ -183,6 +186,5 @@ class MaskedLM(Task):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        if config.get("masking") is not None:
-            config["masking"] = Masking(**{**config["masking"], "special_ids": tuple(config["masking"]["special_ids"])})
+        config["masking"] = Masking.from_config(config.get("masking"))
         return super().from_config(config)

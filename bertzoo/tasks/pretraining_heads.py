@@ -1,9 +1,13 @@
 """The models that pre-training leaves behind: an encoder with the heads of its objectives."""
 
+import dataclasses
+
 import keras
+import numpy as np
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
+from bertzoo.pretraining.masking import Masking
 from bertzoo.tasks.task import Task
 from bertzoo.text.preprocessor import Preprocessor
 
@@ -54,16 +58,30 @@ class MaskedLMAndPair(Task):
     """Both heads of BERT's and ALBERT's pre-training.
 
     Inputs and arguments are those of `MaskedLM` and `SentencePair`. The output is a dict of their outputs, `masked_lm`
-    (batch, places or length, vocabulary) and `pair` (batch, 2).
+    (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the masked
+    tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.rows.CorpusRows`.
+
+    Args:
+        backbone: The encoder, with its pooler.
+        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        masking: The rule; BERT's 15 % and 80/10/10 where None.
     """
 
     heads = ("masked_lm", "pair")
     hf_class = "ForPreTraining"
 
     def __init__(
-        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "masked_lm_and_pair", **kwargs
+        self,
+        backbone: Encoder,
+        preprocessor: Preprocessor | None = None,
+        masking: Masking | None = None,
+        name: str = "masked_lm_and_pair",
+        **kwargs,
     ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
+        if masking is None and preprocessor is not None:
+            masking = Masking.for_tokenizer(preprocessor.tokenizer)
+        self.masking = masking
         self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
         self.pair = _pair_head(self)
         self.build()
@@ -88,6 +106,49 @@ class MaskedLMAndPair(Task):
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
         return True
+
+    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
+        """Masks rows with a `pair` label (batch,) each: -> inputs, targets and weights, keyed as the outputs are."""
+        inputs = dict(inputs)
+        pair = inputs.pop("pair")
+        inputs, labels, weights = self.masking(inputs, rng)
+        return (
+            inputs,
+            {"masked_lm": labels, "pair": pair},
+            {"masked_lm": weights, "pair": np.ones(len(pair), "float32")},
+        )
+
+    def _convert_batch(self, batch: tuple) -> tuple:
+        if not (isinstance(batch[0], dict) and "mask_positions" in batch[0]):
+            raise ValueError(f"{type(self).__name__} is trained on batches of bertzoo.pretraining, which are masked.")
+        return batch
+
+    def default_loss(self):
+        # Keras's usual mean would also divide by the empty slots of rows with fewer masks.
+        reduction = "mean_with_sample_weight"
+        return {
+            head: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction, name=head)
+            for head in self.heads
+        }
+
+    def default_metrics(self):
+        return None
+
+    def compile(self, optimizer=None, loss=None, metrics=None, weighted_metrics=None, **kwargs) -> None:
+        """As `Task.compile`; the accuracies are those of masked tokens and of pairs."""
+        if weighted_metrics is None:
+            names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
+            weighted_metrics = {
+                head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()
+            }
+        super().compile(optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs)
+
+    def get_config(self):
+        return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return super().from_config({**config, "masking": Masking.from_config(config.get("masking"))})
 
 
 def _pair_head(task: Task) -> keras.layers.Layer:

@@ -16,6 +16,7 @@ from bertzoo.tasks.streams import StreamBatches, is_stream
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
+from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
 
 HEAD_KEY = 1 << 20  # far from the keys of the blocks
@@ -136,6 +137,12 @@ class Task(keras.Model):
             tokenizer=tokenizer,
         )
 
+    def export(self, filepath, format: str = "tf_saved_model") -> None:
+        """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
+        from bertzoo.export import export_model
+
+        export_model(self, filepath, format)
+
     def push_to_hub(
         self,
         repo_id: str,
@@ -154,6 +161,11 @@ class Task(keras.Model):
             push(Path(folder) / "preset", repo_id, private=private, token=token, commit_message=commit_message)
 
     # ---- data
+
+    def encode_rows(self, x, y=None):
+        """Raw text -> rows of tokens, and raw targets where there are any."""
+        columns = read_columns(x, y)
+        return self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
 
     def encode_targets(self, y, count: int):
         """Raw targets -> an array, or None where the task makes its own."""
@@ -201,8 +213,7 @@ class Task(keras.Model):
         if self.preprocessor is None:
             encoded, targets = encoded_from_arrays(x), y
         else:
-            columns = read_columns(x, y)
-            encoded, targets = self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
+            encoded, targets = self.encode_rows(x, y)
         if len(encoded) == 0:
             raise ValueError("there is nothing to do: x has no rows.")
         if sample_weight is not None:
@@ -221,10 +232,10 @@ class Task(keras.Model):
         if not ready:
             if self.preprocessor is None:
                 raise ValueError("the batches hold texts and the task has no preprocessor.")
-            columns = read_columns(x, rest[0] if rest else None)
-            if columns.targets is not None:
-                rest = [columns.targets, *rest[1:]]
-            x = self.preprocessor(columns.texts, columns.pairs)
+            encoded, targets = self.encode_rows(x, rest[0] if rest else None)
+            if targets is not None:
+                rest = [targets, *rest[1:]]
+            x = encoded.pad(np.arange(len(encoded)), int(encoded.lengths.max(initial=0)), self.pad_id)
         if rest:
             rest[0] = self.encode_targets(rest[0], len(x["token_ids"]))
         return (x, *rest)
@@ -294,10 +305,14 @@ class Task(keras.Model):
         steps = min(len(train), steps_per_epoch or len(train))
         if validation_data is not None:
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
-        if isinstance(self.optimizer, AdamW):
+        # With float16, Keras wraps the optimizer in one that scales the loss.
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        if isinstance(optimizer, AdamW):
             # TensorFlow traces the step twice where its first trace makes the moments.
             self.optimizer.build(self.trainable_variables)
-            self.optimizer.begin(steps * (epochs - initial_epoch))
+            updates = steps * (epochs - initial_epoch) // (optimizer.gradient_accumulation_steps or 1)
+            optimizer.begin(max(1, updates))
+        callbacks = with_callback(callbacks, NaNGuard())
         if isinstance(train, LengthBatches):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(

@@ -9,6 +9,8 @@ import numpy as np
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
+from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
+from bertzoo.tasks.columns import read_columns
 from bertzoo.tasks.custom_head import describe
 from bertzoo.tasks.streams import in_chunks
 from bertzoo.tasks.targets import (
@@ -22,7 +24,10 @@ from bertzoo.tasks.targets import (
     labels_in_file,
 )
 from bertzoo.tasks.task import Task
+from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
 from bertzoo.text.preprocessor import Preprocessor
+
+OWN = ("head", "temperature", "thresholds")  # in config.json's own block
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -37,6 +42,9 @@ class TextClassifier(Task):
             "regression" (numbers).
         head: A Keras layer (batch, hidden) -> (batch, labels) in place of the family's head. The two-layer GELU head:
             `bertzoo.layers.ClassificationHead(3, dense_activation="gelu")`.
+        temperature: What `classify` divides logits by; `fit_temperature` sets it.
+        thresholds: For several labels at once, the probability above which `classify` names each; 0.5 where None.
+            `fit_thresholds` sets them.
 
     The output is float32 logits (batch, labels).
 
@@ -53,6 +61,8 @@ class TextClassifier(Task):
         labels: int | Sequence[str] = 2,
         problem: str | None = None,
         head: keras.layers.Layer | None = None,
+        temperature: float = 1.0,
+        thresholds: Sequence[float] | None = None,
         name: str = "text_classifier",
         **kwargs,
     ):
@@ -65,6 +75,12 @@ class TextClassifier(Task):
             raise ValueError(
                 "classification needs at least two labels; for one yes-or-no label use multi_label_classification."
             )
+        if not temperature > 0 or (thresholds is not None and len(thresholds) != len(self.labels)):
+            raise ValueError(
+                f"temperature must be above 0, and thresholds as many as labels, {len(self.labels)}; "
+                f"they are {temperature!r} and {thresholds!r}."
+            )
+        self.temperature, self.thresholds = temperature, None if thresholds is None else [*map(float, thresholds)]
         self.custom_head = head
         if head is not None:
             self.heads, self.hf_class = (), "Model"  # none of the family's
@@ -84,7 +100,7 @@ class TextClassifier(Task):
 
     def call(self, inputs, training: bool = False):
         outputs, key = self.encode_inputs(inputs, training)
-        vectors = outputs["pooled_output"] if self.pools else outputs["sequence_output"][:, 0]
+        vectors = self.backbone.head_vectors(outputs, inputs, self.pools)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape):
@@ -99,7 +115,8 @@ class TextClassifier(Task):
 
         Returns:
             A dict for each text: for classes `label`, `score` (its probability) and `scores` (label -> probability);
-            for several labels `labels` (those above 0.5) and `scores`; for regression `value`, or `values` by label.
+            for several labels `labels` (those above their thresholds) and `scores`; for regression `value`, or `values`
+            by label.
             A single string gives a list of one. A generator gives a generator.
         """
         if hasattr(x, "__next__"):
@@ -114,16 +131,73 @@ class TextClassifier(Task):
 
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
         logits = logits.astype("float64")
+        if self.problem != NUMBER:
+            logits = logits / self.temperature
         if self.problem == NUMBER:
             values = dict(zip(self.labels, logits.tolist()))
             return {"value": next(iter(values.values()))} if len(values) == 1 else {"values": values}
         if self.problem == SEVERAL:
             scores = dict(zip(self.labels, (1 / (1 + np.exp(-logits))).tolist()))
-            return {"labels": [name for name, score in scores.items() if score > 0.5], "scores": scores}
+            limits = self.thresholds or [0.5] * len(self.labels)
+            above = [name for (name, score), limit in zip(scores.items(), limits) if score > limit]
+            return {"labels": above, "scores": scores}
         odds = np.exp(logits - logits.max())
         scores = dict(zip(self.labels, (odds / odds.sum()).tolist()))
         best = max(scores, key=scores.get)
         return {"label": best, "score": scores[best], "scores": scores}
+
+    def zero_shot(
+        self, x, labels: Sequence[str], template: str = TEMPLATE, several: bool = False, batch_size: int = 32
+    ) -> list[dict[str, Any]]:
+        """Sorts texts into classes that the model, one of natural-language inference, was never trained on; see
+        `bertzoo.tasks.zero_shot.zero_shot`."""
+        return zero_shot(self, x, labels, template, several, batch_size)
+
+    def fit_temperature(self, x, y=None, batch_size: int = 32) -> float:
+        """Sets and returns the temperature at which the probabilities of held-out rows are most honest (Guo et al.
+        2017). Labels stay as they are. Saved with the model.
+
+        Raises:
+            ValueError: The problem is regression.
+        """
+        logits, targets = self._held_out(x, y, batch_size, (CLASSES, SEVERAL))
+        self.temperature = best_temperature(logits, targets)
+        return self.temperature
+
+    def fit_thresholds(self, x, y=None, batch_size: int = 32) -> dict[str, float]:
+        """Sets and returns, for several labels at once, the threshold of each with the best F1 on held-out rows. Call
+        it after `fit_temperature`. Saved with the model.
+
+        Raises:
+            ValueError: The problem is another.
+        """
+        logits, targets = self._held_out(x, y, batch_size, (SEVERAL,))
+        self.thresholds = best_thresholds(1 / (1 + np.exp(-logits / self.temperature)), targets)
+        return dict(zip(self.labels, self.thresholds))
+
+    def _held_out(self, x, y, batch_size: int, problems: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        if self.problem not in problems:
+            raise ValueError(f"this is for {' and '.join(problems)}; the problem is {self.problem}.")
+        texts, pairs, raw = read_columns(x, y)
+        rows = texts if pairs is None else (texts, pairs)
+        logits = self.predict(rows, batch_size=batch_size, verbose=0).astype("float64")
+        return logits, self.encode_targets(raw, len(texts))
+
+    def compile(self, optimizer=None, loss=None, metrics=None, label_smoothing: float = 0.0, **kwargs) -> None:
+        """As `Task.compile`. `label_smoothing` is the share of the target that is spread over all classes (Szegedy et
+        al. 2016, section 7).
+
+        Raises:
+            ValueError: Smoothing is asked for together with a loss, or for regression.
+        """
+        if label_smoothing:
+            if loss is not None or self.problem == NUMBER:
+                raise ValueError("label_smoothing is for the default losses of classes and of several labels.")
+            if self.problem == CLASSES:
+                loss = SmoothedCrossentropy(label_smoothing)
+            else:
+                loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=label_smoothing)
+        super().compile(optimizer, loss, metrics, **kwargs)
 
     def freeze(self, layers: int | None = None) -> None:
         """Keeps the embeddings and the lowest `layers` blocks as they are in training; the whole encoder where None.
@@ -177,20 +251,23 @@ class TextClassifier(Task):
         options = labels_in_file(config)
         if config.extra.get("problem_type"):
             options["problem"] = config.extra["problem_type"]
-        described = (config.extra.get("bertzoo") or {}).get("head")
-        if described:
-            options["head"] = described
-        return options
+        own = config.extra.get("bertzoo") or {}
+        return {**options, **{key: own[key] for key in OWN if own.get(key) is not None}}
 
     def config_changes(self) -> dict[str, Any]:
-        own = {key: value for key, value in self.backbone.config.extra.get("bertzoo", {}).items() if key != "head"}
+        own = {key: value for key, value in self.backbone.config.extra.get("bertzoo", {}).items() if key not in OWN}
         if self.custom_head is not None:
             own["head"] = describe(self.custom_head)
+        if self.temperature != 1:
+            own["temperature"] = self.temperature
+        if self.thresholds is not None:
+            own["thresholds"] = self.thresholds
         return {**labels_for_file(self.labels), "problem_type": self.problem, "bertzoo": own or None}
 
     def get_config(self) -> dict[str, Any]:
         head = None if self.custom_head is None else keras.saving.serialize_keras_object(self.custom_head)
-        return {**super().get_config(), "labels": self.labels, "problem": self.problem, "head": head}
+        own = {"labels": self.labels, "problem": self.problem, "head": head}
+        return {**super().get_config(), **own, "temperature": self.temperature, "thresholds": self.thresholds}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

@@ -1,30 +1,55 @@
-"""A label for each token: names, parts of speech (Devlin et al. 2019, section 5.3)."""
+"""A label for each word: names, parts of speech (Devlin et al. 2019, section 5.3)."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
+from bertzoo.layers.crf import CRF
+from bertzoo.tasks.rows import LongTextTask, predict_rows
+from bertzoo.tasks.tagged import IGNORED, Tagged, label_ids, read_tagged
 from bertzoo.tasks.targets import label_names, labels_for_file, labels_in_file
-from bertzoo.tasks.task import Task
+from bertzoo.tasks.task import default_rate
+from bertzoo.tasks.units import Units, find_units
+from bertzoo.text import tags as bio
+from bertzoo.text.encoded import Encoded
 from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.windows import Windows, cut_windows
+from bertzoo.training.optimizer import AdamW
+
+PIECES = ("first", "all")
+# Transitions start at 0 and get a larger rate than the encoder, at which they would hardly move.
+CRF_RATE = 100.0
+DECODED_AT_ONCE = 32
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class TokenClassifier(Task):
-    """Labels each token.
+class TokenClassifier(LongTextTask):
+    """Labels each word of a text: its entities with `tag`, its words with `tag_words`.
+
+    `fit(sentences, tags)` takes sentences as lists of words with a tag a word, or texts with entities as (start, end,
+    type) in characters; see `bertzoo.tasks.tagged.read_tagged`. Texts that are longer than the model takes are cut into
+    overlapping windows, in training too; every word is learnt and labelled in the window with most context for it.
+    Where the labels are BIO, BIOES or BILOU tags, those to learn from are checked.
 
     Args:
         backbone: The encoder.
         preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
         labels: The names of the labels, or their number.
+        pieces: "first": the label of a word is that of its first token, and the other tokens are left out of the loss
+            (Devlin et al.). "all": all tokens of a word learn its label, and their probabilities are averaged.
+        crf: Score whole sequences of labels with a `bertzoo.layers.CRF`, in which the transitions that the tags'
+            scheme rules out are forbidden. Its weight is saved as a tensor that transformers leaves aside.
 
     The output is float32 logits (batch, length, labels).
 
     Raises:
-        ValueError: The labels are not different names.
+        ValueError: The labels are not different names, `pieces` is unknown, or "all" together with a CRF.
     """
 
     heads = ("token_classifier",)
@@ -34,18 +59,29 @@ class TokenClassifier(Task):
         backbone: Encoder,
         preprocessor: Preprocessor | None = None,
         labels: int | Sequence[str] = 2,
+        pieces: str = "first",
+        crf: bool = False,
         name: str = "token_classifier_task",
         **kwargs,
     ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.labels = label_names(labels)
+        if pieces not in PIECES:
+            raise ValueError(f"pieces must be one of {', '.join(PIECES)}; it is {pieces!r}.")
+        if crf and pieces == "all":
+            raise ValueError('a CRF scores one label a word: leave pieces at "first".')
+        self.pieces, self.scheme = pieces, bio.scheme_of(self.labels)
         self.token_classifier = backbone.family.token_classifier(
             backbone.run_config, len(self.labels), dtype=self.dtype_policy
         )
+        self.crf = CRF(len(self.labels), _forbidden(self.labels, self.scheme)) if crf else None
+        self.custom_head = self.crf  # saved as tensors of bertzoo's own
         self.build()
 
     def build(self, input_shape=None):
         self.token_classifier.build((None, None, self.backbone.config.hidden_size))
+        if self.crf is not None:
+            self.crf.build()
 
     def call(self, inputs, training: bool = False):
         outputs, key = self.encode_inputs(inputs, training)
@@ -55,12 +91,200 @@ class TokenClassifier(Task):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
         return (*shape, len(self.labels))
 
+    # ---- use
+
+    def tag(self, x, batch_size: int = 32, verbose=0) -> list[list[dict[str, Any]]]:
+        """The entities of texts of any length, or, where the labels mark no entities, their words.
+
+        Args:
+            x: A text, a list of texts, or a list of sentences that are lists of words (characters then count in the
+                words joined by spaces).
+            batch_size: Rows at once.
+            verbose: 1 shows a progress bar.
+
+        Returns:
+            A list for each text (a single text gives a list of one), of dicts in the order of the text: `text`, which
+            is exactly `x[start:end]`; `label`, the type of the entity; `score`, the mean probability of its words'
+            labels; `start` and `end` in characters. No word is split: an entity begins and ends where words do.
+        """
+        tagged = read_tagged(x)
+        answers = []
+        for text, units, (ids, scores) in zip(tagged.texts, *self._label(tagged, batch_size, verbose)):
+            names = [self.labels[i] for i in ids]
+            groups = bio.find_entities(names) if self.scheme else [(name, i, i + 1) for i, name in enumerate(names)]
+            answers.append([_entity(text, units, scores, *group) for group in groups])
+        return answers
+
+    def tag_words(self, sentences, batch_size: int = 32, verbose=0) -> list[list[str]]:
+        """A label for each word of sentences, which are lists of words; for texts, for each of their words."""
+        tagged = read_tagged(sentences)
+        answers = []
+        for words, units, (ids, _) in zip(tagged.words, *self._label(tagged, batch_size, verbose)):
+            names: list[str | None] = [None] * len(words)
+            for unit, (begin, end) in enumerate(units.words):
+                names[begin:end] = [self.labels[ids[unit]]] * int(end - begin)
+            answers.append(self._without_gaps(names))
+        return answers
+
+    def _without_gaps(self, names: list[str | None]) -> list[str]:
+        """Words of which the tokenizer makes nothing are outside, or go on with the entity around them."""
+        outside = bio.OUTSIDE if bio.OUTSIDE in self.labels else self.labels[0]
+        after = outside
+        for i in range(len(names) - 1, -1, -1):
+            if names[i] is None:
+                before = next((name for name in names[i::-1] if name is not None), outside)
+                goes_on = self.scheme and bio.goes_on(before, after)
+                names[i] = bio.inside(after) if goes_on else outside
+            after = names[i]
+        return names
+
+    def _label(self, tagged: Tagged, batch_size: int, verbose):
+        """Units of each text, and (label ids, scores) of its units."""
+        windows = self.cut(tagged)
+        logits = windows.join(predict_rows(self, windows.rows, batch_size, verbose))
+        units = [find_units(windows.offsets(i), tagged.words[i]) for i in range(len(tagged.texts))]
+        if self.crf is not None:
+            return units, self._best_sequences([rows[found.pieces[:, 0]] for rows, found in zip(logits, units)])
+        return units, [self._best_labels(rows, found) for rows, found in zip(logits, units)]
+
+    def _best_labels(self, logits: np.ndarray, units: Units) -> tuple[np.ndarray, np.ndarray]:
+        """Label ids and their probabilities, (units,) each, from the logits of a text's tokens."""
+        odds = _softmax(logits)
+        if self.pieces == "first":
+            odds = odds[units.pieces[:, 0]]
+        else:
+            odds = np.array([odds[a:b].mean(axis=0) for a, b in units.pieces]).reshape(-1, len(self.labels))
+        return odds.argmax(axis=-1), odds.max(axis=-1)
+
+    def _best_sequences(self, emissions: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The same by the CRF, from the emissions of each text's units: its best sequence, and marginal
+        probabilities."""
+        found: list = [None] * len(emissions)
+        order = sorted(range(len(emissions)), key=lambda i: len(emissions[i]))
+        for at in range(0, len(order), DECODED_AT_ONCE):
+            rows = order[at : at + DECODED_AT_ONCE]
+            length = max(32, -(-len(emissions[rows[-1]]) // 32) * 32)  # few shapes, since JAX compiles each
+            values = np.zeros((DECODED_AT_ONCE, length, len(self.labels)), dtype="float32")
+            mask = np.zeros((DECODED_AT_ONCE, length), dtype="int32")
+            for row, i in enumerate(rows):
+                values[row, : len(emissions[i])] = emissions[i]
+                mask[row, : len(emissions[i])] = 1
+            best, odds = self._decoder.predict_on_batch({"emissions": values, "mask": mask})
+            for row, i in enumerate(rows):
+                ids = best[row, : len(emissions[i])]
+                found[i] = ids, np.minimum(odds[row, np.arange(len(ids)), ids], 1.0)
+        return found
+
+    @cached_property
+    def _decoder(self) -> keras.Model:
+        return _Decoder(self.crf)
+
+    # ---- data
+
+    def read(self, x, y=None) -> Tagged:
+        return read_tagged(x, y)
+
+    def cut(self, columns: Tagged) -> Windows:
+        self.check_text()
+        return cut_windows(self.preprocessor, columns.texts)
+
+    def window_targets(self, columns: Tagged, windows: Windows) -> np.ndarray:
+        """int32, a label for each token of the windows' rows, end to end; -1 where there is none to learn."""
+        flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
+        for i, ids in enumerate(label_ids(columns, self.labels, self.scheme)):
+            units, at = find_units(windows.offsets(i), columns.words[i]), windows.pieces.starts[i]
+            for (begin, _), (first, last) in zip(units.words, units.pieces):
+                flat[at + first : at + (last if self.pieces == "all" else first + 1)] = ids[begin]
+        return windows.spread(flat, IGNORED)
+
+    def array_targets(self, x, y) -> np.ndarray:
+        ids, y = np.asarray(x["token_ids"] if isinstance(x, dict) else x), np.asarray(y)
+        if y.shape != ids.shape or y.dtype.kind not in "iu":
+            raise ValueError(f"without preprocessor, y must be integers {ids.shape}; it is {y.dtype} {y.shape}.")
+        mask = np.asarray(x["padding_mask"]) if isinstance(x, dict) and "padding_mask" in x else np.ones_like(ids)
+        return np.maximum(y[mask > 0], IGNORED)
+
+    def batch_targets(self, inputs, rows, targets, starts, weights) -> tuple:
+        flat = Encoded(targets, np.zeros(len(targets), np.int8), starts)
+        ids = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]
+        counts = (ids != IGNORED).astype("float32")
+        return np.maximum(ids, 0), counts if weights is None else counts * weights[rows][:, None]
+
+    # ---- training
+
+    def default_loss(self):
+        # The mean over the labelled words; Keras's usual mean would also count the positions without label.
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+        if self.crf is None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        if sample_weight is None:
+            sample_weight = ops.ones_like(y_pred[:, :, 0])
+        counts = ops.cast(sample_weight > 0, "float32")
+        weights = ops.max(sample_weight, axis=-1)
+        likelihood = self.crf.log_likelihood(y_pred, y, counts)
+        # By word, so that it compares with the loss of a model without CRF.
+        return -ops.sum(likelihood * weights) / ops.maximum(ops.sum(sample_weight), 1.0)
+
+    def compile(self, optimizer=None, loss=None, metrics=None, weighted_metrics=None, **kwargs) -> None:
+        """As `Task.compile`; accuracy counts labelled words only. The weight of a CRF gets 100 times the rate."""
+        if weighted_metrics is None:
+            weighted_metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        if optimizer is None and self.crf is not None:
+            optimizer = AdamW(default_rate(self.backbone.config), rate_multipliers={"crf/transitions": CRF_RATE})
+            print(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
+        super().compile(optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs)
+
+    # ---- files
+
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
-        return labels_in_file(config)
+        own = config.extra.get("bertzoo") or {}
+        return {**labels_in_file(config), **{key: own[key] for key in ("crf", "pieces") if key in own}}
 
     def config_changes(self) -> dict[str, Any]:
-        return labels_for_file(self.labels)
+        own = dict(self.backbone.config.extra.get("bertzoo") or {})
+        for key, value, usual in (("crf", self.crf is not None, False), ("pieces", self.pieces, PIECES[0])):
+            own.pop(key, None)
+            if value != usual:
+                own[key] = value
+        return {**labels_for_file(self.labels), "bertzoo": own or None}
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "labels": self.labels}
+        return {
+            **super().get_config(),
+            "labels": self.labels,
+            "pieces": self.pieces,
+            "crf": self.crf is not None,
+        }
+
+
+class _Decoder(keras.Model):
+    """A CRF as a model, whose `predict_on_batch` is compiled once a shape."""
+
+    def __init__(self, crf: CRF):
+        super().__init__(name="decoder")
+        self.crf = crf
+
+    def call(self, inputs):
+        emissions, mask = inputs["emissions"], inputs["mask"]
+        return self.crf.viterbi(emissions, mask), self.crf.marginals(emissions, mask)
+
+
+def _entity(text: str, units: Units, scores: np.ndarray, label: str, first: int, after: int) -> dict[str, Any]:
+    begin, end = int(units.spans[first, 0]), int(units.spans[after - 1, 1])
+    score = float(np.mean(scores[first:after], dtype="float64"))
+    return {"text": text[begin:end], "label": label, "score": score, "start": begin, "end": end}
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits.astype("float64") - logits.max(axis=-1, keepdims=True))
+    return odds / odds.sum(axis=-1, keepdims=True)
+
+
+def _forbidden(labels: list[str], scheme: str | None) -> list[tuple[int, int]]:
+    if scheme is None:
+        return []
+    names = [*labels, None]
+    return [(i, j) for i, a in enumerate(names) for j, b in enumerate(names) if not bio.may_follow(a, b, scheme)]

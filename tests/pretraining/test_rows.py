@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.pretraining.rows import CorpusRows, Shape
+from bertzoo.pretraining.rows import CorpusRows, FullSentences, Shape
 from bertzoo.pretraining.shards import Shards
 
 CLS, SEP, STOP = 2, 3, 5
@@ -37,8 +37,9 @@ def sentences(shards):
     return found
 
 
-def rows(shards, steps=40, shapes=(Shape(16, 8),), **options):
-    data = CorpusRows(shards, shapes, lambda inputs, rng: (inputs, rng.random()), steps=steps, **options)
+def rows(shards, steps=40, shapes=(Shape(16, 8),), short=0.1, **options):
+    cut = FullSentences(shards, short)
+    data = CorpusRows(cut, shapes, lambda inputs, rng: (inputs, rng.random()), steps=steps, **options)
     assert len(data) == steps
     return [data[i] for i in range(steps)]
 
@@ -94,6 +95,23 @@ def test_the_run_follows_from_the_seed_and_can_be_taken_up_anywhere(shards):
     assert read(steps=30) == whole
     assert read(steps=10, first_step=20) == whole[20:]
     assert len({str(ids) for ids, _ in whole + read(steps=30, seed=1)}) == 60
+
+
+def test_static_and_dynamic_masks(shards):
+    """Draws stand for masks: with an epoch the rows come again, and their masks as often as there are copies."""
+
+    def read(**options):
+        return [(str(inputs["token_ids"].tolist()), draw) for inputs, draw in rows(shards, steps=24, **options)]
+
+    dynamic, static = read(epoch=4), read(epoch=4, copies=2)
+    for i in range(24):
+        assert dynamic[i][0] == static[i][0] == dynamic[i % 4][0]
+        assert static[i] == static[i % 8]
+    assert len({ids for ids, _ in dynamic}) == 4
+    assert len({draw for _, draw in dynamic}) == 24 and len({draw for _, draw in static}) == 8
+    assert read(epoch=4, copies=2, first_step=5) == (static * 2)[5:29]
+    with pytest.raises(ValueError, match="copies of masks need an epoch"):
+        read(copies=2)
 
 
 def test_a_corpus_that_is_too_small(shards):

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.pretraining.shards import Shards, prepare, read_documents
+from bertzoo.pretraining import preparing
+from bertzoo.pretraining.preparing import prepare
+from bertzoo.pretraining.shards import Shards
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "##e"]
 A, B, C, D, E, UNK, SEP = 5, 6, 7, 8, 9, 1, 3
@@ -23,10 +25,6 @@ def files(tmp_path):
     (tmp_path / "two.txt").write_text("be zz\na", encoding="utf-8")
     (tmp_path / "none.txt").write_text("\n \n", encoding="utf-8")
     return [tmp_path / name for name in ("one.txt", "none.txt", "two.txt")]
-
-
-def test_documents_are_parted_by_blank_lines(files):
-    assert list(read_documents(files)) == ["a b\nc", "d", "be zz\na"]
 
 
 def test_content(files, tokenizer, tmp_path):
@@ -48,7 +46,7 @@ def test_content(files, tokenizer, tmp_path):
 
 
 def test_documents_longer_than_a_model_are_kept_whole_and_many_fit(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("bertzoo.pretraining.shards.DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr("bertzoo.pretraining.preparing.DOCUMENTS_AT_ONCE", 7)
     tokenizer.max_length = 8
     documents = [" ".join("abcd"[(i + j) % 4] for j in range(1 + i * 3)) for i in range(40)]
     (tmp_path / "x.txt").write_text("\n\n".join(documents))
@@ -72,3 +70,70 @@ def test_mistakes_are_named(files, tokenizer, tmp_path):
         (tmp_path / "shards" / name).write_bytes(content)
     with pytest.raises(ValueError, match="not those of its vocabulary of 8"):
         Shards.open(tmp_path / "shards")
+
+
+@pytest.fixture
+def many(tmp_path):
+    documents = [" ".join("abcd"[(i + j) % 4] for j in range(1 + i % 13)) for i in range(200)]
+    (tmp_path / "many.txt").write_text("\n\n".join(documents))
+    return tmp_path / "many.txt"
+
+
+def content(directory):
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
+    seen = []
+    prepare([many], tokenizer, tmp_path / "one", progress=lambda *told: seen.append(told))
+    prepare([many], tokenizer, tmp_path / "three", processes=3)
+    assert content(tmp_path / "one") == content(tmp_path / "three")
+    assert seen == sorted(seen) and seen[-1] == (200, 1.0)
+    loaded = np.load(tmp_path / "one" / "tokens.npy")  # NumPy reads the header that was written by hand
+    assert loaded.dtype == np.uint16 and len(loaded) == json.loads((tmp_path / "one/shards.json").read_text())["tokens"]
+
+
+@pytest.mark.parametrize("notes", [1, 3])
+def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, notes):
+    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr(preparing, "CHUNKS_A_NOTE", notes)
+    prepare([many], tokenizer, tmp_path / "whole")
+    encode, calls = preparing._encode, []
+
+    def dying(*arguments):
+        if len(calls) == 10:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return encode(*arguments)
+
+    monkeypatch.setattr(preparing, "_encode", dying)
+    monkeypatch.setattr(preparing._Part, "__exit__", lambda self, *_: None)  # as if killed
+    with pytest.raises(KeyboardInterrupt):
+        prepare([many], tokenizer, tmp_path / "stopped")
+    assert not (tmp_path / "stopped").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
+    seen = []
+    prepare([many], tokenizer, tmp_path / "stopped", progress=lambda *told: seen.append(told))
+    assert seen[0][0] == 7 + 7 * (10 // notes * notes)
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_unfinished_work_on_other_texts_is_not_taken_up(many, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "CHUNKS_A_NOTE", 1)
+    monkeypatch.setattr(preparing._Part, "files", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prepare([many], tokenizer, tmp_path / "shards")
+    monkeypatch.undo()
+    many.write_text("a b\n\nc d d")
+    assert prepare([many], tokenizer, tmp_path / "shards").tokens.tolist() == [A, B, SEP, C, D, D, SEP]
+
+
+def test_old_shards_stay_until_the_new_ones_are_whole(files, many, tokenizer, tmp_path, monkeypatch):
+    before = prepare(files, tokenizer, tmp_path / "shards").tokens.tolist()
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="no UTF-8"):
+        prepare([many, tmp_path / "bad.txt"], tokenizer, tmp_path / "shards")
+    assert Shards.open(tmp_path / "shards").tokens.tolist() == before

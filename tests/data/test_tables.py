@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertzoo.commands.tables import read_rows
+from bertzoo.data.tables import read_rows
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""Tables of text from csv, tsv, jsonl and txt files."""
+"""Tables of text from csv, tsv, jsonl, parquet and txt files, plain or as .gz."""
 
 import csv
+import gzip
 import io
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Rows:
 
 def read_rows(path: Path) -> Rows:
     """Reads a table: .csv (separated by comma, semicolon or tab), .tsv, .jsonl (an object a line), .txt (a text a line,
-    the column `text`); `-` reads texts, a line each, from standard input. All are UTF-8.
+    the column `text`), each also as .gz, or .parquet (with pandas or pyarrow installed); `-` reads texts, a line each,
+    from standard input. All are UTF-8.
 
     Raises:
         ValueError: The file is of another kind, is no UTF-8, has no rows, or a row does not fit the header.
@@ -31,18 +33,65 @@ def read_rows(path: Path) -> Rows:
     """
     if str(path) == "-":
         return _checked("standard input", {"text": _lines(sys.stdin.read())})
-    suffix = path.suffix.lower()
+    suffix = kind_of(path)
     if suffix not in SUFFIXES:
         raise ValueError(f"{path} must be a {', '.join(SUFFIXES)} file.")
-    text = _decode(path)
+    if suffix == ".parquet":
+        return _checked(str(path), {name: [_cell(v) for v in column] for name, column in _from_parquet(path).items()})
+    text = read_text(path)
     if suffix == ".txt":
         return _checked(str(path), {"text": _lines(text)})
     return _checked(str(path), _from_json_lines(path, text) if suffix == ".jsonl" else _from_separated(path, text))
 
 
-def _decode(path: Path) -> str:
+def load_table(path: str | Path) -> dict[str, list]:
+    """A table as a dict of columns, which tasks fit on; columns of labels and scores that hold numbers become numbers.
+
+    Files as for `read_rows`; a .tsv is taken as GLUE's are, without quoting.
+    """
+    from bertzoo.tasks.columns import TARGET
+
+    path = Path(path)
+    if kind_of(path) == ".tsv":
+        columns = _checked(str(path), _parse(path, read_text(path), "\t", csv.QUOTE_NONE)).columns
+    else:
+        columns = read_rows(path).columns
+    return {name: _numbers(values) if name in TARGET else values for name, values in columns.items()}
+
+
+def kind_of(path: Path) -> str:
+    """The suffix that tells what a file holds: that before .gz where there is one."""
+    return Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+
+
+def _numbers(values: list[str]) -> list:
+    for kind in (int, float):
+        try:
+            return [kind(value) for value in values]
+        except ValueError:
+            pass
+    return values
+
+
+def _from_parquet(path: Path) -> dict[str, list]:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"reading {path} needs pyarrow: pip install pyarrow.") from error
+    return pyarrow.parquet.read_table(path).to_pydict()
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, unpacked where its name ends in .gz.
+
+    Raises:
+        ValueError: It is no UTF-8, or no gzip.
+    """
+    try:
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix.lower() == ".gz" else content).decode("utf-8-sig")
+    except gzip.BadGzipFile as error:
+        raise ValueError(f"{path} is no gzip file: {error}.") from None
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is no UTF-8 text: byte 0x{error.object[error.start]:02x} at position {error.start}. "

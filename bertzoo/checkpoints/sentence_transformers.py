@@ -1,0 +1,204 @@
+"""The directory form of sentence-transformers: an encoder's checkpoint, and small files about what follows it.
+
+`modules.json` lists the parts: the encoder in the directory itself, `1_Pooling/`, and after it any of `2_Dense/` (with
+weights of its own) and `2_Normalize/`. `sentence_bert_config.json` holds the longest input,
+`config_sentence_transformers.json` the prompts. Only the classes' names are read, and nothing of them is executed.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.saving import recover, tensor_files
+from bertzoo.checkpoints.tensors import open_tensors
+
+MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
+# How older files say it, one key for each pooling that is joined.
+OLD_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+# torch's module -> Keras's activation.
+ACTIVATIONS = {
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One part after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, and weights by their names."""
+
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SentenceFiles:
+    """What a directory says besides the encoder.
+
+    directory: where the encoder and its tokenizer lie. modules: what follows the encoder; empty for a plain encoder.
+    max_length: tokens, or None. lowercase: whether texts are to be lowercased whatever the tokenizer does.
+    settings: the content of config_sentence_transformers.json.
+    """
+
+    directory: Path
+    modules: tuple[Module, ...] = ()
+    max_length: int | None = None
+    lowercase: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_sentence_files(preset: str | Path) -> SentenceFiles:
+    """Reads the small files of a preset, in either form: sentence-transformers' or a plain encoder's.
+
+    Raises:
+        CheckpointError: There is no such preset, a file is damaged, or it asks for what bertzoo does not compute.
+    """
+    root, entries = _find(preset)
+    settings = _read_json(root / SETTINGS_FILE)
+    if not entries:
+        return SentenceFiles(root, settings=settings)
+    first, *rest = entries
+    if _kind(first) != "Transformer":
+        raise CheckpointError(f"{root / MODULES_FILE} begins with {first['type']}; an encoder is expected.")
+    directory = _inside(root, first)
+    length = _read_json(directory / LENGTH_FILE)
+    task = length.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise CheckpointError(
+            f"{directory / LENGTH_FILE} says transformer_task = {task!r}; this is no sentence encoder."
+        )
+    modules = tuple(_read_module(_inside(root, entry), _kind(entry)) for entry in rest)
+    return SentenceFiles(directory, modules, length.get("max_seq_length"), bool(length.get("do_lower_case")), settings)
+
+
+def read_settings(preset: str | Path) -> dict[str, Any]:
+    """The content of config_sentence_transformers.json of a preset; empty where it has none."""
+    return _read_json(_find(preset)[0] / SETTINGS_FILE)
+
+
+def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
+    """The root of a preset, and the entries of its modules.json."""
+    folder = Path(preset).expanduser()
+    recover(folder)
+    # Before version 2 the encoder had a folder of its own, and the root no config.json.
+    root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)
+    entries = _read_json(root / MODULES_FILE, list)
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+            raise CheckpointError(f"{root / MODULES_FILE} must list objects with a type and a path; it has {entry!r}.")
+    return root, entries
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    library, *_, kind = entry["type"].split(".")
+    if library != "sentence_transformers" or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
+        raise CheckpointError(
+            f"modules.json names {entry['type']}; bertzoo computes sentence_transformers' Transformer, Pooling, Dense "
+            "and Normalize, and runs no code that comes with a checkpoint."
+        )
+    return kind
+
+
+def _inside(root: Path, entry: Mapping[str, Any]) -> Path:
+    path = PurePosixPath(entry.get("path", ""))
+    if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
+        raise CheckpointError(f"modules.json has the path {str(path)!r}; a name inside the directory is expected.")
+    return root / path
+
+
+def _read_json(path: Path, kind: type = dict) -> Any:
+    if not path.is_file():
+        return kind()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is no JSON: {error}.") from error
+    if not isinstance(content, kind):
+        raise CheckpointError(f"{path} holds a JSON {type(content).__name__}; a {kind.__name__} is expected.")
+    return content
+
+
+def _read_module(directory: Path, kind: str) -> Module:
+    settings = _read_json(directory / "config.json")
+    if kind == "Pooling":
+        return Module(kind, _pooling_settings(settings), _tensors_in(directory) if _learns(settings) else {})
+    if kind == "Dense":
+        return Module(kind, _dense_settings(settings, directory), _tensors_in(directory))
+    return Module(kind)
+
+
+def _learns(settings: Mapping[str, Any]) -> bool:
+    return "attention" in (settings.get("pooling_mode") or ())
+
+
+def _pooling_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    modes = settings.get("pooling_mode")
+    if modes is None:
+        modes = [mode for key, mode in OLD_POOLINGS.items() if settings.get(key)] or ["mean"]
+    return {
+        "modes": [modes] if isinstance(modes, str) else list(modes),
+        "include_prompt": bool(settings.get("include_prompt", True)),
+    }
+
+
+def _dense_settings(settings: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    named = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if named not in ACTIVATIONS:
+        raise CheckpointError(
+            f"{directory}/config.json has activation_function = {named!r}; bertzoo has {', '.join(ACTIVATIONS)}."
+        )
+    other = {key: settings[key] for key in ("module_input_name", "module_output_name") if settings.get(key)}
+    if settings.get("use_residual") or set(other.values()) - {"sentence_embedding"}:
+        raise CheckpointError(f"{directory}/config.json asks for a Dense that bertzoo does not compute: {settings}.")
+    return {"units": settings["out_features"], "activation": ACTIVATIONS[named], "bias": settings.get("bias", True)}
+
+
+def _tensors_in(directory: Path) -> dict[str, np.ndarray]:
+    with open_tensors(directory) as tensors:
+        return {name: tensors[name].astype(np.float32) for name in tensors}
+
+
+def sentence_files(
+    modules: list[Module], max_length: int | None, settings: Mapping[str, Any]
+) -> dict[str, bytes | Callable[[Path], None]]:
+    """The files that make a checkpoint directory one of sentence-transformers, for `write_preset`.
+
+    Args:
+        modules: What follows the encoder, settings in sentence-transformers' own keys.
+        max_length: The longest input in tokens.
+        settings: The content of config_sentence_transformers.json.
+    """
+    entries = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    files: dict[str, bytes | Callable[[Path], None]] = {}
+    for number, module in enumerate(modules, start=1):
+        folder, kind = f"{number}_{module.kind}", f"sentence_transformers.models.{module.kind}"
+        entries.append({"idx": number, "name": str(number), "path": folder, "type": kind})
+        files[f"{folder}/config.json"] = _json(dict(module.settings))
+        if module.tensors:
+            files.update({f"{folder}/{name}": write for name, write in tensor_files(module.tensors).items()})
+    files[MODULES_FILE] = _json(entries)
+    files[LENGTH_FILE] = _json({"max_seq_length": max_length, "do_lower_case": False})
+    files[SETTINGS_FILE] = _json(dict(settings))
+    return files
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()

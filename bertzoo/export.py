@@ -1,0 +1,143 @@
+"""Models as files that run without bertzoo, at any batch size and length: TensorFlow's SavedModel, and ONNX.
+
+| backend | SavedModel | ONNX |
+|---|---|---|
+| TensorFlow | by Keras | by Keras, through tf2onnx |
+| JAX | by Keras, through jax2tf (needs TensorFlow) | no |
+| PyTorch | no | by PyTorch's own exporter |
+
+Keras itself fixes the length on PyTorch, and on JAX takes the lengths of two inputs for two different numbers. A preset
+written on one backend loads on any other, so each format is one load away.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+
+SAVED_MODEL, ONNX = "tf_saved_model", "onnx"
+_MAKERS = {SAVED_MODEL: ("tensorflow", "jax"), ONNX: ("tensorflow", "torch")}
+# Beyond this, protobuf cannot hold the weights, and they go into a second file.
+_LARGEST_FILE = 2**31 - 2**24
+
+
+class Positional(keras.Model):
+    """A model whose inputs are separate arguments in a fixed order, since exporters know no dicts of inputs."""
+
+    def __init__(self, model: keras.Model, names: Sequence[str]):
+        super().__init__(name=f"exported_{model.name}")
+        self.model, self.input_order = model, list(names)
+
+    def call(self, *arrays):
+        return self.model(dict(zip(self.input_order, arrays)))
+
+
+def export_model(model: keras.Model, filepath: str | os.PathLike, format: str = SAVED_MODEL) -> None:
+    """Writes an encoder or a task as a SavedModel (a directory) or as ONNX (a file).
+
+    The exported model takes int32 `token_ids`, then `segment_ids` if the family has segments, then `padding_mask`, each
+    (batch, length) and (batch, choices, length) for multiple choice; the batch is free, and so is the length up to what
+    the model has positions for. A SavedModel is called as `tf.saved_model.load(path).serve(token_ids, …)`. Outputs are
+    the model's at inference: float32 logits, or an encoder's `sequence_output` and `pooled_output`.
+
+    Raises:
+        ValueError: The format is unknown, the running backend cannot write it, or ONNX is asked of a model that
+            computes in half precision.
+        ImportError: A package that the format needs is missing; the `export` extra has them.
+    """
+    if format not in _MAKERS:
+        raise ValueError(f"format must be one of {', '.join(_MAKERS)}; it is {format!r}.")
+    backend = keras.backend.backend()
+    if backend not in _MAKERS[format]:
+        raise ValueError(
+            f"the {backend} backend can't export {format}; {' and '.join(_MAKERS[format])} can. Save the model with "
+            f"save_to_preset and load it with KERAS_BACKEND={_MAKERS[format][0]}."
+        )
+    if format == ONNX and model.compute_dtype != "float32":
+        raise ValueError(f"ONNX is exported of float32 models; this one computes in {model.compute_dtype}.")
+    config = getattr(model, "backbone", model).config
+    names = ["token_ids", *(["segment_ids"] if config.type_vocab_size > 1 else []), "padding_mask"]
+    axes = ("batch", "choices", "length") if "multiple_choice" in getattr(model, "heads", ()) else ("batch", "length")
+    wrapper = Positional(model, names)
+    example = wrapper(*[np.ones((2, 3, 4)[: len(axes)], "int32")] * len(names))
+    Path(filepath).expanduser().parent.mkdir(parents=True, exist_ok=True)
+    path = str(Path(filepath).expanduser())
+    if backend == "torch":
+        _torch_onnx(wrapper, path, axes, config.max_length, list(example) if isinstance(example, dict) else ["logits"])
+        return
+    signature = [keras.InputSpec(shape=(None,) * len(axes), dtype="int32", name=name) for name in names]
+    options = {}
+    if backend == "jax":
+        options["jax2tf_kwargs"] = {
+            "native_serialization": True,
+            "polymorphic_shapes": [f"({', '.join(axes)})"] * len(names),
+            "polymorphic_constraints": [f"length <= {config.max_length}"],
+            "with_gradient": False,
+        }
+    if format == ONNX:
+        _teach_tf2onnx()
+        wrapper.export(path, format=format, input_signature=signature, verbose=False)
+        return
+    # The wrapper itself is not tracked: TensorFlow would also trace it with all inputs in one list.
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", wrapper.call, input_signature=signature, **options)
+    archive.write_out(path, verbose=False)
+
+
+def _torch_onnx(wrapper: Positional, path: str, axes: Sequence[str], max_length: int, outputs: list[str]) -> None:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    names = wrapper.input_order
+    limits = {"length": {"max": max_length}}
+    free = {i: torch.export.Dim(axis, **limits.get(axis, {})) for i, axis in enumerate(axes)}
+    # Sizes of 1 would be taken for constants, and one tensor for all inputs for one input.
+    example = tuple(torch.ones((2, 3, 4)[: len(axes)], dtype=torch.int32) for _ in names)
+    # Other kernels lay their result out in another order than the plain operations that become ONNX.
+    with sdpa_kernel(SDPBackend.MATH):
+        torch.onnx.export(
+            wrapper,
+            example,
+            path,
+            dynamo=True,
+            dynamic_shapes=((free,) * len(names),),
+            input_names=list(names),
+            output_names=outputs,
+            external_data=sum(4 * weight.shape.numel() for weight in wrapper.parameters()) > _LARGEST_FILE,
+            verbose=False,
+        )
+
+
+def _teach_tf2onnx() -> None:
+    """Two operations that tf2onnx lacks or gets wrong.
+
+    TensorFlow's exact GELU is made of erfc(x) = 1 - erf(x), which it does not know. A choice between tensors of
+    different shapes it writes as c x + (1 - c) y, which is NaN where the one not chosen is; ONNX's Where broadcasts.
+    """
+    from tf2onnx.handler import tf_op
+
+    @tf_op("Erfc")
+    class _Erfc:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            (output,), made = node.output, _replaced(ctx, node)
+            erf = ctx.make_node("Erf", node.input, **made)
+            one = ctx.make_const(f"{node.name}_one", np.ones((), "float32"))
+            ctx.make_node("Sub", [one.output[0], erf.output[0]], outputs=[output], name=node.name, **made)
+
+    @tf_op("SelectV2")
+    class _Select:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            (output,), made = node.output, _replaced(ctx, node)
+            ctx.make_node("Where", node.input, outputs=[output], name=node.name, **made)
+
+
+def _replaced(ctx, node) -> dict:
+    """Takes a node out of tf2onnx's graph; -> the shape and type of what it gave."""
+    made = {"shapes": [ctx.get_shape(node.output[0])], "dtypes": [ctx.get_dtype(node.output[0])]}
+    ctx.remove_node(node.name)
+    return made

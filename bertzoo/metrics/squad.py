@@ -1,0 +1,98 @@
+"""Exact match and F1 of answers, by the rules of SQuAD 1.1 (Rajpurkar et al. 2016, section 6.1) and 2.0 (2018)."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+VERSIONS = ("1.1", "2.0")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without ASCII punctuation, without the words a, an and the, with single spaces."""
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def answer_exact(prediction: str, answers: Sequence[str], version: str = "1.1") -> float:
+    """1.0 if the prediction equals one of the answers once both are normalised, else 0.0."""
+    return max(float(normalize_answer(prediction) == normalize_answer(answer)) for answer in _golds(answers, version))
+
+
+def answer_f1(prediction: str, answers: Sequence[str], version: str = "1.1") -> float:
+    """The F1 of the words that the prediction shares with the answer which it is nearest to."""
+    return max(_f1(prediction, answer, version) for answer in _golds(answers, version))
+
+
+def squad_scores(
+    predictions: Sequence[str], answers: Sequence[Sequence[str]], version: str = "1.1"
+) -> dict[str, float]:
+    """`exact_match` and `f1` in percent; for version 2.0 also `has_answer_f1`, `has_answer_exact_match`, `no_answer_f1`
+    and `no_answer_exact_match`, for the questions with and without answers where there are any.
+
+    Args:
+        predictions: An answer for each question, "" for none.
+        answers: The right answers to each question; in 2.0 an empty list where there is none.
+        version: "1.1" or "2.0". They also differ where normalising leaves nothing of an answer.
+
+    Raises:
+        ValueError: There are not as many predictions as questions, none at all, or no answer in version 1.1.
+    """
+    if len(predictions) != len(answers) or not len(answers):
+        raise ValueError(f"there are {len(predictions)} predictions for {len(answers)} questions.")
+    exact = np.array([answer_exact(said, right, version) for said, right in zip(predictions, answers)]) * 100
+    overlap = np.array([answer_f1(said, right, version) for said, right in zip(predictions, answers)]) * 100
+    scores = {"exact_match": float(exact.mean()), "f1": float(overlap.mean())}
+    if version == "2.0":
+        has = np.array([bool(_with_words(right)) for right in answers])
+        for name, part in (("has_answer", has), ("no_answer", ~has)):
+            if part.any():
+                scores[f"{name}_exact_match"] = float(exact[part].mean())
+                scores[f"{name}_f1"] = float(overlap[part].mean())
+    return scores
+
+
+def best_threshold(predictions: Sequence[str], null_scores: Sequence[float], answers: Sequence[Sequence[str]]) -> float:
+    """The threshold on `null_scores`, above which no answer is given, with the best F1 (SQuAD 2.0).
+
+    Args:
+        predictions: The best answer to each question, as if each had one.
+        null_scores: By how much having no answer scores above it.
+        answers: The right answers; an empty list where there is none.
+    """
+    # What each answer that is given changes, compared with giving none.
+    gains = np.array(
+        [answer_f1(said, right, "2.0") - answer_f1("", right, "2.0") for said, right in zip(predictions, answers)]
+    )
+    order = np.argsort(null_scores, kind="stable")
+    sums, scores = np.cumsum(gains[order]), np.asarray(null_scores, dtype="float64")[order]
+    if not len(sums) or sums.max() <= 0:
+        return float(scores.min(initial=0.0) - 1.0)
+    # Questions of equal score are answered together.
+    ends = np.append(scores[1:] > scores[:-1], True)
+    return float(scores[np.argmax(np.where(ends, sums, -np.inf))])
+
+
+def _with_words(answers: Sequence[str]) -> list[str]:
+    return [answer for answer in answers if normalize_answer(answer)]
+
+
+def _golds(answers: Sequence[str], version: str) -> Sequence[str]:
+    if version not in VERSIONS:
+        raise ValueError(f"version must be one of {', '.join(VERSIONS)}; it is {version!r}.")
+    if isinstance(answers, str):
+        raise ValueError(f"answers must be a list of right answers; it is the string {answers!r:.60}.")
+    golds = list(answers) if version == "1.1" else _with_words(answers) or [""]
+    if not golds:
+        raise ValueError("a question has no answer; such questions need version='2.0'.")
+    return golds
+
+
+def _f1(prediction: str, answer: str, version: str) -> float:
+    said, right = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    if version == "2.0" and not (said and right):
+        return float(said == right)
+    common = (Counter(said) & Counter(right)).total()
+    return 2 * common / (len(said) + len(right)) if common else 0.0

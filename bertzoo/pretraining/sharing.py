@@ -1,0 +1,67 @@
+"""Embeddings that a generator and a discriminator share, in ELECTRA's way and in DeBERTa v3's."""
+
+from keras import ops
+
+from bertzoo.layers.embeddings import Embeddings
+from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.masked_embeddings import MaskedEmbeddings
+
+
+class SharedEmbeddings(Embeddings):
+    """Another encoder's tables and normalisation, with a projection of one's own to another width (Clark et al. 2020,
+    section 3.2).
+
+    Raises:
+        ValueError: The owner's normalisation is not that of the tables (DeBERTa).
+    """
+
+    def __init__(self, owner: Embeddings, hidden_size: int):
+        if isinstance(owner, MaskedEmbeddings):
+            raise ValueError('DeBERTa\'s embeddings are shared with sharing = "disentangled".')
+        projection = hidden_size if hidden_size != owner.width else None
+        super().__init__(**{**owner.get_config(), "projection": projection, "dtype": owner.dtype_policy})
+        self.token, self.position, self.segment, self.norm = owner.token, owner.position, owner.segment, owner.norm
+
+    def build(self, input_shape):
+        if self.dense is not None:
+            build_dense(self, self.dense, self.width, self.initializer_range)
+
+
+class DisentangledEmbeddings(MaskedEmbeddings):
+    """Another encoder's token and position tables, through which no gradient goes, with differences that are learnt.
+
+    A table is stop_gradient(owner's) + difference; the differences begin as 0. So the discriminator has use of what the
+    generator learns, and its own loss, which pulls words apart, does not work against the generator's, which draws like
+    words together (He et al. 2023, section 3.3).
+
+    Raises:
+        ValueError: The owner's embeddings are not those of DeBERTa.
+    """
+
+    def __init__(self, owner: MaskedEmbeddings):
+        if not isinstance(owner, MaskedEmbeddings):
+            raise ValueError("disentangled sharing is for DeBERTa; other families share their embeddings plainly.")
+        super().__init__(**{**owner.get_config(), "dtype": owner.dtype_policy})
+        # In a function, since Keras would count the owner's tables as this layer's own.
+        self._owner = lambda: owner
+
+    def make_tables(self):
+        owner = self._owner()
+        self.segment = self._table("segment", self.segments)
+        self.token_difference = self._difference("token", owner.token)
+        self.position_difference = None if owner.position is None else self._difference("position", owner.position)
+
+    def _difference(self, name, table):
+        return self.add_weight(name=f"{name}_difference", shape=table.shape, initializer="zeros", autocast=False)
+
+    @property
+    def token(self):
+        """(vocabulary, width)."""
+        return ops.stop_gradient(ops.convert_to_tensor(self._owner().token)) + self.token_difference
+
+    @property
+    def position(self):
+        """(positions, width), or None where the owner has none."""
+        if self.position_difference is None:
+            return None
+        return ops.stop_gradient(ops.convert_to_tensor(self._owner().position)) + self.position_difference

@@ -1,0 +1,105 @@
+"""Pairs found by their vectors: paraphrases in a set of texts, and negatives that are hard to tell from positives."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertzoo.retrieval.search import nearest
+
+
+def paraphrase_mining(
+    encoder,
+    texts: Sequence[str],
+    top_k: int = 100,
+    max_pairs: int = 500_000,
+    batch_size: int = 32,
+    show_progress_bar: bool | None = None,
+) -> list[tuple[float, int, int]]:
+    """The most alike pairs in a set of texts.
+
+    Args:
+        encoder: A `SentenceEncoder`.
+        texts: The texts.
+        top_k: How many partners of each text are looked at.
+        max_pairs: How many pairs to give.
+        batch_size, show_progress_bar: As for `SentenceEncoder.encode`.
+
+    Returns:
+        (cosine, i, j) with i < j, the most alike first.
+    """
+    return mine_pairs(encoder.encode(texts, batch_size, show_progress_bar=show_progress_bar), top_k, max_pairs)
+
+
+def mine_pairs(vectors: np.ndarray, top_k: int = 100, max_pairs: int = 500_000) -> list[tuple[float, int, int]]:
+    """As `paraphrase_mining`, of vectors (n, width)."""
+    if len(vectors) < 2:
+        return []
+    scores, places = nearest(vectors, vectors, top_k + 1)
+    rows = np.repeat(np.arange(len(places)), places.shape[1]).reshape(places.shape)
+    others = places != rows
+    # A text may come out behind others that are equal to it; then the last of its row is one too many.
+    others &= np.cumsum(others, axis=1) <= top_k
+    pairs = np.sort(np.stack([rows[others], places[others]], axis=1), axis=1)
+    pairs, first = np.unique(pairs, axis=0, return_index=True)
+    scores = scores[others][first]
+    order = np.argsort(-scores, kind="stable")[:max_pairs]
+    return [(float(scores[i]), int(pairs[i, 0]), int(pairs[i, 1])) for i in order]
+
+
+def mine_hard_negatives(
+    encoder,
+    queries: Sequence[str],
+    positives: Sequence[str],
+    corpus: Sequence[str] | None = None,
+    negatives: int = 1,
+    skip: int = 0,
+    search: int = 100,
+    margin: float | None = None,
+    max_score: float | None = None,
+    batch_size: int = 32,
+) -> list[tuple[str, ...]]:
+    """Texts that are near a query and are not its positives, for training with `MultipleNegativesRanking` or `Triplet`.
+
+    Args:
+        encoder: A `SentenceEncoder`.
+        queries, positives: Equally long; a query may occur several times with other positives, none of which becomes
+            its negative.
+        corpus: Where negatives are looked for; the positives of all queries where None.
+        negatives: How many to find for each row.
+        skip: How many of the nearest to leave out, since they may be positives that nobody has marked.
+        search: How many of the nearest to look at.
+        margin: How much less alike than the positive a negative must be, in cosine.
+        max_score: The greatest cosine that a negative may have.
+        batch_size: As for `SentenceEncoder.encode`.
+
+    Returns:
+        Rows (query, positive, negative, …). Where fewer negatives than asked for fit, the row is left out.
+
+    Raises:
+        ValueError: The columns differ in length, or a number is out of its range.
+    """
+    if len(queries) != len(positives):
+        raise ValueError(f"there are {len(queries)} queries and {len(positives)} positives; they must be as many.")
+    if negatives < 1 or skip < 0 or search < negatives + skip:
+        raise ValueError(
+            f"negatives must be at least 1, skip not negative, and search at least both together; they are "
+            f"{negatives}, {skip} and {search}."
+        )
+    if not len(queries):
+        return []
+    texts = list(dict.fromkeys(positives if corpus is None else corpus))
+    known: dict[str, set[str]] = {}
+    for query, positive in zip(queries, positives):
+        known.setdefault(query, set()).add(positive)
+    query_vectors = encoder.encode(list(queries), batch_size)
+    right = encoder.similarity_pairwise(query_vectors, encoder.encode(list(positives), batch_size))
+    most = max(map(len, known.values()))
+    scores, places = nearest(query_vectors, encoder.encode(texts, batch_size), search + most)
+    rows = []
+    for i, (query, positive) in enumerate(zip(queries, positives)):
+        limit = min(np.inf if max_score is None else max_score, np.inf if margin is None else right[i] - margin)
+        near = [(texts[p], score) for p, score in zip(places[i], scores[i]) if texts[p] not in known[query] | {query}]
+        fit = [text for text, score in near[:search][skip:] if score <= limit][:negatives]
+        if len(fit) == negatives:
+            rows.append((query, positive, *fit))
+    return rows

@@ -1,0 +1,153 @@
+"""Scores of pairs, read together: slower than vectors and finer, for ranking again what a search found."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.sentence_transformers import read_settings
+from bertzoo.config import EncoderConfig
+from bertzoo.encoder import Encoder
+from bertzoo.tasks.targets import NUMBER
+from bertzoo.tasks.text_classifier import TextClassifier
+from bertzoo.text.preprocessor import Preprocessor
+
+_ACTIVATIONS = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.linear.Identity": "linear",
+}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class CrossEncoder(TextClassifier):
+    """Scores pairs of texts (Nogueira and Cho 2019; Reimers and Gurevych 2019, section 1).
+
+    Args:
+        backbone, preprocessor, head: See `TextClassifier`.
+        labels: 1 for a score, which is the usual; more for classes of pairs, such as those of NLI.
+        activation: What `predict` makes of the logits: "sigmoid" or "linear"; the first for one label, the second for
+            more, where None.
+
+    One label is trained with scores from 0 to 1 and binary cross-entropy; more with classes and cross-entropy. The
+    checkpoint is that of a text classifier, which sentence-transformers loads.
+
+    Raises:
+        ValueError: The activation is unknown, or the labels are not as `TextClassifier` wants them.
+    """
+
+    def __init__(
+        self,
+        backbone: Encoder,
+        preprocessor: Preprocessor | None = None,
+        labels: int | Sequence[str] = 1,
+        problem: str | None = None,
+        head: keras.layers.Layer | None = None,
+        activation: str | None = None,
+        name: str = "cross_encoder",
+        **kwargs,
+    ):
+        super().__init__(backbone, preprocessor, labels, problem, head, name=name, **kwargs)
+        self.activation = activation or ("sigmoid" if len(self.labels) == 1 else "linear")
+        if self.activation not in _ACTIVATIONS.values():
+            raise ValueError(f'activation must be "sigmoid" or "linear"; it is {activation!r}.')
+
+    def predict(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None, activation: str | None = None):
+        """Scores of pairs, in their order.
+
+        Args:
+            x: A pair of strings, which gives its score alone; or pairs in any form that `fit` takes.
+            batch_size, verbose, steps, callbacks: As `keras.Model.predict`.
+            activation: "sigmoid" or "linear" (the logits), where it is not to be the model's.
+
+        Returns:
+            float32 (n,), or (n, labels) for several labels.
+        """
+        if isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(text, str) for text in x):
+            return self.predict([tuple(x)], batch_size, verbose, steps, callbacks, activation)[0]
+        if hasattr(x, "__len__") and len(x) == 0:
+            return np.zeros((0,) if len(self.labels) == 1 else (0, len(self.labels)), "float32")
+        scores = super().predict(x, batch_size, verbose, steps, callbacks)
+        if (activation or self.activation) == "sigmoid":
+            scores = 1 / (1 + np.exp(-scores))
+        return scores[:, 0] if len(self.labels) == 1 else scores
+
+    def rank(
+        self, query: str, documents: Sequence[str], top_k: int | None = None, batch_size: int = 32, verbose=0
+    ) -> list[dict[str, Any]]:
+        """Documents by how well they fit a query, the best first.
+
+        Args:
+            query: The query.
+            documents: The documents.
+            top_k: How many to give; all where None.
+            batch_size, verbose: As for `predict`.
+
+        Returns:
+            A dict for each: `corpus_id`, its place among the documents, `score`, and `text`.
+
+        Raises:
+            TypeError: The query or a document is no string.
+            ValueError: The model has several labels, of which none is a score.
+        """
+        if len(self.labels) != 1:
+            raise ValueError(f"rank needs a model with one label, its score; this one has {self.labels}.")
+        if not isinstance(query, str):
+            raise TypeError(f"query must be a string; it is {query!r:.60}.")
+        documents = list(documents)
+        scores = self.predict([(query, text) for text in documents], batch_size, verbose) if documents else np.zeros(0)
+        order = np.argsort(-scores, kind="stable")[:top_k]
+        return [{"corpus_id": int(i), "score": float(scores[i]), "text": documents[i]} for i in order]
+
+    def encode_targets(self, y, count: int):
+        targets = super().encode_targets(y, count)
+        if self.problem == NUMBER and (targets.min() < 0 or targets.max() > 1):
+            raise ValueError(
+                f"scores must lie between 0 and 1; they run from {targets.min():g} to {targets.max():g}: scale them."
+            )
+        return targets
+
+    def default_loss(self):
+        return keras.losses.BinaryCrossentropy(from_logits=True) if self.problem == NUMBER else super().default_loss()
+
+    def default_metrics(self) -> list:
+        return [] if self.problem == NUMBER else super().default_metrics()
+
+    def _readable(self, scores: np.ndarray) -> dict[str, Any]:
+        return super()._readable(np.atleast_1d(scores))
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, **options) -> "CrossEncoder":
+        """As `Task.from_preset`; a checkpoint of sentence-transformers brings its activation."""
+        if "activation" not in options:
+            named = read_settings(preset).get("activation_fn")
+            options |= {} if named is None else {"activation": _activation(named)}
+        return super().from_preset(preset, **options)
+
+    @classmethod
+    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
+        options = super().options_from_files(config)
+        options.pop("problem", None)
+        # Before version 4 of sentence-transformers it was a key of its own.
+        named = (config.extra.get("sentence_transformers") or {}).get("activation_fn")
+        named = named or config.extra.get("sbert_ce_default_activation_function")
+        return options if named is None else {**options, "activation": _activation(named)}
+
+    def config_changes(self) -> dict[str, Any]:
+        theirs = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}[self.activation]
+        kept = self.backbone.config.extra.get("sentence_transformers") or {}
+        return {**super().config_changes(), "sentence_transformers": {**kept, "activation_fn": theirs}}
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "activation": self.activation}
+
+
+def _activation(named: str) -> str:
+    if named not in _ACTIVATIONS:
+        raise CheckpointError(
+            f"the files name the activation {named!r}; bertzoo has {', '.join(_ACTIVATIONS)}. "
+            'Pass activation="sigmoid" or "linear".'
+        )
+    return _ACTIVATIONS[named]

@@ -1,0 +1,149 @@
+"""What tasks with an output for each token share: windows over long texts, and outputs as long as their rows."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from bertzoo.tasks.streams import is_stream
+from bertzoo.tasks.task import Task, shapes_for
+from bertzoo.text.batches import LengthBatches
+from bertzoo.text.encoded import Encoded, encoded_from_arrays
+from bertzoo.text.windows import Windows
+
+
+class LongTextTask(Task):
+    """A task with an output for each token, on texts of any length, cut into windows.
+
+    Subclasses state how they read what `fit` takes (`read`), cut it (`cut`), and make targets of it (`window_targets`,
+    `array_targets`, `batch_targets`).
+    """
+
+    def read(self, x, y=None) -> NamedTuple:
+        """What `fit` takes as columns of one length, the last of them raw targets or None."""
+        raise NotImplementedError
+
+    def cut(self, columns) -> Windows:
+        """The windows of the texts."""
+        raise NotImplementedError
+
+    def window_targets(self, columns, windows: Windows) -> np.ndarray:
+        """Targets for the rows of the windows, as `batch_targets` takes them."""
+        raise NotImplementedError
+
+    def array_targets(self, x, y) -> np.ndarray:
+        """Targets for arrays that the caller made, as `batch_targets` takes them."""
+        raise NotImplementedError
+
+    def batch_targets(self, inputs: dict, rows: np.ndarray, targets, starts: np.ndarray, weights) -> tuple:
+        """(targets,) or (targets, weights) for a batch of padded rows, of which `rows` are the numbers and `starts` the
+        first tokens of all; `weights` are float, one a row of all, or None."""
+        raise NotImplementedError
+
+    def check_text(self) -> None:
+        """Refuses to work on text without preprocessor."""
+        if self.preprocessor is None:
+            raise ValueError("the task has no preprocessor: call the model with token_ids instead.")
+
+    # ---- data
+
+    def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps=None):
+        """As `Task.batches`; `sample_weight` is float, one a text."""
+        if is_stream(x):
+            return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
+        if sample_weight is not None:
+            sample_weight = np.asarray(sample_weight, dtype="float32")
+        if self.preprocessor is None:
+            targets = None if y is None else self.array_targets(x, y)
+            return self.make_batches(encoded_from_arrays(x), targets, sample_weight, batch_size, shuffle)
+        columns = self.read(x, y)
+        if not columns[0]:
+            raise ValueError("there is nothing to do: x has no rows.")
+        windows = self.cut(columns)
+        if columns[-1] is None and not shuffle:
+            return self.make_batches(windows.rows, None, None, batch_size, shuffle)
+        if sample_weight is not None:
+            if sample_weight.shape != (len(columns[0]),):
+                raise ValueError(
+                    f"sample_weight must have {len(columns[0])} entries; its shape is {sample_weight.shape}."
+                )
+            sample_weight = sample_weight[windows.source]
+        return self.make_batches(
+            windows.rows, self.window_targets(columns, windows), sample_weight, batch_size, shuffle
+        )
+
+    def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
+        def add_targets(inputs, rows, rng):
+            return inputs, *self.batch_targets(inputs, rows, targets, encoded.starts, sample_weight)
+
+        return LengthBatches(
+            encoded,
+            batch_size=batch_size,
+            pad_id=self.pad_id,
+            shuffle=shuffle,
+            seed=self.seed,
+            max_shapes=shapes_for(len(encoded), batch_size, shuffle),
+            transform=None if targets is None else add_targets,
+        )
+
+    def _convert_batch(self, batch: tuple) -> tuple:
+        x, *rest = batch
+        if isinstance(x, dict) and "token_ids" in x:
+            return batch
+        self.check_text()
+        return self.batches(x, *rest, batch_size=1 << 30)[0]
+
+    def _split(self, x, y, sample_weight, share: float):
+        if not 0 < share < 1:
+            raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
+        if is_stream(x) or self.preprocessor is None:
+            raise ValueError("validation_split needs rows of text; pass validation_data instead.")
+        columns = self.read(x, y)
+        first = len(columns[0]) - int(len(columns[0]) * share)
+
+        def part(rows):
+            cut = [None if column is None else column[rows] for column in (*columns, sample_weight)]
+            return type(columns)(*cut[:-1]), None, cut[-1]
+
+        return part(slice(0, first)), part(slice(first, None))
+
+    # ---- outputs
+
+    def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
+        """Logits.
+
+        Returns:
+            For texts, a list of float32 (tokens, logits), one a text, joined from windows, special tokens left out.
+            For a dict of arrays (without preprocessor) float32 (n, length, logits), 0 at padding.
+        """
+        if self.preprocessor is not None:
+            windows = self.cut(self.read(x))
+            return windows.join(predict_rows(self, windows.rows, batch_size, verbose))
+        ids = np.asarray(x["token_ids"] if isinstance(x, dict) else x)
+        rows = predict_rows(self, encoded_from_arrays(x), batch_size, verbose)
+        out = np.zeros((*ids.shape, rows[0].shape[-1] if rows else 0), dtype="float32")
+        for row, logits in enumerate(rows):
+            out[row, : len(logits)] = logits
+        return out
+
+
+def predict_rows(task: Task, encoded: Encoded, batch_size: int, verbose: Any = 0) -> list[np.ndarray]:
+    """What a task gives for each row of tokens, (length, …), padding taken off, in the order of the rows."""
+    if len(encoded) == 0:
+        return []
+    data = LengthBatches(
+        encoded,
+        batch_size=batch_size,
+        pad_id=task.pad_id,
+        shuffle=False,
+        max_shapes=shapes_for(len(encoded), batch_size, training=False),
+    )
+    bar = keras.utils.Progbar(len(data), verbose=1 if verbose == "auto" else verbose)
+    outputs = []
+    for i in range(len(data)):
+        outputs += list(task.predict_on_batch(data[i][0]))
+        bar.update(i + 1)
+    restored: list = [None] * len(encoded)
+    for row, output in zip(data.order, outputs):
+        restored[row] = np.asarray(output)[: encoded.lengths[row]]
+    return restored

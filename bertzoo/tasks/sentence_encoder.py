@@ -1,0 +1,389 @@
+"""One vector for each text, whose cosine says how alike two texts are (Reimers and Gurevych 2019)."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.loading import check_options, load_model, save_model
+from bertzoo.checkpoints.sentence_transformers import SentenceFiles, read_sentence_files, sentence_files
+from bertzoo.checkpoints.tensors import open_tensors
+from bertzoo.config import EncoderConfig
+from bertzoo.encoder import Encoder
+from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.tasks.sentence_modules import fill_layers, layers_from, modules_of
+from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_stream
+from bertzoo.tasks.task import Task, shapes_for
+from bertzoo.tasks.text_tuples import EncodedTuples, encode_sentence_targets, read_text_columns
+from bertzoo.text.batches import LengthBatches
+from bertzoo.text.encoded import Encoded, encoded_from_arrays
+from bertzoo.text.inputs import as_texts
+from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
+from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
+
+TOKENS_AT_ONCE = 4096  # enough to keep a processor busy between the calls of one batch and the next
+LONG_WORK = 100  # batches from which on a progress bar is shown
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class SentenceEncoder(Task):
+    """Turns texts into vectors.
+
+    Args:
+        backbone: The encoder.
+        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        pooling: A `Pooling` layer, or its modes: what makes one vector of a text's tokens.
+        after_pooling: Keras `Dense` layers and `Normalize` that follow.
+        prompts: Name -> text that `encode` puts before each text.
+        default_prompt: The name of the prompt that is used where none is asked for.
+        settings: Further keys of config_sentence_transformers.json, which are carried through.
+
+    Called with inputs (batch, length) it gives float32 vectors (batch, width); with tuples of texts (batch, columns,
+    length), as `fit` does, (batch, columns, width).
+
+    Raises:
+        ValueError: A layer is of another kind, or `default_prompt` is not among the prompts.
+    """
+
+    def __init__(
+        self,
+        backbone: Encoder,
+        preprocessor: Preprocessor | None = None,
+        pooling: str | Sequence[str] | Pooling = "mean",
+        after_pooling: Sequence[keras.layers.Layer] = (),
+        prompts: Mapping[str, str] | None = None,
+        default_prompt: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        name: str = "sentence_encoder",
+        **kwargs,
+    ):
+        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        self.pooling = pooling if isinstance(pooling, Pooling) else Pooling(pooling)
+        self.after_pooling = list(after_pooling)
+        for layer in self.after_pooling:
+            if not isinstance(layer, (keras.layers.Dense, Normalize)):
+                raise ValueError(f"after the pooling come Dense and Normalize layers; {layer!r} is neither.")
+        self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
+        if default_prompt is not None and default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
+        self.settings = dict(settings or {})
+        if backbone.pooler is not None:  # not on the way to the vectors: kept for saving, and left as it is
+            backbone.pooler.trainable = False
+        self.build()
+
+    def build(self, input_shape=None):
+        width = self.backbone.config.hidden_size
+        if not self.pooling.built:
+            self.pooling.build((None, None, width))
+        width *= len(self.pooling.modes)
+        for layer in self.after_pooling:
+            if isinstance(layer, keras.layers.Dense):
+                if not layer.built:
+                    build_dense(self, layer, width, self.backbone.config.initializer_range)
+                width = layer.units
+        self.width = width
+
+    def call(self, inputs, training: bool = False):
+        inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
+        shape = ops.shape(inputs["token_ids"])
+        if len(shape) == 3:
+            inputs = {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
+        counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
+        x = self.pooling(self.backbone(inputs, training=training)["sequence_output"], counted)
+        for layer in self.after_pooling:
+            x = layer(x)
+        return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x
+
+    def compute_output_shape(self, input_shape):
+        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
+        return (*shape[:-1], self.width)
+
+    # ---- presets
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | Path,
+        *,
+        max_length: int | None = None,
+        lowercase: bool | None = None,
+        dtype=None,
+        dropout: float | None = None,
+        attention_dropout: float = 0.0,
+        recompute: bool = False,
+        verbose: bool = True,
+        **task_options,
+    ) -> "SentenceEncoder":
+        """Loads a sentence-transformers directory or repository, or a plain encoder, which gets mean pooling.
+
+        Args:
+            preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
+            max_length: Longest input in tokens, where it is not to be the file's.
+            lowercase, dtype, dropout, attention_dropout, recompute, verbose: See `Task.from_preset`.
+            task_options: What the constructor takes, in place of what the files say.
+
+        Raises:
+            CheckpointError: The files can't be used.
+            TypeError: An option is unknown.
+        """
+        check_options(cls, task_options)
+        files = read_sentence_files(preset)
+        with open_tensors(files.directory) as tensors:
+            pooler = any("pooler." in name for name in tensors)
+        policy = {"dtype": dtype} if dtype else {}
+
+        def make(config: EncoderConfig, directory: Path) -> Encoder:
+            return Encoder(config, pooler, dropout, attention_dropout, recompute, **policy)
+
+        encoder = load_model(files.directory, make, verbose=False)
+        options = _options_from_files(files) | task_options
+        if "preprocessor" not in options:
+            options["preprocessor"] = _preprocessor(files, encoder.config, max_length, lowercase)
+        model = cls(encoder, **policy, **options)
+        if "pooling" not in task_options and "after_pooling" not in task_options:
+            fill_layers(files.modules, [model.pooling, *model.after_pooling])
+        model.load_report = encoder.load_report
+        model.load_report.source = str(preset)
+        model.load_report.notes.append(f"sentence vectors of {model.width} numbers: {model.describe()}")
+        if verbose:
+            print(model.load_report)
+        return model
+
+    def describe(self) -> str:
+        """How a vector comes about, in a few words."""
+        parts = [" + ".join(self.pooling.modes) + " pooling", *(type(layer).__name__ for layer in self.after_pooling)]
+        length = self.preprocessor.max_length if self.preprocessor else None
+        return " -> ".join(parts) + (f", of at most {length} tokens" if length else "")
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes a directory that sentence-transformers loads with equal vectors, and transformers as an encoder.
+
+        Attention pooling alone is beyond sentence-transformers, which then refuses the directory.
+        """
+        settings = {"prompts": self.prompts, "default_prompt_name": self.default_prompt}
+        settings = {"similarity_fn_name": "cosine", **self.settings, **settings}
+        length = self.preprocessor.max_length if self.preprocessor else self.backbone.config.max_length
+        save_model(
+            self.backbone,
+            directory,
+            tokenizer=self.preprocessor.tokenizer if self.preprocessor else None,
+            more_files=sentence_files(modules_of(self.pooling, self.after_pooling), length, settings),
+        )
+
+    # ---- vectors
+
+    def encode(
+        self,
+        texts,
+        batch_size: int | None = None,
+        normalize: bool = False,
+        prompt: str | None = None,
+        output: str = "numpy",
+        truncate_dim: int | None = None,
+        *,
+        prompt_name: str | None = None,
+        show_progress_bar: bool | None = None,
+        **mteb,
+    ):
+        """The vectors of texts, in their order; texts of like length are computed together.
+
+        Args:
+            texts: A string, a list, array or Series of strings, or an iterator of them of any length; without
+                preprocessor, a dict of arrays.
+            batch_size: Texts computed at once; where None, as many as hold about 4,096 tokens.
+            normalize: Scale each vector to length 1 (a model that ends in `Normalize` does so anyway).
+            prompt: Put before each text; "" for none.
+            output: "numpy", or "tensor" for the backend's.
+            truncate_dim: Keep the first numbers of each vector only, before they are normalized (for models trained
+                with `Matryoshka`).
+            prompt_name: Which of the model's prompts to take; its default prompt where neither is given.
+            show_progress_bar: Show one; where None, for work of a hundred batches or more before a reader's eyes.
+            mteb: What the package of that name passes besides: `prompt_type` chooses the prompt, the rest is ignored.
+
+        Returns:
+            float32 (n, width), (0, width) for no texts; (width,) for a single string. An iterator gives an iterator of
+            vectors (width,), read and computed 4,096 texts at a time.
+
+        Raises:
+            TypeError: A text is no string.
+            ValueError: An argument is out of its range.
+        """
+        if output not in ("numpy", "tensor"):
+            raise ValueError(f'output must be "numpy" or "tensor"; it is {output!r}.')
+        whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+        if batch_size is not None and not (whole and batch_size >= 1):
+            raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
+            raise ValueError(f"truncate_dim must be from 1 to {self.width}; it is {truncate_dim!r}.")
+        prompt = self._prompt(prompt, prompt_name, mteb)
+
+        def vectors(rows, bar=show_progress_bar):
+            found = self._vectors(*self._encode_rows(rows, prompt), batch_size, bar)[:, :truncate_dim]
+            if normalize:
+                found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+            return found if output == "numpy" else ops.convert_to_tensor(found)
+
+        if hasattr(texts, "__next__"):
+            return (vector for rows in in_chunks(texts, ROWS_AT_ONCE) for vector in vectors(rows, bar=False))
+        if _is_loader(texts):
+            texts = [text for batch in texts for text in batch["text"]]
+        return vectors(texts)[0] if isinstance(texts, str) else vectors(texts)
+
+    def _prompt(self, prompt: str | None, name: str | None, mteb: dict[str, Any]) -> str:
+        unknown = sorted(set(mteb) - {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"})
+        if unknown:
+            raise TypeError(f"encode has no argument {', '.join(unknown)}.")
+        if prompt is not None:
+            return prompt
+        if name is None and mteb.get("prompt_type") is not None:
+            kind = getattr(mteb["prompt_type"], "value", mteb["prompt_type"])
+            names = {"query": ("query",)}.get(kind, ("document", "passage", "corpus"))
+            name = next((known for known in names if known in self.prompts), None)
+        name = self.default_prompt if name is None else name
+        if name is not None and name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise ValueError(f"prompt_name is {name!r}; the model's prompts are: {known}. Or pass prompt=, the text.")
+        return "" if name is None else self.prompts[name]
+
+    def _encode_rows(self, rows, prompt: str) -> tuple[Encoded, int]:
+        """Rows of tokens, and how many at the front of each are not pooled."""
+        if self.preprocessor is None:
+            return encoded_from_arrays(rows), 0
+        encoded = self.preprocessor.encode([prompt + text for text in as_texts(rows)])
+        if not prompt or self.pooling.include_prompt:
+            return encoded, 0
+        own = self.preprocessor.encode([prompt]).row(0)
+        return encoded, len(own) - (own[-1] in self.preprocessor.tokenizer.special_ids)
+
+    def _vectors(self, encoded: Encoded, skipped: int, batch_size: int | None, bar: bool | None) -> np.ndarray:
+        if len(encoded) == 0:
+            return np.zeros((0, self.width), "float32")
+        if batch_size is None:
+            batch_size = int(np.clip(TOKENS_AT_ONCE / encoded.lengths.mean(), 8, 256)) // 8 * 8
+
+        def leave_out_prompt(inputs, rows, rng):
+            inputs["pooling_mask"] = inputs["padding_mask"].copy()
+            inputs["pooling_mask"][:, :skipped] = 0
+            return (inputs,)
+
+        # Where shapes are compiled, each must be worth it: one more for about every 500 texts, however batched.
+        compiles = keras.backend.backend() != "torch"
+        shapes = shapes_for(len(encoded), min(batch_size, 32), training=False) if compiles else None
+        data = LengthBatches(
+            encoded,
+            batch_size=batch_size,
+            pad_id=self.pad_id,
+            shuffle=False,
+            max_shapes=shapes,
+            multiple=1,
+            transform=leave_out_prompt if skipped else None,
+        )
+        if bar is None:
+            bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
+        return data.restore(keras.Model.predict(self, data, verbose=1 if bar else 0))
+
+    def similarity(self, vectors, others) -> np.ndarray:
+        """How alike each of some vectors is to each of others, (n, m), by the measure that the model was made for."""
+        from bertzoo.retrieval.similarity import similarity
+
+        return similarity(vectors, others, self.settings.get("similarity_fn_name") or "cosine")
+
+    def similarity_pairwise(self, vectors, others) -> np.ndarray:
+        """How alike vectors are to those in the same places of others, (n,)."""
+        from bertzoo.retrieval.similarity import pairwise_similarity
+
+        return pairwise_similarity(vectors, others, self.settings.get("similarity_fn_name") or "cosine")
+
+    def for_mteb(self):
+        """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
+        from bertzoo.retrieval.mteb import ForMteb
+
+        return ForMteb(self)
+
+    # ---- training
+
+    def compile(self, optimizer=None, loss="cosine", metrics=None, **kwargs) -> None:
+        """As `Task.compile`.
+
+        Args:
+            optimizer, metrics, kwargs: See there.
+            loss: One of `bertzoo.training.sentence_losses`, or its name: "cosine" and "cosent" (pairs and scores),
+                "softmax" (pairs and classes), "triplet" (anchor, positive, negative), "multiple_negatives" (anchor,
+                positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
+                "distillation" (texts and a teacher's vectors).
+        """
+        loss = sentence_loss("cosine" if loss is None else loss)
+        loss.build_head(self.width, self.backbone.config.initializer_range)
+        self._adopt(loss)
+        super().compile(optimizer, loss, metrics, **kwargs)
+
+    def _adopt(self, loss: SentenceLoss) -> None:
+        if getattr(self, "training_head", None) is not None:
+            del self.training_head
+        self._tracker.unlock()  # a model is locked once it is built, and this layer comes and goes
+        self.training_head, self.sentence_loss = loss.head, loss
+        self._tracker.lock()
+
+    def encode_rows(self, x, y=None):
+        columns, targets = read_text_columns(x, y)
+        encoded = [self.preprocessor.encode(column) for column in columns]
+        return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded), targets
+
+    def encode_targets(self, y, count: int):
+        return encode_sentence_targets(y, self.sentence_loss.target, count)
+
+    def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
+        if targets is not None:
+            self.sentence_loss.check_columns(getattr(encoded, "columns", [encoded]))
+        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle)
+
+    def evaluate(self, x=None, y=None, batch_size: int = 32, **kwargs):
+        """As `Task.evaluate`; the loss of texts, with targets where the loss has any."""
+        if y is None and not is_stream(x) and self.sentence_loss.target is None:
+            y = np.zeros(len(read_text_columns(x)[0][0]), "float32")
+        return super().evaluate(x, y, batch_size, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        layers = [self.pooling, *self.after_pooling]
+        pooling, *after_pooling = [keras.saving.serialize_keras_object(layer) for layer in layers]
+        own = {"prompts": self.prompts, "default_prompt": self.default_prompt, "settings": self.settings}
+        return {**super().get_config(), "pooling": pooling, "after_pooling": after_pooling, **own}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        config["pooling"] = keras.saving.deserialize_keras_object(config["pooling"])
+        config["after_pooling"] = [keras.saving.deserialize_keras_object(layer) for layer in config["after_pooling"]]
+        return super().from_config(config)
+
+
+def _options_from_files(files: SentenceFiles) -> dict[str, Any]:
+    settings = dict(files.settings)
+    options = {"prompts": settings.pop("prompts", None), "default_prompt": settings.pop("default_prompt_name", None)}
+    if files.modules:
+        pooling, *after_pooling = layers_from(files.modules)
+        options |= {"pooling": pooling, "after_pooling": after_pooling}
+    return {**options, "settings": settings}
+
+
+def _preprocessor(files: SentenceFiles, config: EncoderConfig, max_length, lowercase) -> Preprocessor:
+    if max_length is None and files.max_length is not None:
+        max_length = min(files.max_length, config.max_length)
+    preprocessor = load_preprocessor(files.directory, config, max_length, lowercase)
+    if files.lowercase and lowercase is None and not preprocessor.tokenizer.lowercase:
+        raise CheckpointError(
+            f"{files.directory} asks for lowercased texts (do_lower_case) before a tokenizer that keeps capitals; "
+            "pass lowercase=True or lowercase=False to choose."
+        )
+    return preprocessor
+
+
+def _is_loader(texts) -> bool:
+    """Whether it gives batches with a column "text", as mteb's and PyTorch's loaders do."""
+    return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")

@@ -1,0 +1,98 @@
+"""Between the layers after an encoder and the parts that a sentence-transformers directory lists."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module
+from bertzoo.layers.pooling import Normalize, Pooling
+
+
+def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
+    """The pooling layer and those after it, without their weights.
+
+    Raises:
+        CheckpointError: The first part is no pooling, or a later one is.
+    """
+    kinds = [module.kind for module in modules]
+    if kinds[0] != "Pooling" or kinds.count("Pooling") > 1:
+        raise CheckpointError(f"modules.json lists {', '.join(kinds)} after the encoder; one Pooling must come first.")
+    return [_layer(module, number) for number, module in enumerate(modules, start=1)]
+
+
+def _layer(module: Module, number: int) -> keras.layers.Layer:
+    settings = module.settings
+    if module.kind == "Pooling":
+        return Pooling(**settings)
+    if module.kind == "Normalize":
+        return Normalize(name=f"normalize_{number}", dtype="float32")
+    return keras.layers.Dense(
+        settings["units"],
+        activation=settings["activation"],
+        use_bias=settings["bias"],
+        name=f"dense_{number}",
+        dtype="float32",
+    )
+
+
+def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
+    """Puts the weights of the files into the layers that `layers_from` made of them.
+
+    Raises:
+        CheckpointError: A tensor is missing or misshapen.
+    """
+    for module, layer in zip(modules, layers):
+        for weight, name in _weights(layer):
+            if name not in module.tensors:
+                raise CheckpointError(f"the weights of the {module.kind} after the encoder lack the tensor {name}.")
+            value = module.tensors[name].T
+            if value.shape != tuple(weight.shape):
+                raise CheckpointError(
+                    f"tensor {name} of the {module.kind} after the encoder has shape {module.tensors[name].shape}; "
+                    f"{tuple(weight.shape)[::-1]} is expected."
+                )
+            weight.assign(value)
+
+
+def _weights(layer: keras.layers.Layer) -> list[tuple[keras.Variable, str]]:
+    """The weights of a layer with the file's names; matrices are transposed there."""
+    if isinstance(layer, keras.layers.Dense):
+        return [(layer.kernel, "linear.weight")] + ([(layer.bias, "linear.bias")] if layer.use_bias else [])
+    return [(weight, f"bertzoo.{weight.name}") for weight in layer.weights]
+
+
+def modules_of(pooling: Pooling, after_pooling: Sequence[keras.layers.Layer]) -> list[Module]:
+    """What `sentence_files` writes of the layers.
+
+    Raises:
+        CheckpointError: A Dense layer has an activation for which sentence-transformers' files have no name.
+    """
+    return [_module(layer) for layer in (pooling, *after_pooling)]
+
+
+def _module(layer: keras.layers.Layer) -> Module:
+    tensors = {
+        name: np.ascontiguousarray(keras.ops.convert_to_numpy(weight).T).astype("float32")
+        for weight, name in _weights(layer)
+    }
+    if isinstance(layer, Pooling):
+        return Module("Pooling", _pooling_settings(layer), tensors)
+    if isinstance(layer, Normalize):
+        return Module("Normalize")
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    activation = keras.activations.serialize(layer.activation)
+    if activation not in names:
+        raise CheckpointError(f"sentence-transformers has no name for a Dense with the activation {activation!r}.")
+    settings = {"in_features": int(layer.kernel.shape[0]), "out_features": layer.units, "bias": layer.use_bias}
+    return Module("Dense", {**settings, "activation_function": names[activation]}, tensors)
+
+
+def _pooling_settings(layer: Pooling) -> dict[str, Any]:
+    settings = {"word_embedding_dimension": layer.hidden_size, "include_prompt": layer.include_prompt}
+    in_old_order = [mode for mode in OLD_POOLINGS.values() if mode in layer.modes]
+    if in_old_order == list(layer.modes):  # which every version of sentence-transformers reads
+        return {**settings, **{key: mode in layer.modes for key, mode in OLD_POOLINGS.items()}}
+    return {**settings, "pooling_mode": list(layer.modes)}

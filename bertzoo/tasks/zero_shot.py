@@ -1,0 +1,66 @@
+"""Classes that a model was never trained on, by asking an entailment model (Yin et al. 2019)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bertzoo.text.inputs import as_texts
+
+TEMPLATE = "This example is {}."
+
+
+def zero_shot(
+    classifier, texts, labels: Sequence[str], template: str = TEMPLATE, several: bool = False, batch_size: int = 32
+) -> list[dict[str, Any]]:
+    """Whether each text entails `template` with each label in it.
+
+    Args:
+        classifier: A `TextClassifier` of natural-language inference, one of whose labels begins with "entail", and,
+            for `several`, one with "contra" or "not".
+        texts: A text or a list of them.
+        labels: The candidates.
+        template: A sentence with {} where the label goes.
+        several: Each label is judged alone, entailment against contradiction; otherwise they compete.
+        batch_size: Pairs at once.
+
+    Returns:
+        A dict for each text: `label` and `score` of the best candidate, `scores` of all, best first.
+
+    Raises:
+        ValueError: The classifier is none of inference, the template has no {}, or there are no labels.
+    """
+    if "{}" not in template:
+        raise ValueError(f"template must hold {{}} where the label goes; it is {template!r}.")
+    if isinstance(labels, str) or not labels:
+        raise ValueError(f"labels must be a list of candidates; it is {labels!r}.")
+    texts = as_texts(texts)
+    if not texts:
+        return []
+    entails = _label(classifier, ("entail",))
+    hypotheses = [template.replace("{}", label) for label in labels]
+    firsts = [text for text in texts for _ in hypotheses]
+    logits = classifier.predict((firsts, hypotheses * len(texts)), batch_size=batch_size, verbose=0)
+    logits = logits.astype("float64").reshape(len(texts), len(labels), -1)
+    if several:
+        against = _label(classifier, ("contra", "not"))
+        odds = 1 / (1 + np.exp(logits[:, :, against] - logits[:, :, entails]))
+    else:
+        odds = np.exp(logits[:, :, entails] - logits[:, :, entails].max(axis=1, keepdims=True))
+        odds /= odds.sum(axis=1, keepdims=True)
+    answers = []
+    for row in odds:
+        order = np.argsort(-row, kind="stable")
+        scores = {labels[i]: float(row[i]) for i in order}
+        answers.append({"label": labels[order[0]], "score": float(row[order[0]]), "scores": scores})
+    return answers
+
+
+def _label(classifier, beginnings: tuple[str, ...]) -> int:
+    found = [i for i, name in enumerate(classifier.labels) if name.lower().startswith(beginnings)]
+    if len(found) != 1:
+        raise ValueError(
+            f"zero-shot classification needs a model of natural-language inference with one label that begins with "
+            f"{' or '.join(beginnings)}; this one has {', '.join(classifier.labels)}."
+        )
+    return found[0]

@@ -1,0 +1,28 @@
+"""Recipes of training. Names are imported on first use, since they need Keras."""
+
+from importlib import import_module
+
+_HOMES = {
+    "AdamW": "optimizer",
+    "AnswerF1": "scores",
+    "EntityF1": "scores",
+    "LAMB": "lamb",
+    "NaNGuard": "nan_guard",
+    "Resume": "resume",
+    "enable_lora": "lora",
+    "load_adapter": "lora",
+    "merge_lora": "lora",
+    "save_adapter": "lora",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

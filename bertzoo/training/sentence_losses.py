@@ -1,0 +1,332 @@
+"""Losses of sentence encoders: of tuples of vectors, and of what is known about their texts.
+
+All take `y_pred`, float (batch, columns, width), the vectors of each row's texts, as `SentenceEncoder` gives them in
+training. Numbers and defaults are those of sentence-transformers.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.pooling import normalized
+
+_INFINITE = 1e30
+
+
+class SentenceLoss(keras.losses.Loss):
+    """The base of these losses.
+
+    `head` is a layer that is trained with the encoder and thrown away after it, or None. `target` says what the loss
+    compares with: "numbers", "classes", "vectors", or None where the texts' places in the row say all.
+    """
+
+    target: str | None = "numbers"
+    columns: tuple[int, int | None] = (2, 2)  # how few and how many texts a row has
+    head: keras.layers.Layer | None = None
+
+    def __init__(self, name: str | None = None, **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def build_head(self, width: int, stddev: float) -> None:
+        """Makes the head's weights for vectors of this width."""
+
+    def check_columns(self, columns: Sequence) -> None:
+        """Refuses rows of too few or too many texts.
+
+        Raises:
+            ValueError: The number of columns is not this loss's.
+        """
+        least, most = self.columns
+        if len(columns) < least or (most is not None and len(columns) > most):
+            needed = f"{least}" if most == least else f"{least} or more"
+            raise ValueError(f"{type(self).__name__} compares rows of {needed} texts; these rows have {len(columns)}.")
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **self.settings()}
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's own arguments."""
+        return {}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class CosineRegression(SentenceLoss):
+    """(cosine - score)² of a pair (Reimers and Gurevych 2019, section 3, regression objective)."""
+
+    def call(self, y_true, y_pred):
+        return ops.square(_cosine(y_pred[:, 0], y_pred[:, 1]) - ops.reshape(y_true, (-1,)))
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class SoftmaxOfPairs(SentenceLoss):
+    """Cross-entropy of a class, from a dense layer over (u, v, |u - v|) (Reimers and Gurevych 2019, section 3).
+
+    Args:
+        labels: Number of classes.
+    """
+
+    target = "classes"
+
+    def __init__(self, labels: int = 3, **kwargs):
+        super().__init__(**kwargs)
+        self.labels = labels
+        self.head = keras.layers.Dense(labels, name="softmax_of_pairs", dtype="float32")
+
+    def build_head(self, width: int, stddev: float) -> None:
+        _build(self.head, 3 * width, stddev)
+
+    def call(self, y_true, y_pred):
+        u, v = y_pred[:, 0], y_pred[:, 1]
+        logits = self.head(ops.concatenate([u, v, ops.abs(u - v)], axis=-1))
+        classes = ops.cast(ops.reshape(y_true, (-1,)), "int32")
+        return ops.sparse_categorical_crossentropy(classes, logits, from_logits=True)
+
+    def settings(self):
+        return {"labels": self.labels}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class Triplet(SentenceLoss):
+    """max(0, |anchor - positive| - |anchor - negative| + margin) (Reimers and Gurevych 2019, section 3).
+
+    Args:
+        margin: How much nearer the positive is to be.
+        distance: "euclidean" or "cosine" (1 - cosine).
+    """
+
+    target = None
+    columns = (3, 3)
+
+    def __init__(self, margin: float = 5.0, distance: str = "euclidean", **kwargs):
+        super().__init__(**kwargs)
+        if distance not in ("euclidean", "cosine"):
+            raise ValueError(f'distance must be "euclidean" or "cosine"; it is {distance!r}.')
+        self.margin, self.distance = margin, distance
+
+    def call(self, y_true, y_pred):
+        anchor, positive, negative = (y_pred[:, i] for i in range(3))
+        return ops.relu(self._distance(anchor, positive) - self._distance(anchor, negative) + self.margin)
+
+    def _distance(self, u, v):
+        return _length(u - v) if self.distance == "euclidean" else 1 - _cosine(u, v)
+
+    def settings(self):
+        return {"margin": self.margin, "distance": self.distance}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class MultipleNegativesRanking(SentenceLoss):
+    """Cross-entropy of finding an anchor's positive among the texts of all rows (Henderson et al. 2017, section 4).
+
+    Rows are (anchor, positive) or (anchor, positive, negative, …). The smaller the batch, the easier: give it a large
+    one. A text that occurs twice in a batch is a negative of itself.
+
+    Args:
+        scale: Factor on the cosines before the softmax.
+        symmetric: The mean of this and of finding each positive's anchor.
+    """
+
+    target = None
+    columns = (2, None)
+
+    def __init__(self, scale: float = 20.0, symmetric: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.scale, self.symmetric = scale, symmetric
+
+    def call(self, y_true, y_pred):
+        vectors = normalized(y_pred)
+        anchors, positives = vectors[:, 0], vectors[:, 1]
+        width, count = ops.shape(vectors)[2], ops.shape(vectors)[0]
+        # All positives first, then all first negatives, and so on.
+        candidates = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, width))
+        right = self.scale * ops.sum(anchors * positives, axis=-1)
+        total = ops.logsumexp(self.scale * ops.matmul(anchors, ops.transpose(candidates)), axis=1)
+        if self.symmetric:
+            backward = ops.logsumexp(self.scale * ops.matmul(positives, ops.transpose(anchors)), axis=1)
+            total = (total + backward) / 2
+        return ops.reshape(total - right, (count,))
+
+    def settings(self):
+        return {"scale": self.scale, "symmetric": self.symmetric}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class CoSENT(SentenceLoss):
+    """log(1 + Σ exp(scale × (cosine of a pair - cosine of a pair with a higher score))) (Huang et al. 2024).
+
+    One number for the batch; sample weights have no meaning in it.
+
+    Args:
+        scale: Factor on the cosines.
+    """
+
+    def __init__(self, scale: float = 20.0, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def call(self, y_true, y_pred):
+        scores = ops.reshape(y_true, (-1,))
+        cosines = self.scale * _cosine(y_pred[:, 0], y_pred[:, 1])
+        differences = cosines[:, None] - cosines[None, :]
+        wrong_if_large = scores[:, None] < scores[None, :]
+        terms = ops.reshape(ops.where(wrong_if_large, differences, -_INFINITE), (-1,))
+        return ops.logsumexp(ops.concatenate([terms, ops.zeros((1,), terms.dtype)]))
+
+    def settings(self):
+        return {"scale": self.scale}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class MarginMSE(SentenceLoss):
+    """(how much better the positive fits than each negative - what a teacher says of it)² (Hofstätter et al. 2020).
+
+    Rows are (query, positive, negative, …). Targets are the teacher's margins (batch, negatives), or its scores of the
+    positive and the negatives (batch, 1 + negatives). Fit is the dot product.
+    """
+
+    columns = (3, None)
+
+    def call(self, y_true, y_pred):
+        count, negatives = y_pred.shape[0], y_pred.shape[1] - 2
+        y_true = ops.reshape(y_true, (ops.shape(y_pred)[0] if count is None else count, -1))
+        if y_true.shape[1] == negatives + 1:
+            y_true = y_true[:, :1] - y_true[:, 1:]
+        if y_true.shape[1] != negatives:
+            raise ValueError(
+                f"rows have {negatives} negatives, so targets must be {negatives} margins or {negatives + 1} scores "
+                f"a row; they have {y_true.shape[1]}."
+            )
+        fits = ops.einsum("bd,bcd->bc", y_pred[:, 0], y_pred[:, 1:])
+        return ops.mean(ops.square(fits[:, :1] - fits[:, 1:] - y_true), axis=1)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class EmbeddingDistillation(SentenceLoss):
+    """The distance of vectors to a teacher's (Reimers and Gurevych 2020, equation 1).
+
+    Targets are the teacher's vectors, (batch, width), the same for all texts of a row, or (batch, columns, width).
+
+    Args:
+        distance: "mse", "euclidean" or "cosine" (1 - cosine).
+        teacher_width: Width of the teacher's vectors where a dense layer, used in training only, is to bring ours to
+            it.
+    """
+
+    target = "vectors"
+    columns = (1, None)
+
+    def __init__(self, distance: str = "mse", teacher_width: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        if distance not in ("mse", "euclidean", "cosine"):
+            raise ValueError(f'distance must be "mse", "euclidean" or "cosine"; it is {distance!r}.')
+        self.distance, self.teacher_width = distance, teacher_width
+        if teacher_width is not None:
+            self.head = keras.layers.Dense(teacher_width, name="distillation", dtype="float32")
+
+    def build_head(self, width: int, stddev: float) -> None:
+        if self.head is not None:
+            _build(self.head, width, stddev)
+
+    def call(self, y_true, y_pred):
+        ours = y_pred if len(y_pred.shape) == 3 else y_pred[:, None]
+        ours = ours if self.head is None else self.head(ours)
+        theirs = y_true if len(y_true.shape) == 3 else y_true[:, None]
+        if self.distance == "mse":
+            return ops.mean(ops.square(ours - theirs), axis=(1, 2))
+        far = _length(ours - theirs) if self.distance == "euclidean" else 1 - _cosine(ours, theirs)
+        return ops.mean(far, axis=1)
+
+    def settings(self):
+        return {"distance": self.distance, "teacher_width": self.teacher_width}
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class Matryoshka(SentenceLoss):
+    """The sum of a loss over vectors cut to several widths, each scaled to length 1 (Kusupati et al. 2022, equation 1).
+
+    Args:
+        loss: The loss, without a head; a name as `SentenceEncoder.compile` takes it, or one of these losses.
+        dimensions: The widths.
+        weights: A factor for each width; 1 where None.
+    """
+
+    def __init__(
+        self,
+        loss: str | SentenceLoss = "multiple_negatives",
+        dimensions: Sequence[int] = (),
+        weights: Sequence[float] | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.loss = sentence_loss(loss)
+        if self.loss.head is not None:
+            raise ValueError(f"{type(self.loss).__name__} has a dense layer for one width and can't be cut to several.")
+        if not dimensions or any(dimension < 1 for dimension in dimensions):
+            raise ValueError(f"dimensions must be positive widths, at least one; they are {list(dimensions)}.")
+        self.dimensions = tuple(dimensions)
+        self.weights = (1.0,) * len(self.dimensions) if weights is None else tuple(weights)
+        if len(self.weights) != len(self.dimensions):
+            raise ValueError(f"there are {len(self.dimensions)} dimensions and {len(self.weights)} weights.")
+        self.target, self.columns = self.loss.target, self.loss.columns
+
+    def build_head(self, width: int, stddev: float) -> None:
+        if max(self.dimensions) > width:
+            raise ValueError(f"the vectors are {width} wide; dimensions are {list(self.dimensions)}.")
+
+    def call(self, y_true, y_pred):
+        total = 0.0
+        for dimension, weight in zip(self.dimensions, self.weights):
+            targets = y_true[..., :dimension] if self.target == "vectors" else y_true
+            total = total + weight * self.loss.call(targets, normalized(y_pred[..., :dimension]))
+        return total
+
+    def settings(self):
+        inner = keras.saving.serialize_keras_object(self.loss)
+        return {"loss": inner, "dimensions": self.dimensions, "weights": self.weights}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "loss": keras.saving.deserialize_keras_object(config["loss"])})
+
+
+LOSSES = {
+    "cosine": CosineRegression,
+    "cosent": CoSENT,
+    "softmax": SoftmaxOfPairs,
+    "triplet": Triplet,
+    "multiple_negatives": MultipleNegativesRanking,
+    "margin_mse": MarginMSE,
+    "distillation": EmbeddingDistillation,
+}
+
+
+def sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
+    """The loss of a name, with its defaults; a loss as it is.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
+    if isinstance(loss, SentenceLoss):
+        return loss
+    if loss not in LOSSES:
+        raise ValueError(
+            f"loss must be one of {', '.join(LOSSES)}, or one of bertzoo's sentence losses; it is {loss!r}."
+        )
+    return LOSSES[loss]()
+
+
+def _build(dense: keras.layers.Dense, width: int, stddev: float) -> None:
+    if not dense.built:
+        build_dense(dense, dense, width, stddev)
+
+
+def _cosine(u, v):
+    return ops.sum(normalized(u) * normalized(v), axis=-1)
+
+
+def _length(x):
+    # The derivative of a root at 0 is infinite.
+    return ops.sqrt(ops.maximum(ops.sum(ops.square(x), axis=-1), 1e-24))

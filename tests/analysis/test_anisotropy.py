@@ -1,0 +1,41 @@
+"""The mean cosine against all pairs one by one, and whitening by its properties."""
+
+import numpy as np
+import pytest
+
+from bertzoo.analysis.anisotropy import Whitening, mean_cosine
+
+RNG = np.random.default_rng(0)
+CONE = (RNG.normal(size=(400, 6)) @ RNG.normal(size=(6, 6)) + 5).astype("float32")
+
+
+def test_mean_cosine_is_that_of_all_pairs():
+    few = CONE[:20]
+    units = few / np.linalg.norm(few, axis=1, keepdims=True)
+    pairs = [units[i] @ units[j] for i in range(20) for j in range(i)]
+    assert mean_cosine(few) == pytest.approx(np.mean(pairs), abs=1e-6)
+    assert mean_cosine(np.eye(3)) == pytest.approx(0)
+    with pytest.raises(ValueError, match="at least two vectors"):
+        mean_cosine(CONE[:1])
+
+
+def test_whitened_vectors_have_no_common_direction_and_unit_spread():
+    white = Whitening.fit(CONE)(CONE)
+    assert mean_cosine(CONE) > 0.5 > 0.05 > abs(mean_cosine(white))
+    np.testing.assert_allclose(white.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(np.cov(white, rowvar=False, bias=True), np.eye(6), atol=1e-3)
+
+
+def test_fewer_dimensions_keep_those_of_the_greatest_spread():
+    sklearn = pytest.importorskip("sklearn.decomposition")
+    pca = sklearn.PCA(2, whiten=True).fit_transform(CONE.astype("float64"))
+    white = Whitening.fit(CONE, dimensions=2)(CONE)
+    # Directions are known up to their sign, and scikit-learn divides by n - 1.
+    np.testing.assert_allclose(np.abs(white), np.abs(pca) * np.sqrt(400 / 399), atol=1e-3)
+
+
+def test_too_few_vectors_are_refused():
+    with pytest.raises(ValueError, match="spread in 3 directions only"):
+        Whitening.fit(CONE[:4])
+    with pytest.raises(ValueError, match="dimensions must be from 1 to 6"):
+        Whitening.fit(CONE, dimensions=7)

@@ -1,0 +1,163 @@
+"""Sentence vectors of bertzoo beside those of sentence-transformers: the numbers, the speed, and fine-tuning.
+
+    BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL vectors
+    BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL {speed,tune} {bertzoo,sentence_transformers}
+
+MODEL is a directory of sentence-transformers. `vectors` compares 1,000 sentences of STS-B, the Spearman correlation on
+its test set, and MRR@10 of SQuAD's development questions against their paragraphs. `speed` encodes 2,500 sentences of
+SST-2 and 2,500 of STS-B, the best of three after one pass, and says how long that one took (it compiles); both take the
+threads that the environment gives. `tune` trains on STS-B with five seeds (TUNE_SEEDS), one epoch of batches of 32 at
+2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives (pairs that score 4 or more),
+and gives the Spearman correlation on the test set.
+"""
+
+import gzip
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+RATE, BATCH = 2e-5, 32
+
+
+def data(*parts: str) -> str:
+    path = Path(os.environ["BERTZOO_DATA"], *parts)
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
+
+
+def stsb(part: str) -> tuple[list[str], list[str], np.ndarray]:
+    rows = [line.split("\t") for line in data("stsb", f"{part}.tsv").splitlines()[1:]]
+    return [row[1] for row in rows], [row[2] for row in rows], np.array([float(row[0]) for row in rows])
+
+
+def load(who: str, model: str):
+    if who == "bertzoo":
+        import bertzoo as bz
+
+        return bz.SentenceEncoder.from_preset(model, verbose=False)
+    import sentence_transformers
+
+    return sentence_transformers.SentenceTransformer(model, device="cpu")
+
+
+def correlation(encoder) -> float:
+    from bertzoo.retrieval import evaluate_sts
+
+    return evaluate_sts(_Plain(encoder), *stsb("test"))["spearman"]
+
+
+class _Plain:
+    """Either library's `encode`, called with what both take."""
+
+    def __init__(self, encoder):
+        self.encoder = encoder
+
+    def encode(self, texts, batch_size: int = 32, prompt=None):
+        return self.encoder.encode(list(texts), batch_size=batch_size, prompt=prompt)
+
+
+def squad() -> tuple[dict[str, str], dict[str, str], dict[str, list[str]]]:
+    queries, corpus, relevant = {}, {}, {}
+    for article in json.loads(data("squad", "dev.json"))["data"]:
+        for number, paragraph in enumerate(article["paragraphs"]):
+            name = f"{article['title']} {number}"
+            corpus[name] = paragraph["context"]
+            for question in paragraph["qas"]:
+                queries[question["id"]], relevant[question["id"]] = question["question"], [name]
+    return queries, corpus, relevant
+
+
+def vectors(model: str) -> None:
+    from bertzoo.retrieval import evaluate_retrieval
+
+    ours, theirs = load("bertzoo", model), load("sentence_transformers", model)
+    firsts, seconds, _ = stsb("test")
+    texts = firsts[:500] + seconds[:500]
+    print(f"1,000 sentences: max |difference| {np.abs(ours.encode(texts) - theirs.encode(texts)).max():.1e}")
+    print(f"STS-B test, Spearman: {correlation(ours):.5f} and {correlation(theirs):.5f}")
+    queries, corpus, relevant = squad()
+    found = [evaluate_retrieval(_Plain(encoder), queries, corpus, relevant, at=(10,)) for encoder in (ours, theirs)]
+    print(f"SQuAD dev, {len(queries)} questions, {len(corpus)} paragraphs: {found[0]} and {found[1]}")
+
+
+def speed(model: str, who: str) -> None:
+    sst2 = [line.split("\t")[0] for line in data("sst2", "train.tsv.gz").splitlines()[1:2501]]
+    texts, encoder = sst2 + stsb("train")[0][:2500], load(who, model)
+    seconds = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        encoder.encode(texts)
+        seconds.append(time.perf_counter() - begun)
+    print(f"{who}: {min(seconds[1:]):.2f} s for {len(texts)} sentences; the first pass {seconds[0]:.2f} s")
+
+
+def tune(model: str, who: str) -> None:
+    firsts, seconds, scores = stsb("train")
+    alike = scores >= 4
+    pairs = [(a, b) for a, b, keep in zip(firsts, seconds, alike) if keep]
+    tasks = {
+        "cosine": (firsts, seconds, (scores / 5).tolist()),
+        "multiple_negatives": ([pair[0] for pair in pairs], [pair[1] for pair in pairs], None),
+    }
+    train = {"bertzoo": tune_ours, "sentence_transformers": tune_theirs}[who]
+    for loss, columns in tasks.items():
+        found = [
+            correlation(train(model, loss, seed, *columns)) for seed in range(int(os.environ.get("TUNE_SEEDS", 5)))
+        ]
+        error = np.std(found, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else float("nan")
+        each = " ".join(f"{value:.4f}" for value in found)
+        print(f"{who}, {loss}: Spearman {np.mean(found):.4f} ± {error:.4f} (standard error): {each}", flush=True)
+
+
+def tune_ours(model: str, loss: str, seed: int, firsts, seconds, scores):
+    import bertzoo as bz
+
+    bz.set_seed(seed)
+    encoder = load("bertzoo", model)
+    encoder.compile(bz.AdamW(RATE), loss=loss)
+    encoder.fit((firsts, seconds), scores, batch_size=BATCH, verbose=0)
+    return encoder
+
+
+def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
+    import tempfile
+
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer import losses
+
+    encoder = load("sentence_transformers", model)
+    made = {"cosine": losses.CosineSimilarityLoss, "multiple_negatives": losses.MultipleNegativesRankingLoss}[loss]
+    columns = {"first": firsts, "second": seconds} | ({} if scores is None else {"score": scores})
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            folder,
+            num_train_epochs=1,
+            per_device_train_batch_size=BATCH,
+            learning_rate=RATE,
+            weight_decay=0.01,
+            warmup_steps=0.1,
+            lr_scheduler_type="linear",
+            seed=seed,
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        SentenceTransformerTrainer(encoder, arguments, Dataset.from_dict(columns), loss=made(encoder)).train()
+    return encoder
+
+
+def main() -> None:
+    what = {"vectors": vectors, "speed": speed, "tune": tune}
+    if len(sys.argv) not in (3, 4) or sys.argv[2] not in what:
+        sys.exit(__doc__)
+    what[sys.argv[2]](sys.argv[1], *sys.argv[3:])
+
+
+if __name__ == "__main__":
+    main()

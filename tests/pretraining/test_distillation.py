@@ -1,0 +1,129 @@
+"""Distillation: what the student begins with, each loss against NumPy, and what transformers loads."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertzoo as bz
+from bertzoo.checkpoints.loading import weight_names
+from bertzoo.pretraining.distillation import Distillation, make_student, soft_divergence, student_layers
+
+TEXTS = ["the film was good", "a bad plot and a slow story, again", "we saw it with friends in paris", "great"]
+
+
+@pytest.fixture(scope="module")
+def written(write_checkpoint):
+    return write_checkpoint("BertForMaskedLM", seed=4, num_hidden_layers=4)[0]
+
+
+@pytest.fixture
+def teacher(written):
+    return bz.MaskedLM.from_preset(written, verbose=False, dropout=0.1)
+
+
+@pytest.fixture
+def batch(teacher):
+    rows = teacher.preprocessor(TEXTS)
+    return rows | {"lengths": rows["padding_mask"].sum(axis=1, dtype="int32")}
+
+
+def test_layers_of_the_student():
+    assert student_layers(12, 6) == (0, 2, 4, 7, 9, 11)  # DistilBERT's, scripts/extract_distilbert.py
+    assert student_layers(4, 2) == (0, 3) and student_layers(3, 1) == (0,) and student_layers(5, 5) == (0, 1, 2, 3, 4)
+    with pytest.raises(ValueError, match="from 1 to the teacher's 4 layers; it has 5"):
+        student_layers(4, 5)
+
+
+def test_the_student_begins_as_the_teachers_layers(teacher, written, numpy):
+    """Told by the tensors of transformers' file."""
+    student = make_student(teacher, 2)
+    theirs = transformers.BertForMaskedLM.from_pretrained(written).state_dict()
+    ours = weight_names(student)
+
+    def equal(name, tensor):
+        np.testing.assert_array_equal(numpy(ours[name]), theirs[tensor].numpy())
+
+    equal("embeddings/token", "bert.embeddings.word_embeddings.weight")
+    equal("embeddings/position", "bert.embeddings.position_embeddings.weight")
+    equal("embeddings/norm/gamma", "bert.embeddings.LayerNorm.weight")
+    equal("masked_lm/bias", "cls.predictions.bias")
+    for mine, its in ((0, 0), (1, 3)):
+        equal(f"layer_{mine}/output_norm/beta", f"bert.encoder.layer.{its}.output.LayerNorm.bias")
+        kernel = theirs[f"bert.encoder.layer.{its}.intermediate.dense.weight"].numpy().T
+        np.testing.assert_array_equal(numpy(ours[f"layer_{mine}/intermediate/kernel"]), kernel)
+    assert not any("segment" in name or "pooler" in name for name in ours)
+
+
+def test_each_loss_equals_numpy(teacher, batch, numpy):
+    model = Distillation(teacher, make_student(teacher, 2), temperature=3.0, soft=5.0, hard=2.0, cosine=0.5)
+    model.compile()
+    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    outputs = {key: value.astype("float64") for key, value in numpy(model(inputs)).items()}
+    counted, real = inputs["mask_weights"] > 0, inputs["padding_mask"] > 0
+
+    def log_softmax(x):
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    sure, guess = log_softmax(outputs["teacher"] / 3), log_softmax(outputs["student"] / 3)
+    soft = 9 * (np.exp(sure) * (sure - guess)).sum(-1)[counted].mean()
+    hard = np.take_along_axis(log_softmax(outputs["student"]), inputs["mask_labels"][..., None], axis=-1)[..., 0]
+    a, b = outputs["student_output"][real], outputs["teacher_output"][real]
+    cosine = 1 - ((a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)).mean()
+    scores = model.evaluate(inputs, verbose=0, return_dict=True, batch_size=4)
+    assert scores["soft_loss"] == pytest.approx(soft, rel=1e-5)
+    assert scores["masked_lm_loss"] == pytest.approx(-hard[counted].mean(), rel=1e-5)
+    assert scores["cosine_loss"] == pytest.approx(cosine, rel=1e-4)
+    assert scores["loss"] == pytest.approx(5 * soft - 2 * hard[counted].mean() + 0.5 * cosine, rel=1e-5)
+
+
+def test_a_student_of_all_layers_is_its_teacher(teacher, batch, numpy, close):
+    """But for the segment embeddings, which a DistilBERT has not."""
+    weight_names(teacher)["embeddings/segment"].assign(np.zeros((2, 32), "float32"))
+    model = Distillation(teacher, make_student(teacher, 4))
+    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    outputs = numpy(model(inputs))
+    close(outputs["student"], outputs["teacher"])
+
+
+def test_soft_targets_equal_torchs(numpy):
+    """The authors' line: KLDivLoss(batchmean) of log_softmax(s / T) and softmax(t / T), times T²."""
+    rng = np.random.default_rng(0)
+    teacher, student = rng.normal(size=(2, 6, 9)).astype("float32") * 3
+    functional = torch.nn.functional
+    expected = 4 * functional.kl_div(
+        functional.log_softmax(torch.tensor(student) / 2, dim=-1),
+        functional.softmax(torch.tensor(teacher) / 2, dim=-1),
+        reduction="batchmean",
+    )
+    assert numpy(soft_divergence(teacher, student, 2.0)).mean() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_only_the_student_learns_and_transformers_loads_it(teacher, batch, tmp_path, numpy, close):
+    model = Distillation(teacher, make_student(teacher, 2, dropout=0.0))
+    model.compile(bz.AdamW(3e-3, warmup=0.0))
+    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    before = [numpy(weight).copy() for weight in teacher.weights]
+    losses = model.fit(inputs, batch_size=4, epochs=25, shuffle=False, verbose=0).history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    for weight, old in zip(teacher.weights, before):
+        np.testing.assert_array_equal(numpy(weight), old)
+    model.save_to_preset(tmp_path / "student")
+    theirs, info = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "student", output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    with torch.no_grad():
+        expected = theirs.eval()(torch.tensor(batch["token_ids"]), torch.tensor(batch["padding_mask"])).logits.numpy()
+    real = batch["padding_mask"] > 0
+    close(numpy(model.student(batch))[real], expected[real])
+
+
+def test_mistakes_are_named(teacher):
+    student = make_student(teacher, 2)
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        Distillation(teacher, student, temperature=0)
+    narrow = bz.EncoderConfig(
+        vocab_size=teacher.backbone.config.vocab_size, hidden_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    other = bz.MaskedLM(bz.Encoder(narrow, pooler=False), teacher.preprocessor)
+    with pytest.raises(ValueError, match="agree in hidden_size; they have 32 and 8"):
+        Distillation(teacher, other)

@@ -1,0 +1,293 @@
+"""The program on a toy corpus: what it saves, what it refuses."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertzoo as bz
+from bertzoo.pretraining import program
+from bertzoo.pretraining.continuing import extend_tokenizer
+from bertzoo.pretraining.objectives import OBJECTIVES
+from bertzoo.pretraining.plan import Plan
+from bertzoo.pretraining.preparing import prepare
+from bertzoo.pretraining.program import pretrain
+from bertzoo.pretraining.rows import CorpusRows
+from bertzoo.pretraining.shards import Shards
+from bertzoo.pretraining.throughput import encoder_flops, head_flops
+from bertzoo.pretraining.watch import Watch
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
+ENCODER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """120 documents in which each letter is followed by the next of the alphabet, as a rule."""
+    directory, rng, documents = tmp_path_factory.mktemp("corpus"), np.random.default_rng(0), []
+    for _ in range(120):
+        letters = [WORDS[6 + (start + i) % 16] for start in rng.integers(0, 16, 6) for i in range(5)]
+        documents.append(" ".join(letter + (" ." if i % 5 == 4 else "") for i, letter in enumerate(letters)))
+    (directory / "corpus.txt").write_text("\n\n".join(documents))
+    prepare([directory / "corpus.txt"], bz.Tokenizer.from_vocabulary(WORDS), directory / "shards")
+    return directory / "shards"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """TOML from what differs from a tiny run."""
+
+    def toml(table):
+        return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+
+    def make(encoder=ENCODER, tables="", **training):
+        training = {"steps": 4, "learning_rate": 1e-3, "verbose": 0, **training}
+        path = tmp_path / "run.toml"
+        batches = "[[batches]]\nlength = 24\nbatch_size = 8\nshare = 3\n[[batches]]\nlength = 48\nbatch_size = 4\n"
+        path.write_text(f"[encoder]\n{toml(encoder)}[training]\n{toml(training)}{tables}{batches}")
+        return path
+
+    return make
+
+
+ROBERTA = {**ENCODER, "model_type": "roberta", "max_position_embeddings": 64}
+ALBERT = {**ENCODER, "model_type": "albert", "embedding_size": 8}
+ELECTRA = {**ENCODER, "model_type": "electra", "embedding_size": 8}
+CASES = [
+    ("mlm", ENCODER, "BertForMaskedLM"),
+    ("mlm+nsp", ENCODER, "BertForPreTraining"),
+    ("mlm+sop", ALBERT, "AlbertForPreTraining"),
+    ("mlm", ROBERTA, "RobertaForMaskedLM"),
+    ("mlm", ELECTRA, "ElectraForMaskedLM"),
+]
+
+
+@pytest.mark.parametrize(("objective", "encoder", "architecture"), CASES)
+def test_what_is_saved_is_the_model_that_transformers_loads(
+    shards, write, tmp_path, objective, encoder, architecture, numpy, close
+):
+    result = pretrain(write(encoder, objective=objective), shards, tmp_path / "model", held_out=shards)
+    assert result["tokens"] == 3 * 24 * 8 + 48 * 4 and json.loads((tmp_path / "model/training.json").read_text())
+    theirs, info = getattr(transformers, architecture).from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert theirs.config.architectures == [architecture]
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    task = bz.MaskedLM if objective == "mlm" else bz.MaskedLMAndPair
+    ours = task.from_preset(tmp_path / "model", verbose=False)
+    texts = (["a b c d", "d e"],) if objective == "mlm" else (["a b c d", "d e"], ["e f . g", "h"])
+    inputs = ours.preprocessor(*texts)
+    names = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
+    with torch.no_grad():
+        outputs = theirs.eval()(**{names[key]: torch.tensor(value) for key, value in inputs.items()})
+    got, real = numpy(ours(inputs)), inputs["padding_mask"].astype(bool)
+    if objective == "mlm":
+        assert "loss" in result["held_out"] and 0 <= result["held_out"]["masked_accuracy"] <= 1
+        return close(got[real], outputs.logits[torch.tensor(real)])
+    close(got["masked_lm"][real], outputs.prediction_logits[torch.tensor(real)])
+    close(got["pair"], outputs.seq_relationship_logits if "nsp" in objective else outputs.sop_logits)
+    held_out = result["held_out"]
+    assert held_out["loss"] == pytest.approx(held_out["masked_lm_loss"] + held_out["pair_loss"], rel=1e-5)
+    assert 0 <= held_out["pair_accuracy"] <= 1 and 0 <= held_out["masked_lm_masked_accuracy"] <= 1
+
+
+def test_losses_are_true_means(shards, numpy):
+    """The sum over masked tokens by their number, and over rows by theirs, from the logits."""
+    from bertzoo.pretraining.pairs import SentencePairs
+    from bertzoo.pretraining.rows import CorpusRows, Shape
+    from bertzoo.pretraining.shards import Shards
+
+    corpus = Shards.open(shards)
+    config = bz.EncoderConfig(vocab_size=len(WORDS), **ENCODER)
+    model = bz.MaskedLMAndPair(bz.Encoder(config), bz.Preprocessor(corpus.tokenizer))
+    model.compile(bz.AdamW(1e-3))
+    data = CorpusRows(SentencePairs(corpus, "nsp", short=0.5), [Shape(48, 16)], model.mask, steps=1)
+    inputs, targets, weights = data[0]
+    assert 0 < weights["masked_lm"].mean() < 1  # some rows have fewer
+    scores = model.evaluate(data, verbose=0, return_dict=True)
+    logits = {key: value.astype("float64") for key, value in numpy(model(inputs)).items()}
+    losses, hits = {}, {}
+    for head, values in logits.items():
+        odds = values - np.log(np.exp(values).sum(-1, keepdims=True))
+        right = np.take_along_axis(odds, targets[head][..., None], axis=-1)[..., 0]
+        losses[head] = -(right * weights[head]).sum() / weights[head].sum()
+        hits[head] = ((values.argmax(-1) == targets[head]) * weights[head]).sum() / weights[head].sum()
+    assert float(scores["loss"]) == pytest.approx(losses["masked_lm"] + losses["pair"], rel=1e-5)
+    assert float(scores["masked_lm_masked_accuracy"]) == pytest.approx(hits["masked_lm"])
+    assert float(scores["pair_accuracy"]) == pytest.approx(hits["pair"])
+    model.fit(data, verbose=0)  # as any Keras model
+
+
+def test_replaced_tokens_and_distillation(shards, write, tmp_path):
+    result = pretrain(
+        write(ELECTRA, "[generator]\nhidden = 0.5\n", objective="rtd"), shards, tmp_path / "electra", shards
+    )
+    assert {"loss", "masked_accuracy", "rtd_auc", "rtd_loss"} <= set(result["held_out"])
+    for name, directory in (("ElectraForPreTraining", "electra"), ("ElectraForMaskedLM", "electra/generator")):
+        _, info = getattr(transformers, name).from_pretrained(tmp_path / directory, output_loading_info=True)
+        assert not info["missing_keys"] and not info["unexpected_keys"]
+    pretrain(write(), shards, tmp_path / "bert")
+    table = f'[distillation]\nteacher = "{tmp_path / "bert"}"\nlayers = 1\n[masking]\nrarity = 0.7\n'
+    result = pretrain(write({}, table, objective="distillation"), shards, tmp_path / "student", shards)
+    assert {"soft_loss", "masked_lm_loss", "cosine_loss"} <= set(result["held_out"])
+    student = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "student")
+    assert student.config.n_layers == 1
+
+
+def arrays(directory):
+    from safetensors.numpy import load_file
+
+    return load_file(directory / "model.safetensors")
+
+
+@pytest.mark.parametrize("objective", ["mlm", "rtd"])
+def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
+    shards, write, tmp_path, objective, monkeypatch, capsys
+):
+    """Asked to end at step 5 of 12, with blocks of 3: the same batches, curve and weights."""
+    encoder = ELECTRA if objective == "rtd" else ENCODER
+    config = write(encoder, objective=objective, steps=12, every=3, dropout=0.1, verbose=1)
+    read, cut = [], CorpusRows.__getitem__
+
+    def reading(self, index):
+        read.append(self.first_step + index)
+        return cut(self, index)
+
+    whole = pretrain(config, shards, tmp_path / "whole", minutes=0)
+    printed = capsys.readouterr().out
+    assert "step 6/12  loss" in printed and "tokens/s" in printed
+    calls, act = [], Watch.on_train_batch_end
+
+    def terminating(self, batch, logs=None):
+        calls.append(1)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)  # the handler runs in the main thread
+        act(self, batch, logs)
+
+    monkeypatch.setattr(Watch, "on_train_batch_end", terminating)
+    stopped = pretrain(config, shards, tmp_path / "cut", minutes=0)
+    assert stopped["stopped"] and stopped["steps"] < 12
+    assert not (tmp_path / "cut" / "config.json").exists()
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="unfinished run: go on with it"):
+        pretrain(config, shards, tmp_path / "cut")
+    monkeypatch.setattr(CorpusRows, "__getitem__", reading)
+    resumed = pretrain(config, shards, tmp_path / "cut", resume=True)
+    assert sorted(set(read)) == list(range(stopped["steps"], 12))
+    np.testing.assert_allclose(resumed["curve"], whole["curve"], atol=2e-4)
+    assert len(whole["curve"]) == 4 and not (tmp_path / "cut" / "training_state").exists()
+    theirs = arrays(tmp_path / "whole")
+    for name, value in arrays(tmp_path / "cut").items():
+        np.testing.assert_allclose(value, theirs[name], atol=1e-6)
+
+
+def test_killed_it_goes_on_from_the_last_state(shards, write, tmp_path, monkeypatch):
+    config = write(steps=9, every=3)
+    whole = pretrain(config, shards, tmp_path / "whole", minutes=0)
+    block = program.Run._block
+    monkeypatch.setattr(program.Run, "_block", lambda self, end: block(self, end) if self.step < 6 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        pretrain(config, shards, tmp_path / "cut", minutes=0)
+    monkeypatch.undo()
+    resumed = pretrain(config, shards, tmp_path / "cut", resume=True)
+    np.testing.assert_allclose(resumed["curve"], whole["curve"], atol=2e-4)
+    with pytest.raises(ValueError, match="no state of an unfinished run"):
+        pretrain(config, shards, tmp_path / "cut", resume=True)
+
+
+def test_the_state_of_another_model_is_refused(shards, write, tmp_path, monkeypatch):
+    monkeypatch.setattr(program.Run, "result", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        pretrain(write(steps=6, every=3), shards, tmp_path / "cut", minutes=0)
+    with pytest.raises(ValueError, match="state of another model"):
+        pretrain(write({**ENCODER, "hidden_size": 32}, steps=6, every=3), shards, tmp_path / "cut", resume=True)
+
+
+def test_continued_with_more_words(shards, write, tmp_path, numpy):
+    """New words are tokens of their own, and begin as the mean of the pieces that they were."""
+    pretrain(write(), shards, tmp_path / "first")
+    first = bz.MaskedLM.from_preset(tmp_path / "first", verbose=False)
+    tokenizer = extend_tokenizer(first.preprocessor.tokenizer, ["a-b", "c", "kk"])
+    (tmp_path / "new.txt").write_text("\n\n".join(["a-b c d kk . a a-b b c ."] * 60))
+    prepare([tmp_path / "new.txt"], tokenizer, tmp_path / "new")
+    text = tokenizer.encode("a-b c").row(0)
+    assert text.tolist() == [2, len(WORDS), WORDS.index("c"), 3]
+    monkey = write({"from": str(tmp_path / "first")}, steps=1, learning_rate=1e-12, warmup=0.0)
+    pretrain(monkey, tmp_path / "new", tmp_path / "second")
+    second = bz.MaskedLM.from_preset(tmp_path / "second", verbose=False)
+    old, new = (numpy(model.backbone.token_table()) for model in (first, second))
+    np.testing.assert_allclose(new[: len(WORDS)], old, atol=1e-6)
+    pieces = first.preprocessor.tokenizer.encode("a-b").row(0)[1:-1]
+    np.testing.assert_allclose(new[len(WORDS)], old[pieces].mean(axis=0), atol=1e-6)
+    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "second")
+    assert theirs.config.vocab_size == len(WORDS) + 2
+    other = bz.Tokenizer.from_vocabulary([*WORDS[:6], *reversed(WORDS[6:])])
+    prepare([tmp_path / "new.txt"], other, tmp_path / "other")
+    with pytest.raises(ValueError, match="another vocabulary than that of"):
+        pretrain(monkey, tmp_path / "other", tmp_path / "third")
+
+
+def test_events_for_tensorboard(shards, write, tmp_path):
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+    result = pretrain(write(steps=4, every=2), shards, tmp_path / "model", tensorboard=tmp_path / "log")
+    (file,) = (tmp_path / "log").iterdir()
+    found = {}
+    for event in loader.LegacyEventFileLoader(str(file)).Load():
+        for value in event.summary.value:
+            found.setdefault(value.tag, []).append([event.step, value.simple_value])
+    np.testing.assert_allclose(found["loss"], result["curve"], atol=1e-4)
+    assert {"masked_accuracy", "tokens_per_second"} <= set(found)
+
+
+RECIPES = sorted(path.stem for path in Path(program.__file__).with_name("recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_are_plans(shards, recipe):
+    plan = Plan.read(recipe, Shards.open(shards))
+    plan.training.optimizer()
+    assert plan.training.objective in OBJECTIVES
+    if plan.training.objective != "distillation":
+        config = plan.config()
+        plan.check_lengths(config)
+        assert config.hidden_size in (128, 256, 768, 1024)
+
+
+def test_published_sizes(shards):
+    assert {"bert_base", "bert_large", "roberta_base", "albert_base", "distilbert", "electra_small"} < set(RECIPES)
+    plan = Plan.read("electra_base", Shards.open(shards))
+    assert round(plan.generator["hidden"] * plan.config().hidden_size) == 256
+
+
+def test_flops_by_hand():
+    """BERT-base has 85 million weights in its blocks: 2 operations for each and a token, and 4 L H for attention."""
+    config = bz.EncoderConfig()
+    per_token = encoder_flops(config, 512) / 512
+    assert per_token == pytest.approx(2 * 12 * (4 * 768**2 + 2 * 768 * 3072) + 12 * 4 * 512 * 768)
+    assert head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
+
+
+def test_mistakes_are_named(shards, write, tmp_path):
+    def complaint(*arguments, **options):
+        with pytest.raises(ValueError) as caught:
+            pretrain(write(*arguments, **options), shards, tmp_path / "model")
+        return str(caught.value)
+
+    assert "objective must be one of mlm, mlm+nsp, mlm+sop, rtd" in complaint(objective="clm")
+    assert "model_type must be one of albert, bert" in complaint({"model_type": "gpt2"})
+    assert "'widht'" in complaint({"widht": 3})
+    assert "vocab_size is 4; the shards' vocabulary has 22" in complaint({"vocab_size": 4})
+    assert "rows of 48 tokens; the encoder takes 32" in complaint({**ENCODER, "max_position_embeddings": 32})
+    assert "Roberta has no head 'pair'" in complaint(ROBERTA, objective="mlm+nsp")
+    assert "[training] has no key step;" in complaint(step=3)
+    assert "[masking] has no key ngram" in complaint(tables="[masking]\nngram = 3\n")
+    assert "tables that mean nothing here: optimizer" in complaint(tables="[optimizer]\n")
+    assert "needs a teacher" in complaint(tables="[distillation]\n", objective="distillation")
+    assert "so no hidden_size" in complaint({"from": "x", "hidden_size": 3})
+    assert "steps, every and accumulate must be 1 or more" in complaint(steps=0)
+    assert "lower the learning rate" in complaint(learning_rate=1e30, warmup=0.0, clip=0.0, steps=8)

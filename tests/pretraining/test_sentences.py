@@ -1,0 +1,39 @@
+"""Sentences told from tokens, against a reading by hand."""
+
+import numpy as np
+import pytest
+
+import bertzoo as bz
+from bertzoo.pretraining import sentences
+from bertzoo.pretraining.sentences import Sentences
+from bertzoo.pretraining.shards import Shards
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?", "a"]
+SEP, STOP, ASK, A = 3, 5, 6, 7
+
+
+def make(*documents):
+    tokens = [token for document in documents for token in (*document, SEP)]
+    bounds = np.cumsum([0] + [len(document) + 1 for document in documents])
+    return Shards(np.array(tokens, "uint16"), bounds, bz.Tokenizer.from_vocabulary(VOCABULARY))
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 2**24])
+def test_sentences_go_on_to_their_last_mark_and_never_over_a_document(monkeypatch, at_once):
+    monkeypatch.setattr(sentences, "TOKENS_AT_ONCE", at_once)
+    # 0: a a . a ? ? a |  8: . . a |  12: . |  14: |  15: a .
+    shards = make([A, A, STOP, A, ASK, ASK, A], [STOP, STOP, A], [STOP], [], [A, STOP])
+    found = Sentences(shards)
+    assert found.starts.tolist() == [0, 3, 6, 10, 15]
+    assert found.ends.tolist() == [3, 6, 7, 11, 17]
+    assert found.bounds.tolist() == [0, 3, 4, 5]
+    assert found.followed.tolist() == [0, 1]
+    assert found.document(np.arange(5)).tolist() == [0, 0, 0, 1, 2]
+
+
+def test_a_vocabulary_without_marks_has_documents_as_sentences():
+    tokens = np.array([8, 9, SEP, 8, SEP], "int32")
+    shards = Shards(tokens, np.array([0, 3, 5]), bz.Tokenizer.from_vocabulary(VOCABULARY[:5] + ["b", "c"]))
+    found = Sentences(shards)
+    assert found.starts.tolist() == [0, 3] and found.ends.tolist() == [2, 4]
+    assert len(found.followed) == 0

@@ -1,0 +1,190 @@
+"""Search, mining and measures against sentence-transformers', scipy's and scikit-learn's, and by hand."""
+
+import numpy as np
+import pytest
+
+from bertzoo import retrieval
+from bertzoo.retrieval.evaluation import binary_measures, pearson, spearman
+from bertzoo.retrieval.search import nearest
+
+RNG = np.random.default_rng(0)
+
+
+def vectors(count, width=8, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, width)).astype("float32")
+
+
+class Table:
+    """An encoder that looks vectors up."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def encode(self, texts, batch_size=32, prompt=None, show_progress_bar=None):
+        return np.stack([self.table[(prompt or "") + text] for text in texts])
+
+    def similarity_pairwise(self, first, second):
+        return retrieval.pairwise_similarity(first, second)
+
+
+def table(names, seed=0):
+    return Table(dict(zip(names, vectors(len(names), seed=seed))))
+
+
+@pytest.fixture(scope="module")
+def st():
+    return pytest.importorskip("sentence_transformers.util")
+
+
+# ---- search
+
+
+@pytest.mark.parametrize("measure", ["cosine", "dot"])
+@pytest.mark.parametrize("chunks", [(512, 100_000), (3, 7)])
+def test_search_equals_sentence_transformers_in_any_chunks(measure, chunks, st):
+    queries, corpus = vectors(10), vectors(50, seed=1)
+    score = st.cos_sim if measure == "cosine" else st.dot_score
+    theirs = st.semantic_search(queries, corpus, top_k=6, score_function=score)
+    ours = retrieval.semantic_search(queries, corpus, 6, measure, *chunks)
+    assert [[hit["corpus_id"] for hit in row] for row in ours] == [[hit["corpus_id"] for hit in row] for row in theirs]
+    scores = [[[hit["score"] for hit in row] for row in found] for found in (ours, theirs)]
+    np.testing.assert_allclose(*scores, atol=1e-5)
+
+
+def test_equal_scores_come_in_the_corpus_order_whatever_the_chunks():
+    corpus = np.repeat([[1, 2], [3, 1], [0, 1], [2, 2]], 5, axis=0)  # whole numbers, whose products are exact
+    for at_once in (3, 7, 100):
+        _, places = nearest(np.array([1, 1]), corpus, 12, "dot", corpus_at_once=at_once)
+        np.testing.assert_array_equal(places, [[5, 6, 7, 8, 9, 15, 16, 17, 18, 19, 0, 1]])
+    np.testing.assert_array_equal(nearest(np.ones(2), np.ones((6, 2)), 3)[1], [[0, 1, 2]])
+
+
+def test_small_sides_and_mistakes():
+    assert retrieval.semantic_search(vectors(2), np.zeros((0, 8))) == [[], []]
+    assert retrieval.semantic_search(np.zeros((0, 8)), vectors(2)) == []
+    assert len(retrieval.semantic_search(vectors(1)[0], vectors(3))[0]) == 3
+    for options, message in (
+        ({"top_k": 0}, "top_k must be a whole number"),
+        ({"measure": "euclid"}, "the measure must be one of cosine, dot"),
+        ({"corpus_at_once": -1}, "corpus_at_once must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            retrieval.semantic_search(vectors(2), vectors(2), **options)
+    with pytest.raises(ValueError, match="queries are 8 numbers wide and the corpus 9"):
+        retrieval.semantic_search(vectors(2), vectors(2, 9))
+    with pytest.raises(ValueError, match="not finite"):
+        retrieval.similarity(np.array([[np.nan, 1]]), np.ones((1, 2)))
+
+
+# ---- mining
+
+
+@pytest.mark.parametrize("top_k", [3, 100])
+def test_pairs_are_those_that_sentence_transformers_mines(top_k, st):
+    import torch
+
+    x = vectors(30)
+    theirs = st.paraphrase_mining_embeddings(torch.tensor(x), top_k=top_k, max_pairs=40)
+    ours = retrieval.mine_pairs(x, top_k=top_k, max_pairs=40)
+    assert [pair[1:] for pair in ours] == [tuple(pair[1:]) for pair in theirs]
+    np.testing.assert_allclose([pair[0] for pair in ours], [pair[0] for pair in theirs], atol=1e-5)
+
+
+def test_equal_texts_are_found_as_pairs():
+    x = np.repeat(vectors(2), 3, axis=0)
+    found = {pair[1:] for pair in retrieval.mine_pairs(x, top_k=2)}
+    assert found == {(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5)}
+    encoder = table("abc")
+    assert retrieval.paraphrase_mining(encoder, list("abc")) == retrieval.mine_pairs(encoder.encode("abc"))
+    assert retrieval.mine_pairs(vectors(1)) == []
+
+
+def test_hard_negatives_are_the_nearest_that_are_no_positives():
+    names = [f"d{i}" for i in range(12)]
+    encoder = table(["q", "r", *names])
+    cosines = {name: float(retrieval.similarity(encoder.table["q"], encoder.table[name])[0, 0]) for name in names}
+    order = sorted(names, key=cosines.get, reverse=True)
+    queries, positives = ["q", "q", "r"], [order[0], order[2], names[5]]
+
+    def first(**options):
+        rows = retrieval.mine_hard_negatives(encoder, queries, positives, names, **options)
+        return next(row for row in rows if row[0] == "q")
+
+    allowed = [name for name in order if name not in (order[0], order[2])]
+    assert first(negatives=3) == ("q", order[0], *allowed[:3])
+    assert first(negatives=2, skip=1) == ("q", order[0], *allowed[1:3])
+    limit = cosines[allowed[2]] + 1e-6
+    assert first(max_score=limit) == ("q", order[0], allowed[2])
+    assert first(margin=cosines[order[0]] - limit) == ("q", order[0], allowed[2])
+    assert retrieval.mine_hard_negatives(encoder, queries, positives, names, max_score=-2.0) == []
+    with pytest.raises(ValueError, match="3 queries and 1 positives"):
+        retrieval.mine_hard_negatives(encoder, queries, positives[:1])
+
+
+# ---- measures
+
+
+def test_correlations_are_scipys():
+    stats = pytest.importorskip("scipy.stats")
+    x, y = RNG.integers(0, 5, 40), RNG.normal(size=40)
+    assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0])
+    assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y)[0])
+    assert np.isnan(spearman(np.ones(4), y[:4]))
+
+
+def test_sts_is_the_correlation_of_cosines():
+    stats = pytest.importorskip("scipy.stats")
+    encoder = table("abcdefgh")
+    firsts, seconds, scores = "abcd", "efgh", [0, 2, 5, 3]
+    cosines = np.diag(retrieval.similarity(encoder.encode(firsts), encoder.encode(seconds)))
+    found = retrieval.evaluate_sts(encoder, firsts, seconds, scores)
+    assert found["spearman"] == pytest.approx(stats.spearmanr(cosines, scores)[0])
+    assert found["pearson"] == pytest.approx(stats.pearsonr(cosines, scores)[0])
+
+
+def test_retrieval_measures_are_those_of_sentence_transformers():
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    queries = {f"q{i}": f"q{i}" for i in range(8)}
+    corpus = {f"d{i:02}": f"d{i}" for i in range(30)}
+    relevant = {name: set(RNG.choice(list(corpus), size=1 + i % 4, replace=False)) for i, name in enumerate(queries)}
+    encoder = table([*queries.values(), *corpus.values()])
+    evaluator = evaluation.InformationRetrievalEvaluator(
+        queries, corpus, relevant, mrr_at_k=[3, 10], ndcg_at_k=[3, 10], accuracy_at_k=[3, 10],
+        precision_recall_at_k=[3, 10], map_at_k=[10],
+    )  # fmt: skip
+    _, places = nearest(encoder.encode(queries.values()), encoder.encode(corpus.values()), 10)
+    results = [[{"corpus_id": list(corpus)[p], "score": -rank} for rank, p in enumerate(row)] for row in places]
+    theirs = evaluator.compute_metrics(results)
+    ours = retrieval.evaluate_retrieval(encoder, queries, corpus, relevant, at=(3, 10))
+    for name, key in (("mrr", "mrr@k"), ("ndcg", "ndcg@k"), ("recall", "recall@k"), ("accuracy", "accuracy@k")):
+        for k in (3, 10):
+            assert ours[f"{name}@{k}"] == pytest.approx(theirs[key][k]), (name, k)
+    with pytest.raises(ValueError, match="not in the corpus"):
+        retrieval.evaluate_retrieval(encoder, queries, corpus, {"q0": ["nowhere"]})
+    with pytest.raises(ValueError, match="no query has a relevant document"):
+        retrieval.evaluate_retrieval(encoder, queries, corpus, {})
+
+
+def test_triplets_by_hand():
+    encoder = Table({"a": np.array([1.0, 0]), "near": np.array([1.0, 0.1]), "far": np.array([0, 1.0])})
+    found = retrieval.evaluate_triplets(encoder, ["a", "a"], ["near", "far"], ["far", "near"])
+    assert found == {"accuracy": 0.5}
+
+
+def test_pairs_of_two_classes_are_measured_as_there():
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    metrics = pytest.importorskip("sklearn.metrics")
+    kind = evaluation.BinaryClassificationEvaluator
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 2, 40)
+        scores = rng.normal(size=40) + labels
+        ours = binary_measures(scores, labels)
+        accuracy, _ = kind.find_best_acc_and_threshold(scores, labels, True)
+        f1, *_ = kind.find_best_f1_and_threshold(scores, labels, True)
+        assert ours["accuracy"] == pytest.approx(accuracy)
+        assert np.mean((scores > ours["threshold"]) == labels) == pytest.approx(accuracy)
+        assert ours["f1"] == pytest.approx(f1)
+        assert ours["average_precision"] == pytest.approx(metrics.average_precision_score(labels, scores))
+    with pytest.raises(ValueError, match="label 0 or 1 for each pair"):
+        retrieval.evaluate_pairs(table("ab"), "a", "b", [2])

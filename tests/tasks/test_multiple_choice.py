@@ -1,0 +1,95 @@
+"""MultipleChoice on raw text."""
+
+import numpy as np
+import pandas
+import pytest
+
+import bertzoo as bz
+
+QUESTIONS = ["we saw a film", "the plot was dull", "never again", "with friends in rome"]
+CHOICES = [["good", "bad"], ["bad", "good"], ["a bad story", "good"], ["good", "a very bad and slow film"]]
+ANSWERS = [0, 1, 1, 0]  # the good one
+
+
+@pytest.fixture(scope="module")
+def preset(write_checkpoint):
+    return write_checkpoint("BertForMultipleChoice", num_hidden_layers=1)
+
+
+@pytest.fixture
+def make(preset):
+    def make(eager=True, **options):
+        model = bz.MultipleChoice.from_preset(preset[0], verbose=False, dropout=0.0, **options)
+        model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda: ((QUESTIONS, CHOICES), ANSWERS),
+        lambda: (list(zip(QUESTIONS, CHOICES)), ["good"] * 4),
+        lambda: (pandas.DataFrame({"question": QUESTIONS, "choices": CHOICES, "label": ANSWERS}), None),
+        lambda: (
+            {
+                "sent1": QUESTIONS,
+                "ending0": [c[0] for c in CHOICES],
+                "ending1": [c[1] for c in CHOICES],
+                "label": [str(a) for a in ANSWERS],
+            },
+            None,
+        ),
+    ],
+)
+def test_forms_of_input(make, form):
+    x, y = form()
+    history = make().fit(x, y, batch_size=2, verbose=0, validation_data=(x, y) if y is not None else x).history
+    assert {"loss", "accuracy", "val_accuracy"} <= set(history) and np.isfinite(history["loss"][0])
+
+
+def test_it_learns_and_chooses(make):
+    model = make(eager=False)
+    model.fit((QUESTIONS, CHOICES), ANSWERS, batch_size=4, epochs=30, verbose=0)
+    found = model.choose((QUESTIONS, CHOICES))
+    assert [answer["index"] for answer in found] == ANSWERS and {answer["choice"] for answer in found} == {"good"}
+    assert all(sum(answer["scores"]) == pytest.approx(1) for answer in found)
+    assert model.choose((QUESTIONS[0], CHOICES[0]))[0]["choice"] == "good"
+    assert model.evaluate((QUESTIONS, CHOICES), ANSWERS, verbose=0, return_dict=True)["accuracy"] == 1
+
+
+def test_logits_are_those_of_transformers_in_the_order_of_the_rows(make, preset, close):
+    import torch
+
+    model, reference = make(), preset[1]
+    logits = model.predict((QUESTIONS, CHOICES), batch_size=2, verbose=0)
+    for row, question, choices in zip(logits, QUESTIONS, CHOICES):
+        batch = model.preprocessor([question] * 2, choices)
+        tensors = [torch.tensor(batch[k][None].astype("int64")) for k in ("token_ids", "padding_mask", "segment_ids")]
+        with torch.no_grad():
+            close(row, reference(*tensors).logits[0].numpy())
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ((QUESTIONS, CHOICES[:3]), ANSWERS, "3 rows of choices"),
+        ((["a", "b"], [["c", "d"], ["e"]]), [0, 0], "question 1 has 1 choices"),
+        ((["a"], [["c", "d"]]), [2], "from 0 to 1"),
+        ((["a"], [["c", "d"]]), ["e"], "'e'"),
+        ((["a"], [["c", "d"]]), None, "no answers"),
+        ({"question": ["a"]}, None, "must be called choices"),
+        ({"other": ["a"]}, None, "must be called question"),
+    ],
+)
+def test_errors(make, x, y, message):
+    with pytest.raises(ValueError, match=message):
+        make().fit(x, y, verbose=0)
+
+
+def test_errors_of_type(make):
+    with pytest.raises(TypeError, match="choices of question 0"):
+        make().fit((["a"], ["cd"]), [0], verbose=0)
+    with pytest.raises(ValueError, match="no targets"):
+        make().evaluate((["a"], [["c", "d"]]), verbose=0)

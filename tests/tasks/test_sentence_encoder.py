@@ -1,0 +1,491 @@
+"""SentenceEncoder against sentence-transformers, on every form of directory, input and mistake."""
+
+import json
+
+import keras
+import numpy as np
+import pandas
+import pytest
+
+import bertzoo as bz
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.layers import Normalize, Pooling
+from bertzoo.training.sentence_losses import LOSSES, MultipleNegativesRanking, SoftmaxOfPairs
+
+TEXTS = [
+    "a good film",
+    "the plot was dull and bad, and the actor was not very good",
+    "",
+    "we saw it with friends in paris",
+    "never again !",
+    "a great story",
+]
+
+
+@pytest.fixture(scope="module")
+def st():
+    library = pytest.importorskip("sentence_transformers")
+    library.models = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    return library
+
+
+@pytest.fixture(scope="module")
+def plain(write_checkpoint):
+    return write_checkpoint(num_hidden_layers=1)[0]
+
+
+@pytest.fixture(scope="module")
+def make_st(st, plain, tmp_path_factory):
+    """Parts after the encoder, and options -> (directory that sentence-transformers wrote, its model)."""
+
+    def make(*parts, max_length=32, **options):
+        transformer = st.models.Transformer(str(plain), max_seq_length=max_length)
+        model = st.SentenceTransformer(modules=[transformer, *parts], device="cpu", **options)
+        directory = tmp_path_factory.mktemp("st")
+        model.save(str(directory))
+        return directory, model
+
+    return make
+
+
+def parts_of(st):
+    import torch
+
+    torch.manual_seed(0)
+    models = st.models
+    return {
+        "mean, normalized": [models.Pooling(32, "mean"), models.Normalize()],
+        "cls": [models.Pooling(32, "cls")],
+        "joined": [models.Pooling(32, ("mean", "cls", "max"))],
+        "old order": [models.Pooling(32, ("cls", "max", "lasttoken"))],
+        "dense": [models.Pooling(32, "weightedmean"), models.Dense(32, 12), models.Normalize()],
+        "two dense": [
+            models.Pooling(32, "mean_sqrt_len_tokens"),
+            models.Dense(32, 12, bias=False, activation_function=torch.nn.GELU()),
+            models.Dense(12, 5, activation_function=torch.nn.Identity()),
+        ],
+    }
+
+
+NAMES = ("mean, normalized", "cls", "joined", "old order", "dense", "two dense")
+
+
+@pytest.fixture(scope="module")
+def encoder(plain):
+    return bz.SentenceEncoder.from_preset(plain, verbose=False)
+
+
+# ---- directories
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loads_and_saves_what_sentence_transformers_does(name, st, make_st, tmp_path, close):
+    directory, theirs = make_st(*parts_of(st)[name])
+    expected = theirs.encode(TEXTS)
+    ours = bz.SentenceEncoder.from_preset(directory, verbose=False)
+    close(ours.encode(TEXTS), expected)
+    ours.save_to_preset(tmp_path / "saved")
+    back = st.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    close(back.encode(TEXTS), expected)
+    assert back.max_seq_length == 32
+    close(bz.SentenceEncoder.from_preset(tmp_path / "saved", verbose=False).encode(TEXTS), expected)
+
+
+def test_the_pooler_of_the_file_is_kept_and_not_trained(st, make_st, tmp_path):
+    from safetensors.numpy import load_file
+
+    directory, _ = make_st(*parts_of(st)["cls"])
+    ours = bz.SentenceEncoder.from_preset(directory, verbose=False)
+    assert not any("pooler" in weight.path for weight in ours.trainable_weights)
+    ours.save_to_preset(tmp_path / "saved")
+    before, after = (load_file(folder / "model.safetensors") for folder in (directory, tmp_path / "saved"))
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+
+
+def test_prompts_are_carried_and_used(st, make_st, tmp_path, close):
+    prompts = {"query": "the story was ", "document": ""}
+    directory, theirs = make_st(
+        st.models.Pooling(32, ("mean", "weightedmean"), include_prompt=False),
+        prompts=prompts,
+        default_prompt_name="query",
+    )
+    bz.SentenceEncoder.from_preset(directory, verbose=False).save_to_preset(tmp_path / "saved")
+    ours = bz.SentenceEncoder.from_preset(tmp_path / "saved", verbose=False)
+    assert (ours.prompts, ours.default_prompt, ours.pooling.include_prompt) == (prompts, "query", False)
+    close(ours.encode(TEXTS), theirs.encode(TEXTS))
+    close(ours.encode(TEXTS, prompt_name="document"), theirs.encode(TEXTS, prompt_name="document"))
+    close(ours.encode(TEXTS, prompt="very "), theirs.encode(TEXTS, prompt="very "))
+    assert not np.allclose(ours.encode(TEXTS), ours.encode(TEXTS, prompt=""))
+    with pytest.raises(ValueError, match="prompt_name is 'qurey'; the model's prompts are: "):
+        ours.encode(TEXTS, prompt_name="qurey")
+
+
+def test_a_plain_encoder_gets_mean_pooling_as_there(plain, st, close):
+    theirs = st.SentenceTransformer(str(plain), device="cpu")
+    ours = bz.SentenceEncoder.from_preset(plain, verbose=False)
+    close(ours.encode(TEXTS), theirs.encode(TEXTS))
+    assert "mean pooling, of at most 64 tokens" in str(ours.load_report)
+
+
+def test_an_encoder_in_a_folder_of_its_own_as_before_version_2(st, make_st, tmp_path, close):
+    directory, theirs = make_st(*parts_of(st)["cls"])
+    (tmp_path / "0_Transformer").mkdir()
+    for path in directory.iterdir():
+        if path.is_file() and path.name != "modules.json":
+            path.rename(tmp_path / "0_Transformer" / path.name)
+    (directory / "1_Pooling").rename(tmp_path / "1_Pooling")
+    entries = json.loads((directory / "modules.json").read_text())
+    entries[0]["path"] = "0_Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(entries))
+    close(bz.SentenceEncoder.from_preset(tmp_path, verbose=False).encode(TEXTS), theirs.encode(TEXTS))
+
+
+def test_options_overrule_the_files(st, make_st, close):
+    directory, theirs = make_st(*parts_of(st)["mean, normalized"])
+    ours = bz.SentenceEncoder.from_preset(directory, verbose=False, max_length=8, pooling="cls", after_pooling=[])
+    theirs.max_seq_length = 8
+    tokens = theirs.encode(TEXTS, output_value="token_embeddings")
+    close(ours.encode(TEXTS), np.stack([row[0].numpy() for row in tokens]))
+
+
+def test_attention_pooling_is_kept_but_beyond_sentence_transformers(plain, st, tmp_path, close):
+    ours = bz.SentenceEncoder.from_preset(plain, verbose=False, pooling=("cls", "attention"))
+    ours.pooling.attention.assign(np.linspace(-1, 1, 32))
+    ours.save_to_preset(tmp_path / "saved")
+    again = bz.SentenceEncoder.from_preset(tmp_path / "saved", verbose=False)
+    close(again.encode(TEXTS), ours.encode(TEXTS))
+    with pytest.raises(ValueError, match="attention"):
+        st.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+
+
+def test_saving_replaces_all_or_nothing(st, make_st, encoder, monkeypatch, close):
+    from bertzoo.checkpoints import saving
+
+    directory, theirs = make_st(*parts_of(st)["dense"])
+    expected = theirs.encode(TEXTS)
+    monkeypatch.setattr(saving, "_replace", lambda *paths: (_ for _ in ()).throw(OSError("no space left")))
+    with pytest.raises(CheckpointError, match="no space left"):
+        encoder.save_to_preset(directory)
+    monkeypatch.undo()
+    close(bz.SentenceEncoder.from_preset(directory, verbose=False).encode(TEXTS), expected)
+    encoder.save_to_preset(directory)
+    close(bz.SentenceEncoder.from_preset(directory, verbose=False).encode(TEXTS), encoder.encode(TEXTS))
+
+
+def edited(directory, name, **changes):
+    path = directory / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def entry(**changes):
+    return [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}] + [
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling", **changes}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (entry(type="custom_code.Pooling"), "runs no code that comes with a checkpoint"),
+        (entry(type="sentence_transformers.models.LSTM"), "names sentence_transformers.models.LSTM"),
+        (entry(path="../elsewhere"), "a name inside the directory is expected"),
+        (entry(path="/etc"), "a name inside the directory is expected"),
+        (entry(type="sentence_transformers.models.Normalize"), "one Pooling must come first"),
+        (entry()[1:], "an encoder is expected"),
+        (["x"], "must list objects"),
+    ],
+)
+def test_damaged_lists_of_parts_are_refused(entries, message, st, make_st):
+    directory, _ = make_st(*parts_of(st)["cls"])
+    (directory / "modules.json").write_text(json.dumps(entries))
+    with pytest.raises(CheckpointError, match=message):
+        bz.SentenceEncoder.from_preset(directory, verbose=False)
+
+
+def test_dense_parts_that_we_do_not_compute_are_refused(st, make_st):
+    for changes, message in (
+        ({"activation_function": "os.system"}, "activation_function = 'os.system'"),
+        ({"use_residual": True}, "does not compute"),
+        ({"out_features": 13}, "linear.weight of the Dense after the encoder has shape"),
+    ):
+        directory, _ = make_st(*parts_of(st)["dense"])
+        edited(directory / "2_Dense", "config.json", **changes)
+        with pytest.raises(CheckpointError, match=message):
+            bz.SentenceEncoder.from_preset(directory, verbose=False)
+
+
+# ---- encode
+
+
+def test_the_order_and_the_batch_size_do_not_matter(encoder, close):
+    vectors = encoder.encode(TEXTS)
+    for batch_size in (1, 4, 32, 100):
+        close(encoder.encode(TEXTS, batch_size=batch_size), vectors)
+    close(encoder.encode(TEXTS[::-1])[::-1], vectors)
+    for form in (np.array(TEXTS), tuple(TEXTS), pandas.Series(TEXTS)):
+        close(encoder.encode(form), vectors)
+    assert vectors.dtype == np.float32
+
+
+def test_one_string_gives_one_vector_and_no_texts_none(encoder, close):
+    close(encoder.encode(TEXTS[0]), encoder.encode(TEXTS)[0])
+    assert encoder.encode([]).shape == (0, 32)
+    assert encoder.encode([], normalize=True, truncate_dim=8).shape == (0, 8)
+
+
+def test_a_long_text_is_cut_and_an_empty_one_has_a_vector(plain, st, close):
+    theirs = st.SentenceTransformer(str(plain), device="cpu")
+    texts = ["film " * 100_000, "", " \n"]
+    close(bz.SentenceEncoder.from_preset(plain, verbose=False).encode(texts), theirs.encode(texts))
+
+
+def test_normalize_and_truncate_as_there(encoder, plain, st, close):
+    theirs = st.SentenceTransformer(str(plain), device="cpu")
+    for options in ({"truncate_dim": 8}, {}):
+        close(
+            encoder.encode(TEXTS, normalize=True, **options), theirs.encode(TEXTS, normalize_embeddings=True, **options)
+        )
+
+
+def test_tensors_on_request(encoder, close):
+    tensor = encoder.encode(TEXTS, output="tensor")
+    assert keras.ops.is_tensor(tensor)
+    close(keras.ops.convert_to_numpy(tensor), encoder.encode(TEXTS))
+
+
+def test_a_generator_is_read_as_it_is_consumed(encoder, monkeypatch, close):
+    from bertzoo.tasks import sentence_encoder
+
+    monkeypatch.setattr(sentence_encoder, "ROWS_AT_ONCE", 4)
+    read = []
+
+    def texts():
+        for number in range(10**9):
+            read.append(number)
+            yield TEXTS[number % len(TEXTS)]
+
+    vectors = encoder.encode(texts(), batch_size=2)
+    first = [next(vectors) for _ in range(6)]
+    assert len(read) == 8  # two chunks of four
+    close(np.stack(first), encoder.encode(TEXTS))
+    assert list(encoder.encode(iter([]))) == []
+
+
+def test_a_progress_bar_on_long_work_only(encoder, monkeypatch, capsys):
+    from bertzoo.tasks import sentence_encoder
+
+    encoder.encode(TEXTS)
+    assert capsys.readouterr().out == ""
+    encoder.encode(TEXTS, show_progress_bar=True)
+    assert "1/1" in capsys.readouterr().out
+    monkeypatch.setattr(sentence_encoder, "LONG_WORK", 3)
+    encoder.encode(TEXTS, batch_size=2)
+    assert capsys.readouterr().out == ""  # no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    encoder.encode(TEXTS, batch_size=2)
+    assert "3/3" in capsys.readouterr().out
+    encoder.encode(TEXTS, batch_size=2, show_progress_bar=False)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "error", "message"),
+    [
+        (None, {}, TypeError, "must be a string or a sequence of strings"),
+        (["a", None], {}, TypeError, r"texts\[1\] must be a string, got NoneType"),
+        (["a", 3], {}, TypeError, r"texts\[1\] must be a string, got int"),
+        (["a", ["b"]], {}, TypeError, r"texts\[1\] must be a string, got list"),
+        (5, {}, TypeError, "must be a string or a sequence of strings"),
+        (["a"], {"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1; it is 0"),
+        (["a"], {"batch_size": 2.5}, ValueError, "batch_size must be a whole number"),
+        (["a"], {"truncate_dim": 33}, ValueError, "truncate_dim must be from 1 to 32"),
+        (["a"], {"output": "list"}, ValueError, 'output must be "numpy" or "tensor"'),
+        (["a"], {"normalise": True}, TypeError, "encode has no argument normalise"),
+        (iter(["a", None]), {}, TypeError, r"texts\[1\] must be a string, got NoneType"),
+    ],
+)
+def test_mistakes_are_named(encoder, texts, options, error, message):
+    with pytest.raises(error, match=message):
+        list(encoder.encode(texts, **options))
+
+
+def test_without_preprocessor_it_takes_arrays(plain, encoder, close):
+    bare = bz.SentenceEncoder.from_preset(plain, verbose=False, preprocessor=None)
+    close(bare.encode(encoder.preprocessor(TEXTS)), encoder.encode(TEXTS))
+
+
+def test_what_mteb_passes_is_taken(plain, close):
+    class Loader:
+        batch_size = 4
+
+        def __iter__(self):
+            return iter([{"text": TEXTS[:4], "id": [0, 1, 2, 3]}, {"text": TEXTS[4:], "id": [4, 5]}])
+
+    model = bz.SentenceEncoder.from_preset(plain, verbose=False, prompts={"query": "very "})
+    context = {"task_metadata": object(), "hf_split": "test", "hf_subset": "default", "batch_size": 4}
+    model = model.for_mteb()
+    assert not hasattr(model, "predict")  # by which mteb knows cross-encoders
+    close(model.encode(Loader(), prompt_type="query", **context), model.encode(TEXTS, prompt="very "))
+    close(model.encode(Loader(), prompt_type="document", **context), model.encode(TEXTS))
+
+
+def test_similarity_is_the_measure_of_the_files(plain, st, close):
+    vectors = np.random.default_rng(0).normal(size=(4, 32)).astype("float32")
+    for measure in ("cosine", "dot"):
+        ours = bz.SentenceEncoder.from_preset(plain, verbose=False, settings={"similarity_fn_name": measure})
+        theirs = st.SentenceTransformer(str(plain), device="cpu", similarity_fn_name=measure)
+        close(ours.similarity(vectors, vectors[:3]), theirs.similarity(vectors, vectors[:3]))
+        close(
+            ours.similarity_pairwise(vectors, vectors[::-1]), theirs.similarity_pairwise(vectors, vectors[::-1].copy())
+        )
+
+
+# ---- training
+
+FIRSTS, SECONDS = TEXTS[:2] + TEXTS[3:] + ["a film"], TEXTS[3:] + TEXTS[:2] + ["a bad film"]
+SCORES = [1.0, 0.2, 0.4, 0.9, 0.0, 0.3]
+FORMS = {
+    "columns": lambda: ((FIRSTS, SECONDS), SCORES),
+    "rows": lambda: (list(zip(FIRSTS, SECONDS)), SCORES),
+    "frame": lambda: (pandas.DataFrame({"sentence1": FIRSTS, "sentence2": SECONDS, "score": SCORES}), None),
+    "dict": lambda: ({"anchor": FIRSTS, "positive": SECONDS, "label": np.array(SCORES)}, None),
+    "arrays": lambda: ((np.array(FIRSTS), np.array(SECONDS)), np.array(SCORES)),
+}
+
+
+@pytest.fixture
+def trainable(plain):
+    model = bz.SentenceEncoder.from_preset(plain, verbose=False, dropout=0.0)
+
+    def compiled(loss="cosine", **options):
+        model.compile(bz.AdamW(1e-3, warmup=0.0, schedule="constant"), loss=loss, run_eagerly=True, **options)
+        return model
+
+    return compiled
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fit_takes_pairs_in_every_form(form, trainable):
+    model = trainable()
+    x, y = FORMS[form]()
+    before = model.evaluate(x, y, verbose=0)
+    cosines = model.similarity_pairwise(model.encode(FIRSTS), model.encode(SECONDS))
+    assert before == pytest.approx(np.mean((cosines - np.array(SCORES)) ** 2), abs=1e-5)
+    model.fit(x, y, epochs=10, batch_size=4, verbose=0)
+    assert model.evaluate(x, y, verbose=0) < 0.5 * before
+
+
+TARGETS = {
+    "cosine": SCORES,
+    "cosent": SCORES,
+    "softmax": [0, 1, 2, 0, 1, 2],
+    "triplet": None,
+    "multiple_negatives": None,
+    "margin_mse": SCORES,
+    "distillation": np.random.default_rng(0).normal(size=(6, 32)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains(loss, trainable):
+    model = trainable(loss)
+    three = loss in ("triplet", "margin_mse")
+    x = (FIRSTS, SECONDS, SECONDS[1:] + SECONDS[:1]) if three else (FIRSTS, SECONDS)
+    history = model.fit(x, TARGETS[loss], epochs=8, batch_size=6, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+    assert model.evaluate(x, TARGETS[loss], verbose=0) < history[0]
+
+
+def test_validation_and_streams(trainable):
+    model = trainable()
+    pairs = (FIRSTS, SECONDS)
+    history = model.fit(pairs, SCORES, validation_data=(pairs, SCORES), verbose=0).history
+    assert "val_loss" in history
+
+    class Stream(keras.utils.PyDataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            rows = slice(3 * index, 3 * index + 3)
+            return list(zip(FIRSTS[rows], SECONDS[rows])), SCORES[rows]
+
+    model.fit(Stream(), verbose=0)
+
+
+def test_the_dense_layer_of_the_softmax_loss_is_trained_and_left_behind(trainable, tmp_path):
+    model = trainable(SoftmaxOfPairs(3))
+    before = keras.ops.convert_to_numpy(model.training_head.kernel).copy()
+    model.fit((FIRSTS, SECONDS), TARGETS["softmax"], verbose=0)
+    assert not np.allclose(before, keras.ops.convert_to_numpy(model.training_head.kernel))
+    model.save_to_preset(tmp_path / "saved")
+    bz.SentenceEncoder.from_preset(tmp_path / "saved", verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("loss", "x", "y", "message"),
+    [
+        ("cosine", (FIRSTS, SECONDS), None, "this loss compares with numbers: pass y"),
+        ("cosine", FIRSTS, SCORES, "compares rows of 2 texts; these rows have 1"),
+        ("triplet", (FIRSTS, SECONDS), None, "compares rows of 3 texts; these rows have 2"),
+        ("cosine", (FIRSTS, SECONDS), SCORES[:4], "both must have the same rows"),
+        ("cosine", (FIRSTS, SECONDS), [float("nan")] * 6, r"y\[0\] is not finite"),
+        ("softmax", (FIRSTS, SECONDS), SCORES, "class numbers from 0"),
+        ("cosine", (FIRSTS, SECONDS[:4]), SCORES, "equally long"),
+        ("cosine", (FIRSTS, SECONDS), ["a"] * 6, "y must hold numbers"),
+    ],
+)
+def test_mistakes_in_training_are_named(loss, x, y, message, trainable):
+    with pytest.raises(ValueError, match=message):
+        trainable(loss).fit(x, y, verbose=0)
+
+
+def test_dropout_differs_between_the_texts_of_a_row(plain):
+    model = bz.SentenceEncoder.from_preset(plain, verbose=False, dropout=0.2)
+    inputs = model.preprocessor(["a good film"])
+    inputs = {name: np.stack([x, x], axis=1) for name, x in inputs.items()}
+    same, other = keras.ops.convert_to_numpy(model(inputs, training=True))[0]
+    assert not np.allclose(same, other)
+
+
+# ---- Keras
+
+
+def test_a_keras_archive_holds_everything(plain, tmp_path, close):
+    dense = keras.layers.Dense(8, activation="tanh", name="dense_after")
+    model = bz.SentenceEncoder.from_preset(
+        plain, verbose=False, pooling=("mean", "max"), after_pooling=[dense, Normalize()], prompts={"query": "very "}
+    )
+    model.compile(loss=MultipleNegativesRanking(scale=10))
+    model.fit((FIRSTS, SECONDS), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    close(again.encode(TEXTS, prompt_name="query"), model.encode(TEXTS, prompt_name="query"))
+    assert again.sentence_loss.scale == 10
+
+
+def test_other_layers_and_prompts_are_refused(plain):
+    encoder = bz.Encoder.from_preset(plain, verbose=False)
+    with pytest.raises(ValueError, match="come Dense and Normalize layers"):
+        bz.SentenceEncoder(encoder, after_pooling=[Pooling()])
+    with pytest.raises(ValueError, match="default_prompt is 'query'"):
+        bz.SentenceEncoder(encoder, default_prompt="query")
+    with pytest.raises(TypeError, match="no option poolin"):
+        bz.SentenceEncoder.from_preset(plain, poolin="mean")
+
+
+# ---- real weights
+
+
+def test_minilm_equals_sentence_transformers(minilm, st, close):
+    texts = [
+        "A girl is styling her hair.",
+        "How many people live in Berlin?",
+        "Berlin had a population of 3,520,031 registered inhabitants in an area of 891.82 square kilometers.",
+        "",
+        "word " * 1000,
+    ]
+    ours = bz.SentenceEncoder.from_preset(minilm, verbose=False)
+    close(ours.encode(texts), st.SentenceTransformer(str(minilm), device="cpu").encode(texts))
+    assert ours.preprocessor.max_length == 256

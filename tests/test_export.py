@@ -1,0 +1,112 @@
+"""Exported models give the model's numbers at batch sizes and lengths that the exporter did not see."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import bertzoo as bz
+from bertzoo.families import FAMILIES
+
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 140,
+    "pad_token_id": 1,
+}
+SHAPES = [(3, 7), (1, 120), (5, 1)]
+BACKEND = keras.backend.backend()
+FORMATS = {"tensorflow": ["tf_saved_model", "onnx"], "jax": ["tf_saved_model"], "torch": ["onnx"]}[BACKEND]
+
+
+def make(model_type: str, task: str):
+    """A model with random weights, all of them large enough to matter."""
+    encoder = bz.Encoder(FAMILIES[model_type].config_class(**SIZES))
+    model = bz.TextClassifier(encoder, labels=3) if task == "classifier" else encoder
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(weight + 0.1 * rng.normal(size=weight.shape))
+    return model
+
+
+def make_inputs(model, shape):
+    config = getattr(model, "backbone", model).config
+    rng = np.random.default_rng(1)
+    mask = np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, (*shape[:-1], 1))
+    inputs = {"token_ids": np.where(mask, rng.integers(3, 50, shape), config.pad_token_id)}
+    if config.type_vocab_size > 1:
+        inputs["segment_ids"] = rng.integers(0, 2, shape)
+    return {name: x.astype("int32") for name, x in {**inputs, "padding_mask": mask}.items()}
+
+
+def runner(path, format):
+    """Inputs -> outputs by name, in a runtime that knows nothing of bertzoo."""
+    if format == "onnx":
+        session = pytest.importorskip("onnxruntime").InferenceSession(str(path))
+        names = [output.name for output in session.get_outputs()]
+        return lambda inputs: dict(zip(names, session.run(None, inputs)))
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+
+    def serve(inputs):
+        outputs = loaded.serve(*inputs.values())
+        outputs = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    return serve
+
+
+def assert_same(model, path, format, numpy, close, shapes=SHAPES):
+    run = runner(path, format)
+    for shape in shapes:
+        inputs = make_inputs(model, shape)
+        ours, theirs = numpy(model(inputs)), run(inputs)
+        if not isinstance(ours, dict):
+            assert len(theirs) == 1
+            close(next(iter(theirs.values())), ours, 1e-4)
+            continue
+        assert set(theirs) == set(ours)
+        real = inputs["padding_mask"].astype(bool)
+        for name, value in ours.items():
+            keep = real if name == "sequence_output" else slice(None)
+            close(theirs[name][keep], value[keep], 1e-4)
+
+
+# PyTorch's exporter takes seconds, and a classifier's file holds an encoder.
+BOTH = [(name, "classifier") for name in sorted(FAMILIES)]
+BOTH += [(name, "encoder") for name in (["bert"] if BACKEND == "torch" else sorted(FAMILIES))]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("model_type", "task"), BOTH)
+def test_every_family(model_type, task, format, tmp_path, numpy, close):
+    model = make(model_type, task)
+    path = tmp_path / ("model.onnx" if format == "onnx" else "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters
+        model.export(path, format=format)
+    assert_same(model, path, format, numpy, close)
+
+
+def test_multiple_choice_has_an_axis_more(tmp_path, numpy, close):
+    model = bz.MultipleChoice(make("bert", "encoder"))
+    model.export(tmp_path / "model", format=FORMATS[0])
+    assert_same(model, tmp_path / "model", FORMATS[0], numpy, close, [(3, 2, 7), (1, 4, 20)])
+
+
+def test_what_cannot_be_exported(tmp_path):
+    model = make("bert", "encoder")
+    with pytest.raises(ValueError, match="format must be one of tf_saved_model, onnx; it is 'tflite'"):
+        model.export(tmp_path / "x", format="tflite")
+    for format in {"tf_saved_model", "onnx"} - set(FORMATS):
+        with pytest.raises(ValueError, match=rf"the {BACKEND} backend can't export {format}.*save_to_preset"):
+            model.export(tmp_path / "x", format=format)
+    half = bz.Encoder(model.config, dtype="mixed_bfloat16")
+    with pytest.raises(ValueError, match="bfloat16" if "onnx" in FORMATS else "backend can't export onnx"):
+        half.export(tmp_path / "x", format="onnx")
+    assert not list(tmp_path.iterdir())

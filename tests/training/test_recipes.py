@@ -1,0 +1,159 @@
+"""LAMB, accumulation, scores during fit, and the guard against NaN."""
+
+import keras
+import numpy as np
+import pytest
+
+import bertzoo as bz
+
+TEXTS = ["a good film", "a bad film", "the plot was dull and bad", "never again"] * 4
+LABELS = [1, 0, 0, 0] * 4
+
+
+@pytest.fixture(scope="module")
+def preset(write_checkpoint):
+    return write_checkpoint(num_hidden_layers=1)[0]
+
+
+@pytest.fixture
+def make(preset):
+    def make(optimizer=None, **options):
+        model = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, new_head=True, dropout=0.0, **options)
+        model.compile(optimizer)
+        return model
+
+    return make
+
+
+def weights(model):
+    return np.concatenate([np.ravel(keras.ops.convert_to_numpy(w)) for w in model.weights])
+
+
+# ---- LAMB
+
+
+@pytest.mark.parametrize("correction", [False, True])
+def test_lamb_is_the_papers_formula(correction):
+    """Three steps by NumPy, for a weight that is decayed and one that is not."""
+    rng = np.random.default_rng(0)
+    values = {"layer/kernel": rng.normal(size=(3, 4)), "layer/bias": rng.normal(size=4), "layer/zeros": np.zeros(3)}
+    variables = [keras.Variable(v, name=n.split("/")[1], dtype="float32") for n, v in values.items()]
+    optimizer = bz.training.LAMB(
+        0.1, warmup=0, schedule="constant", bias_correction=correction, global_clipnorm=None, no_decay=("bias",)
+    )
+    optimizer.build(variables)
+    m = {name: 0.0 for name in values}
+    v = {name: 0.0 for name in values}
+    for step in range(1, 4):
+        gradients = {name: rng.normal(size=value.shape) for name, value in values.items()}
+        optimizer.apply([keras.ops.convert_to_tensor(g.astype("float32")) for g in gradients.values()])
+        for name, g in gradients.items():
+            m[name] = 0.9 * m[name] + 0.1 * g
+            v[name] = 0.999 * v[name] + 0.001 * g**2
+            factor = np.sqrt(1 - 0.999**step) / (1 - 0.9**step) if correction else 1.0
+            update = factor * m[name] / (np.sqrt(v[name]) + 1e-6)
+            ratio = 1.0
+            if "bias" not in name:
+                update = update + 0.01 * values[name]
+                size = np.linalg.norm(values[name])
+                ratio = size / np.linalg.norm(update) if size > 0 else 1.0
+            values[name] = values[name] - 0.1 * ratio * update
+    for variable, expected in zip(variables, values.values()):
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), expected, atol=1e-5)
+
+
+def test_lamb_trains_and_is_saved(make, tmp_path):
+    model = make(bz.training.LAMB(1e-2))
+    losses = model.fit(TEXTS, LABELS, batch_size=8, epochs=10, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras").optimizer
+    assert isinstance(loaded, bz.training.LAMB) and loaded.epsilon == 1e-6 and not loaded.bias_correction
+
+
+# ---- accumulation and float16
+
+
+def test_two_batches_accumulated_are_one_of_twice_the_size(make):
+    """Same order of rows; SGD-like comparison through AdamW, so that any difference in the gradients shows."""
+    one, two = make(bz.AdamW(1e-3)), make(bz.AdamW(1e-3, gradient_accumulation_steps=2))
+    x = one.preprocessor(TEXTS)
+    for model, size in ((one, 8), (two, 4)):
+        model.optimizer.build(model.trainable_variables)
+        model.optimizer.begin(4)
+        rows = [
+            ({k: v[i : i + size] for k, v in x.items()}, np.array(LABELS[i : i + size])) for i in range(0, 16, size)
+        ]
+        for batch in rows * 2:
+            model.train_on_batch(*batch)
+    np.testing.assert_allclose(weights(one), weights(two), atol=2e-5)
+
+
+def test_the_schedule_of_fit_counts_updates_and_reaches_its_end(make):
+    model = make(bz.AdamW(1e-3, gradient_accumulation_steps=2))
+    model.fit(TEXTS, LABELS, batch_size=4, epochs=2, verbose=0)  # 8 batches, 4 updates
+    assert int(keras.ops.convert_to_numpy(model.optimizer._total_steps)) == 4
+    assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX multiplies no float16 on a CPU")
+def test_float16_gets_its_schedule_too(make):
+    model = make(dtype="mixed_float16")
+    model.fit(TEXTS, LABELS, batch_size=8, verbose=0)
+    inner = model.optimizer.inner_optimizer
+    assert int(keras.ops.convert_to_numpy(inner._total_steps)) == 2
+
+
+# ---- scores during fit
+
+
+def test_entity_f1_can_be_watched(preset):
+    sentences = [["we", "saw", "paris"], ["rome", "again"]]
+    tags = [["O", "O", "B-X"], ["B-X", "O"]]
+    model = bz.TokenClassifier.from_preset(preset, verbose=False, labels=["O", "B-X"], dropout=0.0)
+    model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"))
+    early = keras.callbacks.EarlyStopping("val_entity_f1", mode="max", patience=50)
+    watched = [bz.training.EntityF1(sentences, tags), early]
+    history = model.fit(sentences, tags, epochs=12, verbose=0, callbacks=watched).history
+    assert early.best == max(history["val_entity_f1"]) == 1.0
+    expected = bz.metrics.entity_scores(tags, model.tag_words(sentences))["f1"]
+    assert history["val_entity_f1"][-1] == expected
+
+
+def test_answer_f1_can_be_watched(preset):
+    records = [{"question": "we", "context": "saw a film", "answers": ["film"]}]
+    model = bz.QuestionAnswerer.from_preset(preset, verbose=False, dropout=0.0)
+    model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"))
+    history = model.fit(records, epochs=6, verbose=0, callbacks=[bz.training.AnswerF1(records)]).history
+    assert history["val_answer_f1"][-1] == 100 and history["val_exact_match"][-1] == 100
+    with pytest.raises(ValueError, match="no answers"):
+        bz.training.AnswerF1([{"question": "a", "context": "b"}])
+
+
+# ---- NaN
+
+
+def test_a_loss_that_is_no_number_stops_training_and_says_why(make):
+    model = make(bz.AdamW(1e-3))
+    head = model.classifier.weights[0]
+    head.assign(np.full(head.shape, np.nan))
+    with pytest.raises(FloatingPointError, match=r"loss is nan in epoch 1.*weights are no numbers.*rate") as error:
+        model.fit(TEXTS, LABELS, batch_size=2, epochs=3, verbose=0)
+    assert "between batch 0 and batch 1" in str(error.value)
+
+
+def test_where_weights_are_finite_the_outputs_are_named(make):
+    model = make()
+
+    def loss(y_true, y_pred):
+        return keras.ops.log(keras.ops.sum(y_pred * 0, axis=-1) - 1.0)
+
+    model.compile(keras.optimizers.SGD(0.0), loss=loss, metrics=[])
+    with pytest.raises(FloatingPointError, match=r"all weights are still numbers|weights are no numbers"):
+        model.fit(TEXTS, LABELS, batch_size=8, verbose=0)
+
+
+def test_32_examples_with_the_defaults_do_not_diverge(make):
+    model = make()
+    losses = model.fit(TEXTS * 2, LABELS * 2, epochs=5, verbose=0).history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] <= losses[0] * 1.05
