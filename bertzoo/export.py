@@ -117,6 +117,7 @@ def _teach_tf2onnx() -> None:
     TensorFlow's exact GELU is made of erfc(x) = 1 - erf(x), which it does not know. A choice between tensors of
     different shapes it writes as c x + (1 - c) y, which is NaN where the one not chosen is; ONNX's Where broadcasts.
     """
+    import tf2onnx.tfonnx  # noqa: F401  (registers its own operations, which must come before ours)
     from tf2onnx.handler import tf_op
 
     @tf_op("Erfc")
