@@ -155,7 +155,7 @@ def test_errors_become_one_line(error, said, capsys):
         ("a.csv", b"text,text\na,b\n", "two columns of one name"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is no JSON"),
         ("a.jsonl", b"[1]\n", "line 1 must be an object"),
-        ("a.xlsx", b"PK", "must be a .csv, .tsv, .jsonl, .txt file"),
+        ("a.xlsx", b"PK", "must be a .csv, .tsv, .jsonl, .parquet, .txt file"),
     ],
 )
 def test_a_broken_table_is_told_of(tmp_path, name, content, said):

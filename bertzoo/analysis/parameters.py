@@ -68,6 +68,8 @@ def describe(name: str | Path) -> Description:
     family = without_weights(lambda: Encoder(config)).family
     rename = canonical(family.prefix, *family.former_prefixes)
     own = {theirs: entry.ours for entry in expand(family.names, family.counts(config)) for theirs in entry.theirs}
+    # DeBERTa's positions stand among the encoder's names and belong to its masked-LM head.
+    own = {theirs: ours for theirs, ours in own.items() if not ours.startswith("masked_lm/")}
     names = {stored: rename(stored) for stored in sizes}
     pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
     parts = _by_part(config, pooler)

@@ -75,7 +75,7 @@ def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...])
         for place in run:
             written = text[offsets[place, 0] : offsets[place, 1]].strip()
             goes_on = place > run[0] and numbers[place] == numbers[place - 1]
-            strings[place] = "##" * goes_on + (written or strings[place].removeprefix("##"))
+            strings[place] = ("##" if goes_on else "") + (written or strings[place].removeprefix("##"))
         units = find_units(offsets[run], split_words(text))
         for (first, last), (begin, end) in zip(units.pieces, units.spans):
             heads[run[first] + 1 : run[first] + last - first] = False

@@ -25,6 +25,7 @@ NEEDS = {
     "keras-hub": ("keras_hub", "tensorflow"),
 }
 BACKENDS = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow"}
+CEILING_TIMEOUT = 120
 Mode = StrEnum("Mode", ["train", "infer"])
 Size = StrEnum("Size", ["mini", "small", "base"])
 Padding = StrEnum("Padding", ["none", "real"])
@@ -58,7 +59,7 @@ def bench(
     for which in cases:
         case = Case(**which, **shared)
         if case.backend not in ceilings:
-            rate = _child("bertzoo.bench.ceiling", case.dtype, case.backend, timeout)
+            rate = _child("bertzoo.bench.ceiling", case.dtype, case.backend, max(timeout, CEILING_TIMEOUT))
             if isinstance(rate, str):
                 raise ValueError(f"{case.backend} can't multiply matrices here: {rate}")
             ceilings[case.backend] = rate

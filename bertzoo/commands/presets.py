@@ -37,6 +37,9 @@ def list_presets(
         columns = ["name", "family", "layers × width", "weights", "vocabulary", "heads", "size"]
         show_table(columns, bundled, title="Bundled", numbers=["weights", "vocabulary", "size"])
     published = [row for row in published if family in (None, row.family) and (task is None or task in row.tasks)]
+    if not published:
+        print(f"The catalog has no {family} checkpoint for {task}.")
+        return
     columns = ["name", "family", "parameters", "tokens", "case", "licence", "tasks", "use"]
     rows = [_published(row) for row in published]
     show_table(columns, rows, title="On the Hugging Face hub: write hf:// before the name", numbers=columns[2:4])

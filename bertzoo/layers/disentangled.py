@@ -148,9 +148,9 @@ class DisentangledAttention(SelfAttention):
             return self.project_positions(table[self.span - length : self.span + length])
         place = np if static else ops
         distance = place.clip(place.arange(2 * length, dtype="int32") - length, -self.max_distance, self.max_distance)
-        # Of a table with one column: Keras's look-up in a list has a squeeze that ONNX takes at its word.
+        # Both look-ups are in tables of two axes: for others Keras squeezes on PyTorch, which ONNX takes at its word.
         rows = place.take(self.rows[:, None], distance + self.max_distance, axis=0)[:, 0]
-        return tuple(None if part is None else lookup(part, rows) for part in self.project_positions(table))
+        return tuple(None if part is None else _rows_of(part, rows) for part in self.project_positions(table))
 
     def project_positions(self, table):
         """(rows, hidden) -> the positions' queries and keys, each (rows, heads, head size); None where not needed."""
@@ -186,6 +186,11 @@ class FirstDisentangledAttention(DisentangledAttention):
         qkv = ops.reshape(self.qkv(x), (ops.shape(x)[0], ops.shape(x)[1], head[0], 3, head[1]))
         query = qkv[:, :, :, 0] + ops.reshape(self.query_bias, head)
         return query, qkv[:, :, :, 1], qkv[:, :, :, 2] + ops.reshape(self.value_bias, head)
+
+
+def _rows_of(table, rows):
+    """(all rows, …), int (rows,) -> (rows, …)."""
+    return ops.reshape(lookup(ops.reshape(table, (table.shape[0], -1)), rows), (-1, *table.shape[1:]))
 
 
 def skew(x, first):

@@ -72,7 +72,8 @@ def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None,
         source = LAYER.sub(lambda found: f"layer_{kept[int(found[1])]}/", name)
         if source not in sources or sources[source].shape != weight.shape:
             raise ValueError(f"a {config.model_type} teacher has no {source} for a student to begin with.")
-        weight.assign(sources[source])
+        # By way of NumPy: on JAX both would have one buffer, which a training step may not give up twice.
+        weight.assign(ops.convert_to_numpy(sources[source]))
     return student
 
 

@@ -173,7 +173,7 @@ class ReplacedTokenTraining(keras.Model):
         own = weight_names(self.discriminator)
         sums = {"embeddings/token": embeddings.token, "embeddings/position": embeddings.position}
         for name, weight in weight_names(plain).items():
-            weight.assign(own[name] if name in own else sums[name])
+            weight.assign(ops.convert_to_numpy(own[name] if name in own else sums[name]))
         return plain
 
 

@@ -161,7 +161,8 @@ class MaskedLM(Task):
         tokenizer = self.preprocessor.tokenizer
         odds = np.exp(logits.astype("float64") - logits.max())
         odds /= odds.sum()
-        ids = np.arange(len(odds)) if allowed is None else allowed
+        # Tables of some models have more rows than there are tokens.
+        ids = np.arange(min(len(odds), tokenizer.vocabulary_size)) if allowed is None else allowed
         best = ids[np.argsort(-odds[ids], kind="stable")[:top_k]]
         out = []
         for i in best:

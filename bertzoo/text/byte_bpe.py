@@ -31,7 +31,7 @@ def with_trimmed_offsets(rows, add_prefix_space: bool = False):
 def read_vocabulary_json(path: Path) -> dict[str, int]:
     """vocab.json: {piece: id}."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8-sig"))  # editors of Windows put a mark before the text
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}.") from None
     if not isinstance(content, dict) or not all(type(index) is int and index >= 0 for index in content.values()):
@@ -42,7 +42,7 @@ def read_vocabulary_json(path: Path) -> dict[str, int]:
 def read_merges(path: Path) -> list[tuple[str, str]]:
     """merges.txt, or fairseq's vocab.bpe: a pair of pieces a line, after a line that may name the version."""
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}.") from None
     merges = []

@@ -41,6 +41,12 @@ def test_unknown_filters_are_told():
         assert shown.exit_code and f"--{option} {value} is not in the catalog" in shown.output
 
 
+def test_filters_that_nothing_passes_are_told():
+    shown = run("list", "--family", "electra", "--task", "sentence-embedding")
+    assert shown.exit_code == 0 and "no electra checkpoint for sentence-embedding" in shown.output
+    assert "licence" not in shown.output
+
+
 def test_describe():
     shown = run("describe", "microsoft/deberta-v3-base")
     assert shown.exit_code == 0 and "183,831,552" in shown.output and "embeddings" in shown.output

@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import torch
@@ -40,8 +41,9 @@ def shards(tmp_path_factory):
 
 
 @pytest.fixture
-def write(tmp_path):
-    """TOML from what differs from a tiny run."""
+def write(tmp_path, backend):
+    """TOML from what differs from a tiny run. Where steps are compiled, all batches have one shape."""
+    short = "[[batches]]\nlength = 24\nbatch_size = 8\nshare = 3\n" if backend == "torch" else ""
 
     def toml(table):
         return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
@@ -49,7 +51,7 @@ def write(tmp_path):
     def make(encoder=ENCODER, tables="", **training):
         training = {"steps": 4, "learning_rate": 1e-3, "verbose": 0, **training}
         path = tmp_path / "run.toml"
-        batches = "[[batches]]\nlength = 24\nbatch_size = 8\nshare = 3\n[[batches]]\nlength = 48\nbatch_size = 4\n"
+        batches = f"{short}[[batches]]\nlength = 48\nbatch_size = 4\n"
         path.write_text(f"[encoder]\n{toml(encoder)}[training]\n{toml(training)}{tables}{batches}")
         return path
 
@@ -66,6 +68,8 @@ CASES = [
     ("mlm", ROBERTA, "RobertaForMaskedLM"),
     ("mlm", ELECTRA, "ElectraForMaskedLM"),
 ]
+if keras.backend.backend() != "torch":  # each takes a compilation; what differs between them is no backend's matter
+    CASES = CASES[1:2]
 
 
 @pytest.mark.parametrize(("objective", "encoder", "architecture"), CASES)
@@ -73,7 +77,8 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
     shards, write, tmp_path, objective, encoder, architecture, numpy, close
 ):
     result = pretrain(write(encoder, objective=objective), shards, tmp_path / "model", held_out=shards)
-    assert result["tokens"] == 3 * 24 * 8 + 48 * 4 and json.loads((tmp_path / "model/training.json").read_text())
+    assert result["tokens"] == 4 * 48 * 4 if keras.backend.backend() != "torch" else 3 * 24 * 8 + 48 * 4
+    assert json.loads((tmp_path / "model/training.json").read_text())
     theirs, info = getattr(transformers, architecture).from_pretrained(tmp_path / "model", output_loading_info=True)
     assert theirs.config.architectures == [architecture]
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
@@ -144,7 +149,7 @@ def arrays(directory):
     return load_file(directory / "model.safetensors")
 
 
-@pytest.mark.parametrize("objective", ["mlm", "rtd"])
+@pytest.mark.parametrize("objective", ["mlm", "rtd"] if keras.backend.backend() == "torch" else ["mlm"])
 def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
     shards, write, tmp_path, objective, monkeypatch, capsys
 ):

@@ -43,6 +43,15 @@ def test_guesses_equal_the_pipelines(model, pipeline):
     assert answer[0]["text"] == f"the {answer[0]['token']} was good"
 
 
+def test_rows_of_the_table_that_no_token_has_are_never_guessed():
+    tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
+    config = bz.EncoderConfig(
+        vocab_size=12, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    model = bz.MaskedLM(bz.Encoder(config), bz.Preprocessor(tokenizer, 16))
+    assert len(model.fill_mask("a [MASK]", top_k=12)) == 7
+
+
 def test_several_masks_and_targets(model, pipeline):
     text = "the [MASK] was [MASK] and good"
     for ours, theirs in zip(model.fill_mask(text, top_k=2), pipeline(text, top_k=2), strict=True):

@@ -135,6 +135,15 @@ def test_malformed_files_are_told(files, tmp_path, name, content, message):
         Tokenizer.from_directory(tmp_path)
 
 
+def test_files_saved_by_windows_give_the_same_ids(files, tmp_path, marked_probes):
+    directory, _ = files["roberta"]
+    for name in ("vocab.json", "merges.txt"):
+        content = (directory / name).read_bytes().replace(b"\n", b"\r\n")
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content)
+    expected, ours = (Tokenizer.from_directory(d)(marked_probes)["token_ids"] for d in (directory, tmp_path))
+    assert ours.tolist() == expected.tolist()
+
+
 def test_a_vocabulary_without_its_special_tokens_is_told(files, tmp_path):
     for file in ("vocab.json", "merges.txt"):
         (tmp_path / file).write_bytes((files["deberta"][0] / file).read_bytes())

@@ -1,0 +1,82 @@
+"""How alike the layers of one model, or of two, represent the same texts (Kornblith et al. 2019)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertzoo.text.preprocessor import Preprocessor
+
+PER = ("token", "text")
+
+
+def linear_cka(x, y) -> float:
+    """Linear centred kernel alignment of two representations of the same things: 0 for unrelated ones to 1 for equal
+    ones, whatever their rotation and scale (Kornblith et al. 2019, section 3).
+
+    ‖Yᵀ X‖² / (‖Xᵀ X‖ · ‖Yᵀ Y‖), Frobenius norms, of centred columns, in float64.
+
+    Args:
+        x, y: (n, width) and (n, other width).
+
+    Raises:
+        ValueError: Their rows differ in number, or all rows of one are the same.
+    """
+    x, y = (_centred(vectors) for vectors in (x, y))
+    if len(x) != len(y):
+        raise ValueError(f"x and y must represent the same things; they have {len(x)} and {len(y)} rows.")
+    return float(np.sum((y.T @ x) ** 2) / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)))
+
+
+def cka_matrix(layers: Sequence, others: Sequence | None = None) -> np.ndarray:
+    """Linear CKA between each of some layers and each of others (the same where None): float64 (layers, others)."""
+    return np.array([[linear_cka(x, y) for y in (layers if others is None else others)] for x in layers])
+
+
+def layer_vectors(
+    model, texts, *, per: str = "token", preprocessor: Preprocessor | None = None, batch_size: int = 32
+) -> list[np.ndarray]:
+    """What each layer makes of texts: the embeddings' output, then that of each block.
+
+    Args:
+        model: An `Encoder` or a task.
+        texts: A string or a sequence of strings.
+        per: "token" gives a vector for each token, special tokens included, of all texts in order; "text" the mean of
+            each text's tokens, for models whose tokens differ.
+        preprocessor: What reads the texts, for an encoder or a task that has none.
+        batch_size: Texts computed at once.
+
+    Returns:
+        layers + 1 arrays, float32 (tokens or texts, hidden).
+
+    Raises:
+        ValueError: `per` is neither, there are no texts, or no preprocessor.
+    """
+    import keras
+
+    from bertzoo.analysis.pieces import encode_pieces, encoder_of, rows_of
+
+    if per not in PER:
+        raise ValueError(f"per must be one of {', '.join(PER)}; it is {per!r}.")
+    encoder = encoder_of(model)
+    encoded, _ = encode_pieces(model, texts, None, preprocessor)
+    if len(encoded) == 0:
+        raise ValueError("there is nothing to represent: texts is empty.")
+    found: list[list[np.ndarray]] = [[] for _ in range(len(encoder.order) + 1)]
+    for _, inputs in rows_of(encoded, encoder.config.pad_token_id, batch_size):
+        real = inputs["padding_mask"] == 1
+        for layer, states in zip(found, encoder(inputs, return_all=True)["hidden_states"]):
+            states = keras.ops.convert_to_numpy(keras.ops.cast(states, "float32"))
+            layer += (
+                [states[real]] if per == "token" else [row[mask].mean(axis=0)[None] for row, mask in zip(states, real)]
+            )
+    return [np.concatenate(layer) for layer in found]
+
+
+def _centred(vectors) -> np.ndarray:
+    vectors = np.asarray(vectors, "float64")
+    if vectors.ndim != 2:
+        raise ValueError(f"a representation must be (n, width); its shape is {vectors.shape}.")
+    vectors = vectors - vectors.mean(axis=0)
+    if not np.any(vectors):
+        raise ValueError("all rows of a representation are the same; there is nothing to align.")
+    return vectors
