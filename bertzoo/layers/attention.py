@@ -29,6 +29,11 @@ def attention_mask(padding_mask, lengths=None) -> Attend | None:
     return None if padding_mask is None else Attend(ops.cast(padding_mask, "bool")[:, None, None, :], lengths)
 
 
+def as_attend(attend) -> Attend | None:
+    """The same, from a bare bool mask that broadcasts to (batch, heads, length, length) too."""
+    return attend if attend is None or isinstance(attend, Attend) else Attend(attend)
+
+
 @keras.saving.register_keras_serializable("bertzoo")
 class SelfAttention(keras.layers.Layer):
     """(batch, length, hidden) -> (batch, length, hidden).
@@ -65,7 +70,8 @@ class SelfAttention(keras.layers.Layer):
         """
         Args:
             x: (batch, length, hidden).
-            attend: What `attention_mask` made of the padding mask, or None to attend everywhere.
+            attend: What `attention_mask` made of the padding mask, or another bool mask, 1 where a query (axis 2) may
+                see a key (axis 3); None to attend everywhere.
             relative: What the family made of relative positions for all blocks; here, added to the scaled scores:
                 broadcastable to (batch, heads, length, length).
             key: Dropout key, int32 (2,); None at inference.
@@ -116,14 +122,14 @@ def attention_weights(query, key, attend=None, bias=None):
     if bias is not None:
         scores = scores + ops.cast(bias, "float32")
     if attend is not None:
-        scores = ops.where(attend.mask, scores, MASKED)
+        scores = ops.where(as_attend(attend).mask, scores, MASKED)
     return ops.softmax(scores, axis=-1)
 
 
 def fused_attention(query, key, value, attend: Attend | None = None, bias=None):
     """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the
     same."""
-    backend = keras.backend.backend()
+    backend, attend = keras.backend.backend(), as_attend(attend)
     if backend == "jax":
         return _jax_attention(query, key, value, attend, bias)
     if backend == "torch":

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.layers.attention import Attend, SelfAttention
+from bertzoo.layers.attention import Attend, SelfAttention, as_attend
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.embeddings import lookup
 from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
@@ -112,7 +112,8 @@ class DisentangledAttention(SelfAttention):
     def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
         """Arguments as SelfAttention's."""
         if attend is not None:
-            attend = Attend(ops.logical_and(attend.mask, ops.transpose(attend.mask, (0, 1, 3, 2))))
+            mask = as_attend(attend).mask
+            attend = Attend(ops.logical_and(mask, ops.transpose(mask, (0, 1, 3, 2))))
         return super().call(x, attend, relative, key, return_attention, query)
 
     def project(self, x):

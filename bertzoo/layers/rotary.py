@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.layers.attention import Attend, SelfAttention
+from bertzoo.layers.attention import Attend, SelfAttention, as_attend
 from bertzoo.layers.initialization import build_dense
 
 
@@ -47,7 +47,7 @@ class RotaryAttention(SelfAttention):
         if self.window is not None and not (isinstance(length, int) and length <= self.window + 1):
             place = ops.arange(length, dtype="int32")
             near = (ops.abs(place[:, None] - place[None, :]) <= self.window)[None, None]
-            attend = Attend(near if attend is None else ops.logical_and(attend.mask, near))
+            attend = Attend(near if attend is None else ops.logical_and(as_attend(attend).mask, near))
         return super().call(x, attend, relative, key, return_attention, query)
 
     def project(self, x):
