@@ -6,7 +6,6 @@ import typer
 
 from bertzoo import __version__
 from bertzoo.commands.bench import bench
-from bertzoo.commands.compare import compare
 from bertzoo.commands.convert import convert
 from bertzoo.commands.course import course
 from bertzoo.commands.describe import describe
@@ -30,7 +29,6 @@ app = typer.Typer(
 app.command()(with_keras(quickstart))
 app.command("list")(plain(list_presets))
 app.command()(with_keras(describe))
-app.command()(with_keras(compare))
 app.command()(with_keras(fit))
 app.command()(with_keras(predict))
 app.command("fill-mask")(with_keras(fill_mask))
