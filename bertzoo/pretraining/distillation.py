@@ -12,6 +12,7 @@ from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.families.distilbert import DistilBertConfig
 from bertzoo.pretraining.masking import Masking
+from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.training.optimizer import AdamW
 
@@ -145,10 +146,10 @@ class Distillation(keras.Model):
         labels, counted = x["mask_labels"], ops.cast(x["mask_weights"], "float32")
         real = ops.cast(x["padding_mask"], "float32")
         student, teacher = y_pred["student"], y_pred["teacher"]
-        soft = _mean(soft_divergence(teacher, student, self.temperature), counted)
-        hard = _mean(ops.sparse_categorical_crossentropy(labels, student, from_logits=True), counted)
-        cosine = _mean(1 - cosines(y_pred["student_output"], y_pred["teacher_output"]), real)
-        right = _mean(ops.cast(ops.argmax(student, axis=-1) == ops.cast(labels, "int64"), "float32"), counted)
+        soft = weighted_mean(soft_divergence(teacher, student, self.temperature), counted)
+        hard = weighted_mean(ops.sparse_categorical_crossentropy(labels, student, from_logits=True), counted)
+        cosine = weighted_mean(1 - cosines(y_pred["student_output"], y_pred["teacher_output"]), real)
+        right = weighted_mean(hits(student, labels), counted)
         values = {"soft_loss": soft, "masked_lm_loss": hard, "masked_accuracy": right}
         for name, value in values.items():
             self.scores[name].update_state(ops.stop_gradient(value), ops.sum(counted))
@@ -179,7 +180,3 @@ def cosines(a, b):
     """The cosine of two vectors: (…, size) twice -> (…)."""
     lengths = ops.sqrt(ops.sum(a * a, axis=-1) * ops.sum(b * b, axis=-1))
     return ops.sum(a * b, axis=-1) / ops.maximum(lengths, 1e-8)
-
-
-def _mean(values, weights):
-    return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)

@@ -11,6 +11,7 @@ from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.auc import LogitAuc
 from bertzoo.pretraining.masking import Masking
+from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.pretraining.sharing import DisentangledEmbeddings, SharedEmbeddings
 from bertzoo.random import fold, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
@@ -140,11 +141,13 @@ class ReplacedTokenTraining(keras.Model):
         labels, counted = x["mask_labels"], ops.cast(x["mask_weights"], "float32")
         real = ops.cast(x["padding_mask"], "float32")
         replaced = ops.cast(y_pred["replaced"], "float32")
-        masked_lm = _mean(ops.sparse_categorical_crossentropy(labels, y_pred["masked_lm"], from_logits=True), counted)
-        rtd = _mean(ops.softplus(y_pred["rtd"]) - y_pred["rtd"] * replaced, real)
-        right = ops.cast(ops.argmax(y_pred["masked_lm"], axis=-1) == ops.cast(labels, "int64"), "float32")
+        masked_lm = weighted_mean(
+            ops.sparse_categorical_crossentropy(labels, y_pred["masked_lm"], from_logits=True), counted
+        )
+        rtd = weighted_mean(ops.softplus(y_pred["rtd"]) - y_pred["rtd"] * replaced, real)
+        right = hits(y_pred["masked_lm"], labels)
         self.scores["masked_lm_loss"].update_state(ops.stop_gradient(masked_lm), ops.sum(counted))
-        self.scores["masked_accuracy"].update_state(_mean(right, counted), ops.sum(counted))
+        self.scores["masked_accuracy"].update_state(weighted_mean(right, counted), ops.sum(counted))
         self.scores["rtd_loss"].update_state(ops.stop_gradient(rtd), ops.sum(real))
         self.auc.update_state(y_pred["replaced"], ops.stop_gradient(y_pred["rtd"]), real)
         return masked_lm + self.weight * rtd
@@ -208,7 +211,3 @@ def put_in(token_ids, positions, labels, counted, drawn):
     differs = ops.reshape(ops.cast(ops.logical_and(used, drawn != labels), "int32"), (-1,))
     token_ids = ops.cast(token_ids, "int32")
     return ops.scatter_update(token_ids, where, tokens), ops.scatter_update(ops.zeros_like(token_ids), where, differs)
-
-
-def _mean(values, weights):
-    return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)

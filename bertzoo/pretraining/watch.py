@@ -71,7 +71,7 @@ class Watch(keras.callbacks.Callback):
     def _point(self, step: int, logs) -> None:
         self._add(step - self._first, logs["loss"])
         loss = self._loss / self._count
-        self.points.append([step, round(loss, 4)])
+        self.points.append([step, round(loss, 6)])
         self._loss, self._count = 0.0, 0
         seconds = max(time.time() - self._clock, 1e-9)
         speed = self.tokens(self._clock_step, step) / seconds

@@ -44,7 +44,7 @@ def test_four_devices_are_as_one(python, backend, tmp_path, objective):
     one, four = (
         json.loads(python(RUN, str(tmp_path), objective, count, XLA_FLAGS=flags).splitlines()[-1]) for count in "14"
     )
-    np.testing.assert_allclose(np.array(four[0])[:, 1], np.array(one[0])[:, 1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.array(four[0])[:, 1], np.array(one[0])[:, 1], rtol=1e-5)
     for name, size in one[1].items():
         assert four[1][name] == pytest.approx(size, rel=1e-4, abs=1e-4)
 
