@@ -138,10 +138,15 @@ class Plan:
             rule["weights"] = tuple(rarity_weights(self.shards, rarity).tolist())
         return Masking.for_tokenizer(self.shards.tokenizer, **rule)
 
+    @property
+    def longest(self) -> int:
+        """Tokens in the longest rows."""
+        return max(shape.length for shape in self.shapes)
+
     def check_lengths(self, config: EncoderConfig) -> None:
-        longest = max(shape.length for shape in self.shapes)
-        if longest > config.max_length:
-            raise ValueError(f"[[batches]] has rows of {longest} tokens; the encoder takes {config.max_length}.")
+        """Raises ValueError where rows are longer than the encoder takes."""
+        if self.longest > config.max_length:
+            raise ValueError(f"[[batches]] has rows of {self.longest} tokens; the encoder takes {config.max_length}.")
 
 
 def read_toml(file: str | Path) -> dict[str, Any]:

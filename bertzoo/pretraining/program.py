@@ -74,7 +74,7 @@ def pretrain(
         return {"steps": run.step, "stopped": True}
     result = run.result()
     if held_out is not None:
-        result["held_out"] = evaluate(model, objective, Shards.open(held_out))
+        result["held_out"] = evaluate(model, objective, Shards.open(held_out), plan.longest)
     corpus.tokenizer.max_length = model.backbone.config.max_length
     model.save_to_preset(out)
     (Path(out) / "training.json").write_text(json.dumps(result) + "\n")
@@ -171,10 +171,14 @@ class Run:
 
 
 def evaluate(
-    model: keras.Model, objective: Objective, shards: Shards, length: int = 128, batch_size: int = 64, seed: int = 1
+    model: keras.Model, objective: Objective, shards: Shards, longest: int = 128, batch_size: int = 64, seed: int = 1
 ) -> dict[str, float]:
-    """Losses (nats) and accuracies on held-out documents, with the entropy of their unigram distribution."""
-    length = min(length, model.backbone.config.max_length, len(shards.tokens))
+    """Losses (nats) and accuracies on held-out documents, with the entropy of their unigram distribution.
+
+    The rows have 128 tokens, or `longest` where the model saw none of that length: positions that were never trained
+    would tell nothing.
+    """
+    length = min(128, longest, len(shards.tokens))
     steps = max(1, len(shards.tokens) // (length * batch_size))
     rows = objective.rows(shards, 0.0, Sentences(shards))
     data = CorpusRows(rows, [Shape(length, batch_size)], objective.transform(model), steps=steps, seed=seed)
