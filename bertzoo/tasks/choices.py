@@ -71,9 +71,7 @@ def answer_ids(columns: Choices) -> np.ndarray:
         if isinstance(place, str) and place.isdigit():
             place = int(place)
         if isinstance(place, (bool, str)) or not isinstance(place, (int, np.integer)) or not 0 <= place < len(row):
-            raise ValueError(
-                f"y[{number}] is {answer!r:.60}; it must be a choice, or from 0 to {len(row) - 1}."
-            )
+            raise ValueError(f"y[{number}] is {answer!r:.60}; it must be a choice, or from 0 to {len(row) - 1}.")
         ids.append(int(place))
     return np.array(ids, dtype="int32")
 
@@ -89,9 +87,7 @@ def _from_table(table, y):
     else:
         pattern = next((p for p in NUMBERED if p.format(0) in names and p.format(1) in names), None)
         if pattern is None:
-            raise ValueError(
-                f"the table has the columns {names}; choices must be called choices, or choice0 …."
-            )
+            raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
         numbered = []
         while pattern.format(len(numbered)) in names:
             numbered.append(list(table[pattern.format(len(numbered))]))

@@ -85,9 +85,7 @@ class MultipleChoice(Task):
         if is_stream(x):
             return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
         if self.preprocessor is None:
-            raise ValueError(
-                "without preprocessor, pass ready batches of (inputs, answers), or call the model."
-            )
+            raise ValueError("without preprocessor, pass ready batches of (inputs, answers), or call the model.")
         columns = read_choices(x, y)
         if not columns.questions:
             raise ValueError("there is nothing to do: x has no rows.")

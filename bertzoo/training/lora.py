@@ -295,6 +295,8 @@ def _owners(encoder, kind: type):
 
 def _replace(owner, attribute: str, layer) -> None:
     owner._tracker.unlock()  # Keras locks a layer once it is built; its own LoRA does this too
+    old = getattr(owner, attribute)
     delattr(owner, attribute)
+    owner._tracker.untrack(old)  # deleting makes Keras forget variables only
     setattr(owner, attribute, layer)
     owner._tracker.lock()

@@ -21,6 +21,13 @@ def make(preset):
     return lambda: bz.TextClassifier.from_preset(preset[0], verbose=False, dropout=0.0)
 
 
+def torch_inputs(model):
+    import torch
+
+    names = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    return {names[name]: torch.tensor(x.astype("int64")) for name, x in model.preprocessor(TEXTS).items()}
+
+
 def values(weights):
     return {w.path: np.array(keras.ops.convert_to_numpy(w)) for w in weights}
 
@@ -64,10 +71,8 @@ def test_adapters_go_to_peft_and_come_back(make, preset, tmp_path, close):
 
     base = transformers.AutoModelForSequenceClassification.from_pretrained(preset[0])
     theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
-    batch = {name: torch.tensor(x.astype("int64")) for name, x in model.preprocessor(TEXTS).items()}
-    inputs = (batch["token_ids"], batch["padding_mask"], batch["segment_ids"])
     with torch.no_grad():
-        close(expected, theirs(*inputs).logits.numpy())
+        close(expected, theirs(**torch_inputs(model)).logits.numpy())
 
 
 def test_an_adapter_of_peft_is_read(make, preset, tmp_path, close):
@@ -84,9 +89,8 @@ def test_an_adapter_of_peft_is_read(make, preset, tmp_path, close):
     theirs.save_pretrained(tmp_path / "theirs")
     model = make()
     load_adapter(model, tmp_path / "theirs")
-    batch = {name: torch.tensor(x.astype("int64")) for name, x in model.preprocessor(TEXTS).items()}
     with torch.no_grad():
-        logits = theirs(batch["token_ids"], batch["padding_mask"], batch["segment_ids"]).logits.numpy()
+        logits = theirs(**torch_inputs(model)).logits.numpy()
     close(model.predict(TEXTS, verbose=0), logits)
 
 
