@@ -1,6 +1,5 @@
 """All that a run needs to go on as if it had not been stopped: weights, moments, counters, and notes."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +8,8 @@ from typing import Any
 import keras
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import recover, save_tensors, write_preset
-
-NAME = "training_state"
+from bertzoo.checkpoints.saving import recover
+from bertzoo.training.state import FOLDER, model_variables, read_state, write_state
 
 
 def save_state(directory: str | Path, model: keras.Model, notes: dict[str, Any]) -> None:
@@ -26,11 +24,7 @@ def save_state(directory: str | Path, model: keras.Model, notes: dict[str, Any])
         CheckpointError: The disk is full or the folder can't be written; the old state is as it was.
     """
     arrays = {name: keras.ops.convert_to_numpy(variable) for name, variable in _variables(model)}
-    files = {
-        "state.safetensors": lambda path: save_tensors(path, arrays),
-        "state.json": (json.dumps(notes) + "\n").encode(),
-    }
-    write_preset(Path(directory) / NAME, files)
+    write_state(Path(directory) / FOLDER, arrays, notes)
 
 
 def load_state(directory: str | Path, model: keras.Model) -> dict[str, Any]:
@@ -39,14 +33,11 @@ def load_state(directory: str | Path, model: keras.Model) -> dict[str, Any]:
     Raises:
         CheckpointError: There is none, or it is of another model.
     """
-    from safetensors.numpy import load_file
-
-    folder = Path(directory) / NAME
+    folder = Path(directory) / FOLDER
     recover(folder)
     if not (folder / "state.json").is_file():
         raise CheckpointError(f"{directory} holds no state of an unfinished run to resume.")
-    notes = json.loads((folder / "state.json").read_text())
-    stored = load_file(folder / "state.safetensors")
+    stored, notes = read_state(folder)
     for name, variable in _variables(model):
         if name not in stored or stored[name].shape != tuple(variable.shape):
             raise CheckpointError(f"{folder} is the state of another model: it has no {name} {tuple(variable.shape)}.")
@@ -57,17 +48,15 @@ def load_state(directory: str | Path, model: keras.Model) -> dict[str, Any]:
 
 def remove_state(directory: str | Path) -> None:
     """Removes the state of a run that has come to its end."""
-    shutil.rmtree(Path(directory) / NAME, ignore_errors=True)
+    shutil.rmtree(Path(directory) / FOLDER, ignore_errors=True)
 
 
 def has_state(directory: str | Path) -> bool:
     """Whether a run in this directory was stopped before its end."""
-    recover(Path(directory) / NAME)
-    return (Path(directory) / NAME / "state.json").is_file()
+    recover(Path(directory) / FOLDER)
+    return (Path(directory) / FOLDER / "state.json").is_file()
 
 
 def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    metrics = {id(variable) for variable in model.metrics_variables}
-    own = [variable for variable in model.variables if id(variable) not in metrics]
-    for number, variable in enumerate([*own, *model.optimizer.variables]):
+    for number, variable in enumerate([*model_variables(model), *model.optimizer.variables]):
         yield f"{number}.{variable.path}", variable

@@ -1,19 +1,15 @@
 """Taking up a killed run where it was, in the middle of an epoch too, so that it ends as if nothing had happened."""
 
-import json
 import shutil
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import recover, save_tensors, write_preset
-
-FOLDER = "training_state"
+from bertzoo.checkpoints.saving import recover
+from bertzoo.training.state import FOLDER, model_variables, read_state, write_state
 
 
 class Resume(keras.callbacks.Callback):
@@ -58,7 +54,7 @@ class Resume(keras.callbacks.Callback):
             return
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
-        self._assign("model", self._model_variables())
+        self._assign("model", model_variables(self.model))
         self._assign("optimizer", self.model.optimizer.variables)
         self.model._initial_epoch = self._state["epoch"]
 
@@ -111,20 +107,16 @@ class Resume(keras.callbacks.Callback):
 
     # ---- the state
 
-    def _model_variables(self) -> list[keras.Variable]:
-        metrics = {id(variable) for variable in self.model.metrics_variables}
-        return [variable for variable in self.model.variables if id(variable) not in metrics]
-
     def _described(self) -> dict[str, Any]:
         """What must be alike in the run that goes on."""
-        names = [f"{variable.path} {tuple(variable.shape)}" for variable in self._model_variables()]
+        names = [f"{variable.path} {tuple(variable.shape)}" for variable in model_variables(self.model)]
         return {"steps": self.params.get("steps"), "variables": names}
 
     def _save(self, epoch: int, batches: int, logs: dict | None) -> None:
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()
         groups = {
-            "model": self._model_variables(),
+            "model": model_variables(self.model),
             "optimizer": self.model.optimizer.variables,
             "metric": self.model.metrics_variables,
         }
@@ -143,23 +135,11 @@ class Resume(keras.callbacks.Callback):
             "run": self._described(),
             "callbacks": kept,
         }
-        write_preset(
-            self.folder,
-            {
-                "state.json": json.dumps(state).encode(),
-                "state.safetensors": partial(save_tensors, tensors=tensors),
-            },
-        )
+        write_state(self.folder, tensors, state)
 
     def _read(self) -> dict[str, Any]:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        try:
-            state = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
-            state["tensors"] = load_file(self.folder / "state.safetensors")
-        except (OSError, ValueError, SafetensorError) as error:
-            raise CheckpointError(f"{self.folder} can't be read: {error}. Delete it to start anew.") from error
+        tensors, state = read_state(self.folder)
+        state["tensors"] = tensors
         here = self._described()
         if state["run"] != here:
             name = next(key for key in here if state["run"].get(key) != here[key])
