@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.analysis.flops import encoder_flops
+from bertzoo.config import EncoderConfig
+
 # Hidden size, layers, heads, inner size.
 SIZES = {
     "mini": (256, 6, 4, 1024),
@@ -54,14 +57,22 @@ class Case:
         ids = rng.integers(1000, VOCABULARY, mask.shape).astype("int32") * mask
         return ids, mask, rng.integers(0, 2, len(ids)).astype("int32")
 
+    def config(self) -> EncoderConfig:
+        """The encoder's shape."""
+        hidden, layers, heads, inner = SIZES[self.size]
+        return EncoderConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            intermediate_size=inner,
+            hidden_dropout_prob=self.dropout,
+        )
+
     def flops(self) -> float:
-        """Floating-point operations that the real tokens of all steps need in matrix products (a multiply and an add
-        are two); training takes three times the forward pass."""
-        hidden, layers, _, inner = SIZES[self.size]
-        lengths = self.lengths().astype("float64")
-        dense = 2 * layers * (4 * hidden**2 + 2 * hidden * inner) * lengths.sum()
-        attention = 4 * layers * hidden * (lengths**2).sum()
-        return (3 if self.mode == "train" else 1) * (dense + attention)
+        """Multiplications and additions that the real tokens of all steps need in the encoder's matrix products."""
+        forward = float(encoder_flops(self.config(), self.lengths().astype("float64")).sum())
+        return 3 * forward if self.mode == "train" else forward
 
 
 @dataclass(frozen=True)

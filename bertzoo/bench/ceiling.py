@@ -11,9 +11,9 @@ def product_rate(dtype: str) -> float:
     import keras
     from keras import ops
 
-    from bertzoo.bench.device import device, processor
+    from bertzoo.accelerator import accelerator
 
-    size = 8192 if device() != processor() else 2048
+    size = 8192 if accelerator() else 2048
     a = ops.cast(keras.random.normal((size, size)), dtype)
     product = _compiled(lambda x, y: ops.sum(ops.matmul(x, y)))
     times = []

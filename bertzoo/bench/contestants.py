@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from bertzoo.bench.case import SIZES, VOCABULARY, Case, Measured
+from bertzoo.bench.case import Case, Measured
 from bertzoo.bench.device import device, keras_versions
 
 PASSES = 3
@@ -26,28 +26,13 @@ def measure(run: Callable[[], None]) -> tuple[float, float]:
 
 def run_bertzoo(case: Case) -> Measured:
     """`fit` and `predict` of a TextClassifier, batches and padding its own."""
-    import keras
-
     import bertzoo as bz
 
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if case.dtype == "bfloat16" else "float32")
-    hidden, layers, heads, inner = SIZES[case.size]
-    config = bz.EncoderConfig(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-        hidden_dropout_prob=case.dropout,
-    )
-    model = bz.TextClassifier(bz.Encoder(config))
+    set_policy(case)
+    model = bz.TextClassifier(bz.Encoder(case.config()))
     model.compile(bz.AdamW(1e-5), metrics=[])
     ids, mask, labels = case.rows()
-    x = {"token_ids": ids, "padding_mask": mask}
-    if case.mode == "train":
-        seconds, first = measure(lambda: model.fit(x, labels, batch_size=case.batch_size, verbose=0))
-    else:
-        seconds, first = measure(lambda: model.predict(x, batch_size=case.batch_size, verbose=0))
-    return Measured(seconds, first, _memory(case.backend), device(), keras_versions())
+    return measure_keras(model, {"token_ids": ids, "padding_mask": mask}, labels, case)
 
 
 def run_keras_hub(case: Case) -> Measured:
@@ -56,15 +41,15 @@ def run_keras_hub(case: Case) -> Measured:
     import keras_hub
     import numpy as np
 
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if case.dtype == "bfloat16" else "float32")
-    hidden, layers, heads, inner = SIZES[case.size]
+    set_policy(case)
+    config = case.config()
     backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=VOCABULARY,
-        num_layers=layers,
-        num_heads=heads,
-        hidden_dim=hidden,
-        intermediate_dim=inner,
-        max_sequence_length=512,
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
+        max_sequence_length=config.max_position_embeddings,
         dropout=case.dropout,
     )
     logits = keras.layers.Dense(2, dtype="float32")(backbone.output["pooled_output"])
@@ -73,6 +58,18 @@ def run_keras_hub(case: Case) -> Measured:
     model.compile(keras.optimizers.AdamW(1e-5, global_clipnorm=1.0), loss)
     ids, mask, labels = case.rows()
     x = {"token_ids": ids, "padding_mask": mask, "segment_ids": np.zeros_like(ids)}
+    return measure_keras(model, x, labels, case)
+
+
+def set_policy(case: Case) -> None:
+    """What Keras computes in."""
+    import keras
+
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if case.dtype == "bfloat16" else "float32")
+
+
+def measure_keras(model, x, labels, case: Case) -> Measured:
+    """A Keras model by its own `fit` or `predict`."""
     if case.mode == "train":
         seconds, first = measure(lambda: model.fit(x, labels, batch_size=case.batch_size, verbose=0))
     else:
@@ -86,16 +83,8 @@ def run_transformers(case: Case) -> Measured:
     import torch
     import transformers
 
-    hidden, layers, heads, inner = SIZES[case.size]
-    config = transformers.BertConfig(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-        hidden_dropout_prob=case.dropout,
-        attention_probs_dropout_prob=0.0,
-        attn_implementation="sdpa",
-    )
+    shape = {**case.config().to_hf(), "attention_probs_dropout_prob": 0.0}
+    config = transformers.BertConfig.from_dict(shape, attn_implementation="sdpa")
     place = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_float32_matmul_precision("high")
     model = transformers.BertForSequenceClassification(config).to(place).train(case.mode == "train")

@@ -3,6 +3,8 @@
 import importlib.metadata
 import os
 
+from bertzoo.accelerator import accelerator
+
 
 def processor() -> str:
     """The CPU, by the cores that this process may use."""
@@ -11,20 +13,8 @@ def processor() -> str:
 
 
 def device() -> str:
-    """The accelerator that the backend in `KERAS_BACKEND` computes on, or the CPU."""
-    backend = os.environ["KERAS_BACKEND"]
-    if backend == "jax":
-        import jax
-
-        return processor() if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
-    if backend == "torch":
-        import torch
-
-        return torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    return tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else processor()
+    """What the backend computes on: its accelerator, or the CPU."""
+    return accelerator() or processor()
 
 
 def keras_versions() -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import keras
 
+from bertzoo.analysis.flops import encoder_flops, head_flops
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.continuing import load_task
@@ -16,7 +17,6 @@ from bertzoo.pretraining.rows import FullSentences, Shape
 from bertzoo.pretraining.segments import Segments
 from bertzoo.pretraining.sentences import Sentences
 from bertzoo.pretraining.shards import Shards
-from bertzoo.pretraining.throughput import encoder_flops, head_flops
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
 from bertzoo.tasks.task import Task

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import bertzoo as bz
+from bertzoo.analysis.flops import encoder_flops, head_flops
 from bertzoo.pretraining import program
 from bertzoo.pretraining.continuing import extend_tokenizer
 from bertzoo.pretraining.objectives import OBJECTIVES
@@ -21,7 +22,6 @@ from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.pretraining.rows import CorpusRows
 from bertzoo.pretraining.shards import Shards
-from bertzoo.pretraining.throughput import encoder_flops, head_flops
 from bertzoo.pretraining.watch import Watch
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
