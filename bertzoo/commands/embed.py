@@ -46,10 +46,11 @@ def embed(
 
 
 def _show_similarities(examples: Examples, vectors: np.ndarray) -> None:
-    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    from bertzoo.retrieval.similarity import similarity
+
     numbers = [str(i) for i in range(1, len(examples) + 1)]
     rows = [
         [number, text, *(f"{value:.2f}" for value in row)]
-        for number, text, row in zip(numbers, examples.texts, directions @ directions.T)
+        for number, text, row in zip(numbers, examples.texts, similarity(vectors, vectors))
     ]
     show_table(["", "text", *numbers], rows, title="Cosine similarity", numbers=numbers)
