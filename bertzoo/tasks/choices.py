@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FIRST = ("question", "prompt", "context", "sent1", "startphrase", "text")
+NO_ANSWERS = "there are no answers: pass y, or a table with a column called label."
 NUMBERED = ("choice{}", "ending{}", "answer{}", "option{}")
 
 
@@ -61,7 +62,7 @@ def answer_ids(columns: Choices) -> np.ndarray:
         ValueError: There are no answers, or one is none of the choices.
     """
     if columns.answers is None:
-        raise ValueError("there are no answers: pass y, or a table with a column called label.")
+        raise ValueError(NO_ANSWERS)
     answers = columns.answers.tolist() if hasattr(columns.answers, "tolist") else list(columns.answers)
     if len(answers) != len(columns.choices):
         raise ValueError(f"there are {len(columns.choices)} questions and {len(answers)} answers.")

@@ -75,12 +75,13 @@ class MaskedLM(Task):
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if sample_weight is not None:
             raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
-        return LengthBatches(
+        return super().make_batches(
             encoded,
-            batch_size=batch_size,
-            pad_id=self.pad_id,
-            shuffle=shuffle,
-            seed=self.seed,
+            None,
+            None,
+            batch_size,
+            shuffle,
+            # In evaluation too: masks depend on the padded length, and are to be the same on every backend.
             max_shapes=shapes_for(len(encoded), batch_size, training=True),
             transform=lambda inputs, rows, rng: self.masking(inputs, rng),
         )

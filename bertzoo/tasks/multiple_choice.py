@@ -8,11 +8,11 @@ from keras import ops
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.tasks.choices import Choices, answer_ids, read_choices
+from bertzoo.tasks.choices import NO_ANSWERS, answer_ids, read_choices
+from bertzoo.tasks.columns import split_columns
 from bertzoo.tasks.streams import is_stream
-from bertzoo.tasks.task import Task, shapes_for
-from bertzoo.text.batches import LengthBatches
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.tasks.task import Task
+from bertzoo.tasks.text_tuples import EncodedTuples, one_by_one
 from bertzoo.text.preprocessor import Preprocessor
 
 
@@ -52,10 +52,8 @@ class MultipleChoice(Task):
         self.multiple_choice.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs, training: bool = False):
-        if not isinstance(inputs, dict):
-            inputs = {"token_ids": inputs}
-        _, choices, length = ops.shape(inputs["token_ids"])
-        rows = {name: ops.reshape(x, (-1, length)) for name, x in inputs.items() if len(x.shape) == 3}
+        inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
+        choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
         outputs, key = self.encode_inputs(rows, training)
         vectors = self.backbone.head_vectors(outputs, rows, self.pools)
         return ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
@@ -81,61 +79,25 @@ class MultipleChoice(Task):
     # ---- data
 
     def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps=None):
-        """As `Task.batches`; without preprocessor x is a dict of arrays (n, choices, length)."""
-        if is_stream(x):
-            return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
-        if self.preprocessor is None:
+        """As `Task.batches`; without preprocessor x is a stream of ready batches."""
+        if self.preprocessor is None and not is_stream(x):
             raise ValueError("without preprocessor, pass ready batches of (inputs, answers), or call the model.")
+        return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
+
+    def encode_rows(self, x, y=None):
         columns = read_choices(x, y)
         if not columns.questions:
             raise ValueError("there is nothing to do: x has no rows.")
-        count = len(columns.choices[0])
-        firsts = [question for question in columns.questions for _ in range(count)]
-        pairs = self.preprocessor.encode(firsts, [text for row in columns.choices for text in row])
-        targets = answer_ids(columns) if shuffle or columns.answers is not None else None
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype="float32")
+        encoded = EncodedTuples([self.preprocessor.encode(columns.questions, list(c)) for c in zip(*columns.choices)])
+        return encoded, None if columns.answers is None else answer_ids(columns)
 
-        def choices(inputs, rows, rng):
-            every = (rows[:, None] * count + np.arange(count)).ravel()
-            length = inputs["token_ids"].shape[1]
-            flat = pairs.pad(every, length, self.pad_id)
-            inputs = {name: values.reshape(len(rows), count, length) for name, values in flat.items()}
-            extra = [] if targets is None else [targets[rows]] if weights is None else [targets[rows], weights[rows]]
-            return inputs, *extra
+    def encode_targets(self, y, count: int):
+        if y is None:
+            raise ValueError(NO_ANSWERS)
+        return y
 
-        return LengthBatches(
-            _longest(pairs, count),
-            batch_size=batch_size,
-            pad_id=self.pad_id,
-            shuffle=shuffle,
-            seed=self.seed,
-            max_shapes=shapes_for(len(columns.questions), batch_size, shuffle),
-            transform=choices,
-        )
-
-    def evaluate(self, x=None, y=None, **options):
-        """As `Task.evaluate`."""
-        if not is_stream(x) and read_choices(x, y).answers is None:
-            raise ValueError("there are no targets: pass y, or a table with a column called label.")
-        return super().evaluate(x, y, **options)
-
-    def _convert_batch(self, batch: tuple) -> tuple:
-        x, *rest = batch
-        if isinstance(x, dict) and "token_ids" in x:
-            return batch
-        return self.batches(x, *rest, batch_size=1 << 30, shuffle=bool(rest))[0]
-
-    def _split(self, x, y, sample_weight, share: float):
-        if not 0 < share < 1:
-            raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
-        columns = read_choices(x, y)
-        first = len(columns.questions) - int(len(columns.questions) * share)
-
-        def part(rows):
-            cut = [None if column is None else column[rows] for column in (*columns, sample_weight)]
-            return Choices(*cut[:-1]), None, cut[-1]
-
-        return part(slice(0, first)), part(slice(first, None))
+    def split_rows(self, x, y, sample_weight, share: float):
+        return split_columns(read_choices(x, y), sample_weight, share)
 
     # ---- training
 
@@ -150,9 +112,3 @@ class MultipleChoice(Task):
         from bertzoo.families import FAMILIES
 
         return FAMILIES[config.model_type].multiple_choice_pools
-
-
-def _longest(pairs: Encoded, count: int) -> Encoded:
-    """Rows as long as the longest of each question's choices, by which batches are made."""
-    lengths = pairs.lengths.reshape(-1, count).max(axis=1)
-    return Encoded(np.zeros(lengths.sum(), np.int32), np.zeros(lengths.sum(), np.int8), starts_from(lengths))

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from bertzoo.tasks.columns import split_columns
 from bertzoo.tasks.streams import is_stream
-from bertzoo.tasks.task import Task, shapes_for
-from bertzoo.text.batches import LengthBatches
+from bertzoo.tasks.task import Task
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.windows import Windows
 
@@ -76,15 +76,8 @@ class LongTextTask(Task):
         def add_targets(inputs, rows, rng):
             return inputs, *self.batch_targets(inputs, rows, targets, encoded.starts, sample_weight)
 
-        return LengthBatches(
-            encoded,
-            batch_size=batch_size,
-            pad_id=self.pad_id,
-            shuffle=shuffle,
-            seed=self.seed,
-            max_shapes=shapes_for(len(encoded), batch_size, shuffle),
-            transform=None if targets is None else add_targets,
-        )
+        transform = None if targets is None else add_targets
+        return super().make_batches(encoded, None, None, batch_size, shuffle, transform=transform)
 
     def _convert_batch(self, batch: tuple) -> tuple:
         x, *rest = batch
@@ -93,19 +86,8 @@ class LongTextTask(Task):
         self.check_text()
         return self.batches(x, *rest, batch_size=1 << 30)[0]
 
-    def _split(self, x, y, sample_weight, share: float):
-        if not 0 < share < 1:
-            raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
-        if is_stream(x) or self.preprocessor is None:
-            raise ValueError("validation_split needs rows of text; pass validation_data instead.")
-        columns = self.read(x, y)
-        first = len(columns[0]) - int(len(columns[0]) * share)
-
-        def part(rows):
-            cut = [None if column is None else column[rows] for column in (*columns, sample_weight)]
-            return type(columns)(*cut[:-1]), None, cut[-1]
-
-        return part(slice(0, first)), part(slice(first, None))
+    def split_rows(self, x, y, sample_weight, share: float):
+        return split_columns(self.read(x, y), sample_weight, share)
 
     # ---- outputs
 
@@ -131,13 +113,7 @@ def predict_rows(task: Task, encoded: Encoded, batch_size: int, verbose: Any = 0
     """What a task gives for each row of tokens, (length, …), padding taken off, in the order of the rows."""
     if len(encoded) == 0:
         return []
-    data = LengthBatches(
-        encoded,
-        batch_size=batch_size,
-        pad_id=task.pad_id,
-        shuffle=False,
-        max_shapes=shapes_for(len(encoded), batch_size, training=False),
-    )
+    data = task.make_batches(encoded, None, None, batch_size, shuffle=False)
     bar = keras.utils.Progbar(len(data), verbose=1 if verbose == "auto" else verbose)
     outputs = []
     for i in range(len(data)):

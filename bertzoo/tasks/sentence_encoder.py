@@ -20,8 +20,7 @@ from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.tasks.sentence_modules import fill_layers, layers_from, modules_of
 from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_stream
 from bertzoo.tasks.task import Task, shapes_for
-from bertzoo.tasks.text_tuples import EncodedTuples, encode_sentence_targets, read_text_columns
-from bertzoo.text.batches import LengthBatches
+from bertzoo.tasks.text_tuples import EncodedTuples, encode_sentence_targets, one_by_one, read_text_columns
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
@@ -93,7 +92,7 @@ class SentenceEncoder(Task):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         shape = ops.shape(inputs["token_ids"])
         if len(shape) == 3:
-            inputs = {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
+            inputs = one_by_one(inputs)
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
         x = self.pooling(self.backbone(inputs, training=training)["sequence_output"], counted)
         for layer in self.after_pooling:
@@ -275,15 +274,9 @@ class SentenceEncoder(Task):
         # Where shapes are compiled, each must be worth it: one more for about every 500 texts, however batched.
         compiles = keras.backend.backend() != "torch"
         shapes = shapes_for(len(encoded), min(batch_size, 32), training=False) if compiles else None
-        data = LengthBatches(
-            encoded,
-            batch_size=batch_size,
-            pad_id=self.pad_id,
-            shuffle=False,
-            max_shapes=shapes,
-            multiple=1,
-            transform=leave_out_prompt if skipped else None,
-        )
+        transform = leave_out_prompt if skipped else None
+        options = {"max_shapes": shapes, "multiple": 1, "transform": transform}
+        data = super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
         if bar is None:
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
         return data.restore(keras.Model.predict(self, data, verbose=1 if bar else 0))

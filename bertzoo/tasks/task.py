@@ -172,9 +172,10 @@ class Task(keras.Model):
         raise NotImplementedError
 
     def make_batches(
-        self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool
-    ) -> keras.utils.PyDataset:
-        """A dataset over rows of tokens."""
+        self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool, **options
+    ) -> LengthBatches:
+        """A dataset over rows of tokens; `options` are further ones of `LengthBatches`."""
+        options.setdefault("max_shapes", shapes_for(len(encoded), batch_size, shuffle))
         return LengthBatches(
             encoded,
             targets,
@@ -183,7 +184,7 @@ class Task(keras.Model):
             pad_id=self.pad_id,
             shuffle=shuffle,
             seed=self.seed,
-            max_shapes=shapes_for(len(encoded), batch_size, shuffle),
+            **options,
         )
 
     @property
@@ -366,6 +367,10 @@ class Task(keras.Model):
             raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
         if is_stream(x) or self.preprocessor is None:
             raise ValueError("validation_split needs rows of text; pass validation_data instead.")
+        return self.split_rows(x, y, sample_weight, share)
+
+    def split_rows(self, x, y, sample_weight, share: float):
+        """What `fit` takes in two parts, each (x, y, sample_weight): the first rows, and the last `share` of them."""
         texts, pairs, targets = read_columns(x, y)
         first = len(texts) - int(len(texts) * share)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from keras import ops
 
 from bertzoo.tasks.columns import TARGET
 from bertzoo.text.encoded import Encoded
@@ -81,6 +82,11 @@ class EncodedTuples:
         """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
         parts = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
         return {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+def one_by_one(inputs: Mapping) -> dict:
+    """The encoder's inputs for tuples of texts, (rows, columns, …), as those of rows * columns single texts."""
+    return {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
 
 
 def encode_sentence_targets(y, kind: str | None, count: int) -> np.ndarray:
