@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bertzoo.metrics.numbers import pearson, spearman
 from bertzoo.retrieval.search import nearest
 from bertzoo.retrieval.similarity import pairwise_similarity
 
@@ -11,30 +12,15 @@ from bertzoo.retrieval.similarity import pairwise_similarity
 def evaluate_sts(
     encoder, firsts: Sequence[str], seconds: Sequence[str], scores, batch_size: int = 32
 ) -> dict[str, float]:
-    """How well the cosines of pairs go with people's scores (Cer et al. 2017): `spearman` and `pearson`, -1 to 1."""
+    """How well the cosines of pairs go with people's scores (Cer et al. 2017): `spearman` and `pearson`, -1 to 1, and
+    NaN for a single pair."""
     scores = np.asarray(scores, dtype="float64")
     if not len(firsts) == len(seconds) == len(scores):
         raise ValueError(f"columns must be as long: {len(firsts)}, {len(seconds)} texts and {len(scores)} scores.")
+    if len(scores) == 1:
+        return {"spearman": float("nan"), "pearson": float("nan")}
     cosines = pairwise_similarity(encoder.encode(firsts, batch_size), encoder.encode(seconds, batch_size))
     return {"spearman": spearman(cosines, scores), "pearson": pearson(cosines, scores)}
-
-
-def pearson(x, y) -> float:
-    """The linear correlation; NaN where one side does not vary."""
-    x, y = (np.asarray(values, "float64") - np.mean(values, dtype="float64") for values in (x, y))
-    length = np.sqrt((x @ x) * (y @ y))
-    return float(x @ y / length) if length > 0 else float("nan")
-
-
-def spearman(x, y) -> float:
-    """The correlation of ranks, equal values sharing the mean of theirs."""
-    return pearson(_ranks(x), _ranks(y))
-
-
-def _ranks(values) -> np.ndarray:
-    _, places, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[places.reshape(-1)]
 
 
 def evaluate_retrieval(

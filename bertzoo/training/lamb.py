@@ -57,9 +57,7 @@ class LAMB(AdamW):
         """One variable's update."""
         index = self._get_variable_index(variable)
         momentum, velocity, decay = self._momentums[index], self._velocities[index], self._decays[index]
-        gradient = ops.cast(gradient, variable.dtype)
-        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
-        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        self._update_moments(gradient, momentum, velocity)
         correction = ops.cast(self._bias_correction(), variable.dtype)
         update = correction * momentum / (ops.sqrt(velocity) + self.epsilon)
         rate = ops.cast(learning_rate * self._multipliers[index], variable.dtype)

@@ -156,10 +156,13 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         rate = learning_rate * self._multipliers[index]
         step_size = ops.cast(rate * self._bias_correction(), variable.dtype)
         shrink = ops.cast(rate * self._decays[index], variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
+        self._update_moments(gradient, momentum, velocity)
+        self.assign_sub(variable, shrink * variable + step_size * momentum / (ops.sqrt(velocity) + self.epsilon))
+
+    def _update_moments(self, gradient, momentum, velocity) -> None:
+        gradient = ops.cast(gradient, momentum.dtype)
         self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
-        self.assign_sub(variable, shrink * variable + step_size * momentum / (ops.sqrt(velocity) + self.epsilon))
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None) -> None:
         """Not offered: Keras forgets it when it saves the optimizer.

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bertzoo import retrieval
-from bertzoo.retrieval.evaluation import binary_measures, pearson, spearman
+from bertzoo.metrics import pearson, spearman
+from bertzoo.retrieval.evaluation import binary_measures
 from bertzoo.retrieval.search import nearest
 
 RNG = np.random.default_rng(0)
