@@ -4,29 +4,26 @@ Both print; what they print depends on the answer alone, so it can be stored in 
 an answer, with a small case that shows it, and not how to mend it.
 """
 
+import importlib.util
 import json
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-_EXERCISES: dict[str, Callable] = {}
-
-
-def exercise(number: str) -> Callable:
-    """Registers a specification: it takes the learner's function and returns a hint, or None where all is right."""
-
-    def register(specification: Callable) -> Callable:
-        _EXERCISES[number] = specification
-        return specification
-
-    return register
+HERE = Path(__file__).resolve().parent
 
 
 def numbers() -> list[str]:
     """The exercises that can be checked."""
-    return sorted(_EXERCISES)
+    return [number for path in sorted(HERE.glob("exercises/ex_*.py")) for number in _checks(path)]
+
+
+def _checks(path: Path) -> dict[str, Callable]:
+    """Number of the exercise -> a function that takes the answer and returns a hint, or None where all is right."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.CHECKS
 
 
 def verdict(number: str, function: Callable) -> str:
@@ -35,10 +32,12 @@ def verdict(number: str, function: Callable) -> str:
     Raises:
         ValueError: There is no such exercise.
     """
-    if number not in _EXERCISES:
+    path = HERE / f"exercises/ex_{number.split('.')[0]}.py"
+    check = _checks(path).get(number) if path.is_file() else None
+    if check is None:
         raise ValueError(f"There is no exercise {number!r}; there are {', '.join(numbers())}.")
     try:
-        hint = _EXERCISES[number](function)
+        hint = check(function)
     except NotImplementedError:
         return "to do"
     except Exception as error:
@@ -59,10 +58,11 @@ def quiz(notebook: str, answers: str | None = None) -> None:
     Raises:
         ValueError: There is no quiz for `notebook`, or `answers` has another number of letters than it has questions.
     """
-    questions = json.loads(Path(__file__).with_name("quiz.json").read_text(encoding="utf-8"))
-    if notebook not in questions:
-        raise ValueError(f"There is no quiz {notebook!r}; there are {', '.join(sorted(questions))}.")
-    questions = questions[notebook]
+    path = HERE / f"quizzes/{notebook}.json"
+    if not path.is_file():
+        there = sorted(file.stem for file in HERE.glob("quizzes/*.json"))
+        raise ValueError(f"There is no quiz {notebook!r}; there are {', '.join(there)}.")
+    questions = json.loads(path.read_text(encoding="utf-8"))
     if answers is None:
         print("\n\n".join(_question(number, question) for number, question in enumerate(questions, 1)))
         return
@@ -91,32 +91,3 @@ def _wrap(label: str, text: str) -> str:
 
 def _right(question: dict) -> str:
     return next(letter for letter, choice in zip("abcdef", question["choices"]) if choice.get("right"))
-
-
-@exercise("01.1")
-def _prefix_mask(prefix_mask: Callable) -> str | None:
-    cases = [(4, 2), (5, 0), (3, 3), *map(tuple, np.random.default_rng(0).integers(1, 9, (8, 2)).tolist())]
-    for length, prefix in cases:
-        prefix = min(prefix, length)
-        hint = _prefix_mask_hint(np.asarray(prefix_mask(length, prefix)), length, prefix)
-        if hint is not None:
-            return f"prefix_mask({length}, {prefix}): {hint}"
-    return None
-
-
-def _prefix_mask_hint(mask: np.ndarray, length: int, prefix: int) -> str | None:
-    if mask.shape != (length, length):
-        return f"the shape is {mask.shape}, expected {(length, length)}: rows look, columns are looked at."
-    if mask.dtype != bool:
-        return f"the type is {mask.dtype}, expected bool."
-    for i in range(length):
-        for j in range(length):
-            inside = f"position {i} is {'in' if i < prefix else 'after'} the prefix"
-            if i == j and not mask[i, j]:
-                return f"position {i} cannot see itself."
-            if j < i and not mask[i, j]:
-                return f"position {i} cannot see position {j}, which comes before it. Is a row who looks?"
-            if j > i and bool(mask[i, j]) != (j < prefix):
-                sees = "sees" if mask[i, j] else "does not see"
-                return f"{inside} and {sees} position {j}. Which later ones may it see?"
-    return None

@@ -25,7 +25,7 @@ def module(path: Path):
 
 
 check, refresh = module(COURSE / "check.py"), module(COURSE / "refresh.py")
-QUIZZES = json.loads((COURSE / "quiz.json").read_text(encoding="utf-8"))
+QUIZZES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(COURSE.glob("quizzes/*.json"))}
 
 
 def read(path: Path):
