@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import os
+import platform
 import sys
+import zlib
 from pathlib import Path
 
 # In the order of preference: the fastest for training first.
@@ -20,6 +22,7 @@ def prepare() -> None:
         ImportError: No backend is installed, or the one that the environment names is not.
     """
     _set_threads()
+    _keep_compiled()
     if "keras" in sys.modules:
         return
     installed = [name for name, module in _MODULES.items() if importlib.util.find_spec(module)]
@@ -53,3 +56,22 @@ def _set_threads() -> None:
     if cores <= 4:
         os.environ.setdefault("OMP_NUM_THREADS", str(cores))
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def _keep_compiled() -> None:
+    # JAX compiles each shape anew in every process. Kept on disk, a second run starts in a fraction of the time. What
+    # was compiled for one CPU must not run on another, as in a home directory that machines share.
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(root / "bertzoo" / "jax" / _processor()))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+
+def _processor() -> str:
+    """A name for what this CPU can do."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()}-{zlib.crc32(features.encode()):08x}"

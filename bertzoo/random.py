@@ -81,20 +81,40 @@ def random_bits(key, shape):
 
 
 class StepCounter(keras.random.SeedGenerator):
-    """The int32 count of training calls of one model, from which its dropout keys come.
+    """The seed and the count of training calls of one model, from which its dropout keys come.
 
-    It is a SeedGenerator only so that Keras carries its state through compiled steps without counting it as a weight.
+    It is a SeedGenerator only so that Keras carries its state, int32 (3,): the count and the seed's two words, through
+    compiled steps without counting it as a weight. A seed in the state, not in the step, leaves the compiled step as it
+    is when the seed changes.
     """
 
     def __init__(self, seed: int | None = None, name: str = "training_calls"):
         self.name = name
         self.seed = get_seed() if seed is None else seed
-        self.state = keras.Variable("zeros", shape=(), dtype="int32", trainable=False, name=name)
+        start = np.array([0, *seed_words(self.seed)], "int32")
+        # From a function, so that a model can be described without weights (analysis/parameters.py).
+        self.state = keras.Variable(
+            lambda shape, dtype: ops.convert_to_tensor(start, dtype),
+            shape=(3,),
+            dtype="int32",
+            trainable=False,
+            name=name,
+        )
+
+    @property
+    def count(self) -> int:
+        """Training calls so far."""
+        return int(ops.convert_to_numpy(self.state)[0])
 
     def next_key(self):
         """Counts one training call and returns its key, an int32 tensor (2,)."""
-        self.state.assign_add(1)
-        return step_key(self.seed, ops.convert_to_tensor(self.state))
+        self.state.assign_add(np.array([1, 0, 0], "int32"))
+        return self.this_key()
+
+    def this_key(self):
+        """The key of the training call that was counted last."""
+        state = ops.convert_to_tensor(self.state)
+        return words_key((state[1], state[2]), state[0])
 
     def get_config(self):
         return {"seed": self.seed, "name": self.name}
@@ -102,6 +122,16 @@ class StepCounter(keras.random.SeedGenerator):
 
 def step_key(seed: int, step):
     """The key of training call `step` (int32 scalar tensor): an int32 tensor (2,)."""
-    low, high = _signed(seed & 0xFFFFFFFF), _signed((seed >> 32) & 0xFFFFFFFF)
+    return words_key(seed_words(seed), step)
+
+
+def seed_words(seed: int) -> tuple[int, int]:
+    """The low and the high half of a seed, as int32."""
+    return _signed(seed & 0xFFFFFFFF), _signed((seed >> 32) & 0xFFFFFFFF)
+
+
+def words_key(words, step):
+    """`step_key` of a seed's two words."""
+    low, high = words
     first = mix(mix(step * GOLDEN + low) ^ high)
     return ops.stack([first, mix(first + STRIDE)])

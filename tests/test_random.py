@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 import bertzoo as bz
-from bertzoo.random import fold, host_generator, random_bits, step_key
+from bertzoo.random import StepCounter, fold, host_generator, random_bits, step_key
 
 SHAPE = (64, 128, 128)  # a million draws
 
@@ -153,6 +153,15 @@ def test_a_models_training_calls_differ_and_repeat(numpy):
     assert min(np.abs(a - b).max() for a, b in itertools.combinations([*first, *other], 2)) > 1e-3
 
 
+def test_the_seed_is_in_the_counters_state_and_not_in_the_compiled_step(numpy):
+    one, other = StepCounter(seed=3), StepCounter(seed=2**40)
+    assert not np.array_equal(numpy(one.next_key()), numpy(other.next_key()))
+    other.state.assign(one.state)
+    np.testing.assert_array_equal(numpy(one.next_key()), numpy(other.next_key()))
+    np.testing.assert_array_equal(numpy(one.this_key()).astype("int64") % WORD, step_key_np(3, 2))
+    assert one.count == 2
+
+
 def test_initial_weights_follow_from_seed_and_name():
     def weights(seed):
         bz.set_seed(seed)
@@ -173,6 +182,7 @@ def test_initial_weights_follow_from_seed_and_name():
     assert abs(everything.std() - 0.8796) < 0.02 and abs(everything.mean()) < 0.02
 
 
+@pytest.mark.once
 def test_host_generators_are_apart():
     draws = [
         host_generator(*a).random(4) for a in ((0, "a"), (0, "b"), (1, "a"), (2**32, "a"), (0, 1), (0, 2), (0, 1, 2))
@@ -181,6 +191,7 @@ def test_host_generators_are_apart():
     np.testing.assert_array_equal(host_generator(0, "a").random(4), draws[0])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5, True, "0", None])
 def test_wrong_seeds_are_named(seed):
     with pytest.raises(ValueError, match=r"seed must be an integer from 0 to 2\*\*63 - 1"):

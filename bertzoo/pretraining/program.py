@@ -138,7 +138,7 @@ class Run:
         data = self._data(end - self.step)
         fitted = keras.Model.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.watch])
         # Of all that counts steps, the one that cannot be ahead or behind.
-        self.step = int(keras.ops.convert_to_numpy(self.model.backbone.training_calls.state))
+        self.step = self.model.backbone.training_calls.count
         loss = float(fitted.history["loss"][-1])
         self.watch.end_block(self.step, loss)
         if not np.isfinite(loss):

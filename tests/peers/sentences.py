@@ -13,6 +13,7 @@ and gives the Spearman correlation on the test set.
 
 import gzip
 import json
+import math
 import os
 import sys
 import time
@@ -34,14 +35,14 @@ def stsb(part: str) -> tuple[list[str], list[str], np.ndarray]:
     return [row[1] for row in rows], [row[2] for row in rows], np.array([float(row[0]) for row in rows])
 
 
-def load(who: str, model: str):
+def load(who: str, model: str, device: str = "cpu"):
     if who == "bertzoo":
         import bertzoo as bz
 
         return bz.SentenceEncoder.from_preset(model, verbose=False)
     import sentence_transformers
 
-    return sentence_transformers.SentenceTransformer(model, device="cpu")
+    return sentence_transformers.SentenceTransformer(model, device=device)
 
 
 def correlation(encoder) -> float:
@@ -124,32 +125,38 @@ def tune_ours(model: str, loss: str, seed: int, firsts, seconds, scores):
 
 
 def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
-    import tempfile
-
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    """Its losses in a plain loop: its Trainer asks for `datasets`, and does the same."""
+    import torch
     from sentence_transformers.sentence_transformer import losses
+    from transformers import get_linear_schedule_with_warmup
 
-    encoder = load("sentence_transformers", model)
+    torch.manual_seed(seed)
+    encoder = load("sentence_transformers", model, "cuda" if torch.cuda.is_available() else "cpu")
     made = {"cosine": losses.CosineSimilarityLoss, "multiple_negatives": losses.MultipleNegativesRankingLoss}[loss]
-    columns = {"first": firsts, "second": seconds} | ({} if scores is None else {"score": scores})
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = SentenceTransformerTrainingArguments(
-            folder,
-            num_train_epochs=1,
-            per_device_train_batch_size=BATCH,
-            learning_rate=RATE,
-            weight_decay=0.01,
-            warmup_steps=0.1,
-            lr_scheduler_type="linear",
-            seed=seed,
-            use_cpu=True,
-            report_to="none",
-            save_strategy="no",
-            disable_tqdm=True,
-        )
-        SentenceTransformerTrainer(encoder, arguments, Dataset.from_dict(columns), loss=made(encoder)).train()
-    return encoder
+    objective = made(encoder)
+
+    def plain(name: str) -> bool:
+        return name.endswith("bias") or "LayerNorm" in name
+
+    groups = [
+        {"params": [p for n, p in encoder.named_parameters() if plain(n) == bare], "weight_decay": decay}
+        for bare, decay in ((False, 0.01), (True, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE)
+    steps = math.ceil(len(firsts) / BATCH)
+    schedule = get_linear_schedule_with_warmup(optimizer, math.ceil(0.1 * steps), steps)
+    order = np.random.default_rng(seed).permutation(len(firsts))
+    encoder.train()
+    for places in np.array_split(order, range(BATCH, len(order), BATCH)):
+        rows = [encoder.tokenize([column[i] for i in places]) for column in (firsts, seconds)]
+        features = [{name: values.to(encoder.device) for name, values in row.items()} for row in rows]
+        wanted = None if scores is None else torch.tensor([scores[i] for i in places], device=encoder.device)
+        objective(features, wanted).backward()
+        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    return encoder.eval()
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
     BERTZOO_DATA=… python tests/peers/sst2.py MODEL [--seeds 5] [--examples 5000] [--epochs 1]
 
-MODEL is a checkpoint directory. Prints one line a run and the means with their standard errors.
+MODEL is a checkpoint directory. Both use a GPU where there is one. Prints one line a run and the means with their
+standard errors.
 """
 
 import argparse
@@ -41,10 +42,15 @@ def run_transformers(model: str, train, dev, seed: int, epochs: int, rate: float
     import transformers
 
     torch.manual_seed(seed)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(
         model, num_labels=2, dtype=torch.float32, attention_probs_dropout_prob=0.0
-    )
+    ).to(device)
+
+    def encode(texts):
+        return tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt").to(device)
+
     plain = [p for n, p in network.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
     decayed = [p for n, p in network.named_parameters() if not (n.endswith("bias") or "LayerNorm" in n)]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
@@ -57,10 +63,8 @@ def run_transformers(model: str, train, dev, seed: int, epochs: int, rate: float
         rows = order.permutation(len(train[0]))
         for i in range(0, len(rows), 32):
             part = rows[i : i + 32]
-            batch = tokenizer(
-                [train[0][r] for r in part], padding=True, truncation=True, max_length=128, return_tensors="pt"
-            )
-            network(**batch, labels=torch.tensor([train[1][r] for r in part])).loss.backward()
+            batch = encode([train[0][r] for r in part])
+            network(**batch, labels=torch.tensor([train[1][r] for r in part], device=device)).loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             schedule.step()
@@ -69,8 +73,8 @@ def run_transformers(model: str, train, dev, seed: int, epochs: int, rate: float
     right = 0
     with torch.no_grad():
         for i in range(0, len(dev[0]), 64):
-            batch = tokenizer(dev[0][i : i + 64], padding=True, truncation=True, max_length=128, return_tensors="pt")
-            right += int((network(**batch).logits.argmax(-1).numpy() == np.array(dev[1][i : i + 64])).sum())
+            logits = network(**encode(dev[0][i : i + 64])).logits
+            right += int((logits.argmax(-1).cpu().numpy() == np.array(dev[1][i : i + 64])).sum())
     return right / len(dev[0])
 
 
