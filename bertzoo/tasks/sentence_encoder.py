@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo.accelerator import accelerator
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import SentenceFiles, read_sentence_files, sentence_files
@@ -26,7 +27,8 @@ from bertzoo.text.inputs import as_texts
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
 
-TOKENS_AT_ONCE = 4096  # enough to keep a processor busy between the calls of one batch and the next
+# Tokens and texts, enough to keep a processor or an accelerator busy between the calls of one batch and the next.
+AT_ONCE, AT_ONCE_ACCELERATED = (4096, 256), (2**17, 4096)
 LONG_WORK = 100  # batches from which on a progress bar is shown
 
 
@@ -195,7 +197,8 @@ class SentenceEncoder(Task):
         Args:
             texts: A string, a list, array or Series of strings, or an iterator of them of any length; without
                 preprocessor, a dict of arrays.
-            batch_size: Texts computed at once; where None, as many as hold about 4,096 tokens.
+            batch_size: Texts computed at once; where None, as many as hold about 4,096 tokens, or on an accelerator
+                131,072.
             normalize: Scale each vector to length 1 (a model that ends in `Normalize` does so anyway).
             prompt: Put before each text; "" for none.
             output: "numpy", or "tensor" for the backend's.
@@ -263,17 +266,20 @@ class SentenceEncoder(Task):
     def _vectors(self, encoded: Encoded, skipped: int, batch_size: int | None, bar: bool | None) -> np.ndarray:
         if len(encoded) == 0:
             return np.zeros((0, self.width), "float32")
+        fast = accelerator() is not None
         if batch_size is None:
-            batch_size = int(np.clip(TOKENS_AT_ONCE / encoded.lengths.mean(), 8, 256)) // 8 * 8
+            tokens, most = AT_ONCE_ACCELERATED if fast else AT_ONCE
+            batch_size = int(np.clip(tokens / encoded.lengths.mean(), 8, most)) // 8 * 8
 
         def leave_out_prompt(inputs, rows, rng):
             inputs["pooling_mask"] = inputs["padding_mask"].copy()
             inputs["pooling_mask"][:, :skipped] = 0
             return (inputs,)
 
-        # Where shapes are compiled, each must be worth it: one more for about every 500 texts, however batched.
+        # Where shapes are compiled, each must be worth it: one more for about every 500 texts, however batched; an
+        # accelerator computes a little padding faster than another shape is compiled.
         compiles = keras.backend.backend() != "torch"
-        shapes = shapes_for(len(encoded), min(batch_size, 32), training=False) if compiles else None
+        shapes = shapes_for(len(encoded), batch_size if fast else min(batch_size, 32), False) if compiles else None
         transform = leave_out_prompt if skipped else None
         options = {"max_shapes": shapes, "multiple": 1, "transform": transform}
         data = super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)

@@ -5,10 +5,10 @@
 
 MODEL is a directory of sentence-transformers. `vectors` compares 1,000 sentences of STS-B, the Spearman correlation on
 its test set, and MRR@10 of SQuAD's development questions against their paragraphs. `speed` encodes 2,500 sentences of
-SST-2 and 2,500 of STS-B, the best of three after one pass, and says how long that one took (it compiles); both take the
-threads that the environment gives. `tune` trains on STS-B with five seeds (TUNE_SEEDS), one epoch of batches of 32 at
-2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives (pairs that score 4 or more),
-and gives the Spearman correlation on the test set.
+SST-2 and 2,500 of STS-B, the best of three after one pass, and says how long that one took (it compiles); float32 and
+the threads that the environment gives on a CPU, bfloat16 on a GPU. `tune` trains on STS-B with five seeds (TUNE_SEEDS),
+one epoch of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives
+(pairs that score 4 or more), and gives the Spearman correlation on the test set.
 """
 
 import gzip
@@ -35,14 +35,22 @@ def stsb(part: str) -> tuple[list[str], list[str], np.ndarray]:
     return [row[1] for row in rows], [row[2] for row in rows], np.array([float(row[0]) for row in rows])
 
 
-def load(who: str, model: str, device: str = "cpu"):
+def accelerated() -> tuple[str, str]:
+    """Where to compute and how exactly: bfloat16 on a GPU."""
+    import torch
+
+    return ("cuda", "bfloat16") if torch.cuda.is_available() else ("cpu", "float32")
+
+
+def load(who: str, model: str, device: str = "cpu", dtype: str = "float32"):
     if who == "bertzoo":
         import bertzoo as bz
 
-        return bz.SentenceEncoder.from_preset(model, verbose=False)
+        policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype]
+        return bz.SentenceEncoder.from_preset(model, verbose=False, dtype=policy)
     import sentence_transformers
 
-    return sentence_transformers.SentenceTransformer(model, device=device)
+    return sentence_transformers.SentenceTransformer(model, device=device, model_kwargs={"dtype": dtype})
 
 
 def correlation(encoder) -> float:
@@ -87,7 +95,7 @@ def vectors(model: str) -> None:
 
 def speed(model: str, who: str) -> None:
     sst2 = [line.split("\t")[0] for line in data("sst2", "train.tsv.gz").splitlines()[1:2501]]
-    texts, encoder = sst2 + stsb("train")[0][:2500], load(who, model)
+    texts, encoder = sst2 + stsb("train")[0][:2500], load(who, model, *accelerated())
     seconds = []
     for _ in range(4):
         begun = time.perf_counter()
@@ -131,7 +139,7 @@ def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
     from transformers import get_linear_schedule_with_warmup
 
     torch.manual_seed(seed)
-    encoder = load("sentence_transformers", model, "cuda" if torch.cuda.is_available() else "cpu")
+    encoder = load("sentence_transformers", model, accelerated()[0])
     made = {"cosine": losses.CosineSimilarityLoss, "multiple_negatives": losses.MultipleNegativesRankingLoss}[loss]
     objective = made(encoder)
 
@@ -149,7 +157,10 @@ def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
     encoder.train()
     for places in np.array_split(order, range(BATCH, len(order), BATCH)):
         rows = [encoder.tokenize([column[i] for i in places]) for column in (firsts, seconds)]
-        features = [{name: values.to(encoder.device) for name, values in row.items()} for row in rows]
+        features = [
+            {name: values.to(encoder.device) if torch.is_tensor(values) else values for name, values in row.items()}
+            for row in rows
+        ]
         wanted = None if scores is None else torch.tensor([scores[i] for i in places], device=encoder.device)
         objective(features, wanted).backward()
         torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
