@@ -1,1 +1,56 @@
-"""Looking into models: what they hold, cost and know."""
+"""Looking into models: what they attend to, hold, know and cost."""
+
+from importlib import import_module
+
+# Imported on first use: what counts parameters needs no matplotlib, and what draws needs no model.
+_LATER = {
+    "ablate_each_head": "ablation",
+    "ablated": "ablation",
+    "activation_bytes": "memory",
+    "anisotropy_figure": "charts",
+    "attention_maps": "attention",
+    "attention_page": "page",
+    "attribution_figure": "charts",
+    "by_head_figure": "figures",
+    "calibration_figure": "charts",
+    "cka_matrix": "similarity",
+    "compare": "comparison",
+    "comparison_figure": "charts",
+    "encoder_flops": "flops",
+    "errors_figure": "charts",
+    "flops_by_part": "flops",
+    "gradient_times_attention": "attention_gradient",
+    "head_figure": "figures",
+    "head_flops": "flops",
+    "heads_figure": "figures",
+    "heat_map": "figures",
+    "integrated_gradients": "attribution",
+    "layer_anisotropy": "anisotropy",
+    "layer_vectors": "similarity",
+    "layers_figure": "charts",
+    "linear_cka": "similarity",
+    "map_figure": "labelled_map",
+    "mean_cosine": "anisotropy",
+    "most_needless": "pruning",
+    "occlusion": "attribution",
+    "plane_map": "maps",
+    "predictions": "confidence",
+    "probe": "probing",
+    "probe_figure": "charts",
+    "prune_heads": "pruning",
+    "pruning_figure": "charts",
+    "Whitening": "anisotropy",
+    "word_vectors": "words",
+}
+
+__all__ = [*_LATER]
+
+
+def __getattr__(name: str):
+    if name not in _LATER:
+        raise AttributeError(f"module 'bertzoo.analysis' has no attribute {name!r}")
+    return getattr(import_module(f"bertzoo.analysis.{_LATER[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

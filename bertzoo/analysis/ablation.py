@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from bertzoo.analysis.pieces import encoder_of
+from bertzoo.encoder import Encoder
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def ablated(model, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
     encoder = encoder_of(model)
     lost: dict[int, list[int]] = {}
     for block, head in heads:
-        _check(encoder, block, head)
+        check_head(encoder, block, head)
         lost.setdefault(block, []).append(head)
     kernels = {block: encoder.blocks[block].attention.output_dense.kernel for block in lost}
     before = {block: np.array(keras.ops.convert_to_numpy(kernel.value)) for block, kernel in kernels.items()}
@@ -75,13 +76,15 @@ def ablate_each_head(model, score: Callable[[], float]) -> Ablation:
     return Ablation(before, after)
 
 
-def _check(encoder, block: int, head: int) -> None:
+def check_head(encoder: Encoder, block: int, head: int) -> None:
+    """Raises `ValueError` where a head cannot be switched off."""
     blocks, heads = len(encoder.blocks), encoder.config.num_attention_heads
     if not (0 <= block < blocks and 0 <= head < heads):
         raise ValueError(f"there is no head {head} in block {block}: there are {blocks} blocks of {heads} heads each.")
-    dense = encoder.blocks[block].attention.output_dense
-    if type(dense) is not keras.layers.Dense or dense.lora_enabled or dense.quantization_mode is not None:
+    attention = encoder.blocks[block].attention
+    denses = (attention.qkv, attention.output_dense)
+    if any(type(d) is not keras.layers.Dense or d.lora_enabled or d.quantization_mode is not None for d in denses):
         raise ValueError(
-            f"the attention output of block {block} has an adapter or is quantized; merge the adapter, or load the "
+            f"the attention of block {block} has an adapter or is quantized; merge the adapter, or load the "
             "model without quantization."
         )

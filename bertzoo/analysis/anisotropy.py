@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertzoo.analysis.similarity import layer_vectors
 from bertzoo.retrieval.similarity import as_array, prepared
+from bertzoo.text.preprocessor import Preprocessor
+
+NOISE = 1e-12  # of the greatest variance: below it there is float32's rounding
 
 
 def mean_cosine(vectors) -> float:
@@ -56,15 +60,53 @@ class Whitening:
             raise ValueError(f"dimensions must be from 1 to {width}; it is {dimensions!r}.")
         mean = array.mean(axis=0)
         spread, directions = np.linalg.eigh(np.cov(array - mean, rowvar=False, bias=True).reshape(width, width))
-        spread, directions = spread[::-1][:dimensions], directions[:, ::-1][:, :dimensions]
-        if spread[-1] <= 1e-12 * spread[0]:
-            rank = int((spread > 1e-12 * spread[0]).sum())
+        spread, directions = spread[::-1], directions[:, ::-1]
+        rank = int((spread > NOISE * spread[0]).sum())
+        if rank < dimensions:
             raise ValueError(
                 f"{len(array)} vectors spread in {rank} directions only; take dimensions={rank} or fewer, or more "
                 "vectors."
             )
-        return cls(mean, directions / np.sqrt(spread))
+        return cls(mean, directions[:, :dimensions] / np.sqrt(spread[:dimensions]))
 
     def __call__(self, vectors) -> np.ndarray:
         """Whitened vectors, float32 (n, dimensions)."""
         return ((as_array(vectors) - self.mean) @ self.kernel).astype("float32")
+
+
+@dataclass(frozen=True)
+class LayerAnisotropy:
+    """The mean cosine of pairs of vectors in each layer, first of the embeddings' output: float64 (layers + 1,), as the
+    vectors are, and whitened. dimensions: int (layers + 1,), the directions that whitening kept."""
+
+    before: np.ndarray
+    after: np.ndarray
+    dimensions: np.ndarray
+
+
+def layer_anisotropy(
+    model, texts, *, per: str = "token", preprocessor: Preprocessor | None = None, batch_size: int = 32
+) -> LayerAnisotropy:
+    """How much a model's vectors crowd into a cone, layer by layer, before and after whitening.
+
+    Whitening learns from the vectors that it is applied to, and keeps half as many directions as there are vectors, if
+    the vectors are wider than that: in n - 1 directions n vectors would be equally far apart whatever they mean.
+
+    Args:
+        model, texts, per, preprocessor, batch_size: As `layer_vectors`'.
+
+    Raises:
+        ValueError: There are fewer than four vectors, or all vectors of a layer are the same.
+    """
+    before, after, kept = [], [], []
+    for vectors in layer_vectors(model, texts, per=per, preprocessor=preprocessor, batch_size=batch_size):
+        if len(vectors) < 4:
+            raise ValueError(f"whitening needs at least four vectors; there are {len(vectors)}. Give more texts.")
+        spread = np.linalg.svd(vectors - vectors.mean(axis=0, dtype="float64"), compute_uv=False) ** 2
+        dimensions = min(len(vectors) // 2, int((spread > 10 * NOISE * spread[0]).sum()))
+        if dimensions == 0:
+            raise ValueError("all vectors of a layer are the same; there is nothing to whiten.")
+        before.append(mean_cosine(vectors))
+        after.append(mean_cosine(Whitening.fit(vectors, dimensions)(vectors)))
+        kept.append(dimensions)
+    return LayerAnisotropy(np.array(before), np.array(after), np.array(kept))

@@ -82,4 +82,4 @@ def attention_maps(
 
 def _of_row(weights: np.ndarray, pieces: Pieces) -> AttentionMap:
     real = len(pieces.strings)
-    return AttentionMap(weights[:, :, :real, :real].astype("float32"), *pieces)
+    return AttentionMap(weights[:, :, :real, :real].astype("float32"), *pieces[:3])

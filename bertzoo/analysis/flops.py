@@ -1,19 +1,82 @@
 """How much arithmetic an encoder and its masked-LM head take."""
 
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from bertzoo.analysis.parameters import without_weights
 from bertzoo.config import EncoderConfig
+
+
+def flops_by_part(config: EncoderConfig, length) -> dict:
+    """Multiplications and additions of a row's forward pass through an encoder's matrix products, by part.
+
+    A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax count
+    nothing, as is usual. Local attention counts in full, since it is computed so, with a mask.
+
+    Args:
+        config: The encoder's configuration.
+        length: Tokens in a row, or an array of rows' lengths.
+
+    Returns:
+        A float each, or for an array of lengths an array: "embeddings", their projection; "projections", of queries,
+        keys, values and the output of attention; "attention", its scores and weighted sums; "relative", DeBERTa's
+        projections of positions and their scores; "feed-forward", convolutions among it.
+    """
+    length = np.asarray(length, "float64")
+    hidden, (embeddings, blocks) = config.hidden_size, _products(config)
+    parts = {
+        "embeddings": length * embeddings,
+        "projections": length * sum(block.projections for block in blocks),
+        "attention": 4 * length**2 * hidden * len(blocks),
+        "relative": sum((block.relative(length, hidden) for block in blocks), 0 * length),
+        "feed-forward": length * sum(block.feed_forward for block in blocks),
+    }
+    return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
 
 
 def encoder_flops(config: EncoderConfig, length):
     """Multiplications and additions of a row's forward pass through an encoder's matrix products: float, or for an
     array of rows' lengths an array. Training takes three times as many."""
-    hidden = config.hidden_size
-    weights = 4 * hidden**2 + 2 * hidden * config.intermediate_size
-    attention = 2 * length * hidden
-    factorised = config.embedding_size * hidden if config.embedding_size != hidden else 0
-    return 2.0 * length * (config.num_hidden_layers * (weights + attention) + factorised)
+    return sum(flops_by_part(config, length).values())
 
 
 def head_flops(config: EncoderConfig, places: int) -> float:
     """Those of a masked-LM head at `places` tokens."""
     width = config.embedding_size
     return 2.0 * places * (config.hidden_size * width + width * config.vocab_size)
+
+
+class _Block:
+    """What one application of a block takes: `projections` and `feed_forward` for a token, `relative` for a row."""
+
+    def __init__(self, block, has_positions: bool):
+        from bertzoo.layers.disentangled import DisentangledAttention
+
+        attention = block.attention
+        self.projections = _kernels(attention.qkv) + _kernels(attention.output_dense)
+        self.feed_forward = _kernels(block) - _kernels(attention)
+        disentangled = has_positions and isinstance(attention, DisentangledAttention)
+        self.terms = len(attention.terms) if disentangled else 0
+        # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.
+        self.linear, self.span = (attention.linear, attention.span) if disentangled else (0, 0)
+
+    def relative(self, length: np.ndarray, hidden: int) -> np.ndarray:
+        rows = 2 * np.where(length <= self.linear, length, self.span)
+        return self.terms * (2 * rows * hidden**2 + 2 * length * 2 * length * hidden)
+
+
+@lru_cache(maxsize=64)
+def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
+    """What the embeddings take for a token, and the blocks in the order in which they are applied."""
+    from bertzoo.encoder import Encoder
+
+    encoder = without_weights(lambda: Encoder(config))
+    blocks = [_Block(block, encoder.relative is not None) for block in encoder.blocks]
+    return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.order)
+
+
+def _kernels(layer) -> int:
+    """What a layer's kernels take for one vector."""
+    return sum(2 * math.prod(weight.shape) for weight in layer.weights if weight.path.endswith("/kernel"))

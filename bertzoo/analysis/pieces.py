@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
 from bertzoo.encoder import Encoder
@@ -17,12 +18,14 @@ class Pieces(NamedTuple):
     """The tokens of one row, special tokens included.
 
     strings: one a token, as it stands in the text; "##" before those that go on with a word. words: the words, special
-    tokens among them. word_of: int (tokens,), the number of each token's word.
+    tokens among them. word_of: int (tokens,), the number of each token's word. added: bool (tokens,), whether a token
+    was put around the text, as [CLS] is, and is none of it.
     """
 
     strings: tuple[str, ...]
     words: tuple[str, ...]
     word_of: np.ndarray
+    added: np.ndarray
 
 
 def encoder_of(model) -> Encoder:
@@ -63,6 +66,25 @@ def rows_of(encoded: Encoded, pad_id: int, batch_size: int) -> Iterator[tuple[ra
         yield rows, encoded.pad(rows, int(encoded.lengths[rows].max()), pad_id)
 
 
+def hidden_states(
+    model, texts, preprocessor: Preprocessor | None = None, batch_size: int = 32
+) -> Iterator[tuple[Pieces, np.ndarray]]:
+    """Each text's pieces, with what the embeddings and each block make of them: float32 (layers + 1, tokens, hidden).
+
+    Raises:
+        ValueError: There are no texts, or no preprocessor.
+    """
+    encoder = encoder_of(model)
+    encoded, pieces = encode_pieces(model, texts, None, preprocessor)
+    if len(encoded) == 0:
+        raise ValueError("there is nothing to represent: texts is empty.")
+    for rows, inputs in rows_of(encoded, encoder.config.pad_token_id, batch_size):
+        states = encoder(inputs, return_all=True)["hidden_states"]
+        states = np.stack([keras.ops.convert_to_numpy(keras.ops.cast(layer, "float32")) for layer in states], axis=1)
+        for number, row in zip(rows, states):
+            yield pieces[number], row[:, : len(pieces[number].strings)]
+
+
 def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...]) -> Pieces:
     part = slice(encoded.starts[row], encoded.starts[row + 1])
     ids, offsets, numbers = encoded.token_ids[part], encoded.offsets[part], encoded.word_ids[part]
@@ -81,4 +103,5 @@ def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...])
             heads[run[first] + 1 : run[first] + last - first] = False
             words[run[first]] = text[begin:end]
     begins = np.flatnonzero(heads)
-    return Pieces(tuple(strings), tuple(words.get(place, strings[place]) for place in begins), np.cumsum(heads) - 1)
+    names = tuple(words.get(place, strings[place]) for place in begins)
+    return Pieces(tuple(strings), names, np.cumsum(heads) - 1, numbers < 0)

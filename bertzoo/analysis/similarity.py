@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bertzoo.analysis.pieces import hidden_states
 from bertzoo.text.preprocessor import Preprocessor
 
 PER = ("token", "text")
@@ -51,25 +52,12 @@ def layer_vectors(
     Raises:
         ValueError: `per` is neither, there are no texts, or no preprocessor.
     """
-    import keras
-
-    from bertzoo.analysis.pieces import encode_pieces, encoder_of, rows_of
-
     if per not in PER:
         raise ValueError(f"per must be one of {', '.join(PER)}; it is {per!r}.")
-    encoder = encoder_of(model)
-    encoded, _ = encode_pieces(model, texts, None, preprocessor)
-    if len(encoded) == 0:
-        raise ValueError("there is nothing to represent: texts is empty.")
-    found: list[list[np.ndarray]] = [[] for _ in range(len(encoder.order) + 1)]
-    for _, inputs in rows_of(encoded, encoder.config.pad_token_id, batch_size):
-        real = inputs["padding_mask"] == 1
-        for layer, states in zip(found, encoder(inputs, return_all=True)["hidden_states"]):
-            states = keras.ops.convert_to_numpy(keras.ops.cast(states, "float32"))
-            layer += (
-                [states[real]] if per == "token" else [row[mask].mean(axis=0)[None] for row, mask in zip(states, real)]
-            )
-    return [np.concatenate(layer) for layer in found]
+    rows = [states for _, states in hidden_states(model, texts, preprocessor, batch_size)]
+    if per == "text":
+        rows = [states.mean(axis=1, keepdims=True) for states in rows]
+    return list(np.concatenate(rows, axis=1))
 
 
 def _centred(vectors) -> np.ndarray:

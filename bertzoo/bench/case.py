@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.analysis.flops import encoder_flops
 from bertzoo.config import EncoderConfig
 
 # Hidden size, layers, heads, inner size.
@@ -71,6 +70,8 @@ class Case:
 
     def flops(self) -> float:
         """Multiplications and additions that the real tokens of all steps need in the encoder's matrix products."""
+        from bertzoo.analysis.flops import encoder_flops  # needs Keras, which the command line can do without
+
         forward = float(encoder_flops(self.config(), self.lengths().astype("float64")).sum())
         return 3 * forward if self.mode == "train" else forward
 

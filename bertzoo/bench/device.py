@@ -3,6 +3,8 @@
 import importlib.metadata
 import os
 
+import keras
+
 from bertzoo.accelerator import accelerator
 
 
@@ -19,5 +21,5 @@ def device() -> str:
 
 def keras_versions() -> str:
     """Keras's version and its backend's."""
-    backend = os.environ["KERAS_BACKEND"]
+    backend = keras.backend.backend()
     return f"keras {importlib.metadata.version('keras')}, {backend} {importlib.metadata.version(backend)}"

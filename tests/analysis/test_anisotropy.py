@@ -5,6 +5,7 @@ import pytest
 
 from bertzoo.analysis.anisotropy import Whitening, mean_cosine
 
+pytestmark = pytest.mark.once
 RNG = np.random.default_rng(0)
 CONE = (RNG.normal(size=(400, 6)) @ RNG.normal(size=(6, 6)) + 5).astype("float32")
 

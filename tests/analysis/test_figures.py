@@ -9,6 +9,7 @@ from bertzoo.analysis.attention import AttentionMap
 from bertzoo.analysis.figures import head_figure, heads_figure, heat_map
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.once
 LONG = "[CLS] The animal did not cross the street because it was too tired $x$ WWWWWWWWWWWWWWWWWWWWWW [SEP]"
 NAMES = tuple(LONG.split())
 RNG = np.random.default_rng(0)

@@ -1,0 +1,90 @@
+"""What a classifier gets right and how sure it is of it (Guo et al. 2017, section 2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.targets import CLASSES
+from bertzoo.tasks.text_classifier import TextClassifier
+
+
+@dataclass(frozen=True)
+class ConfidenceBins:
+    """Predictions by their confidence, in bins of equal width from 0 to 1, each with its upper edge.
+
+    edges: float64 (bins + 1,). counts: int (bins,). confidence, accuracy: float64 (bins,), means; NaN in empty bins.
+    """
+
+    edges: np.ndarray
+    counts: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error: how far accuracy is from confidence, mean by count (their equation 3)."""
+        full = self.counts > 0
+        gaps = np.abs(self.accuracy - self.confidence)[full]
+        return float((gaps * self.counts[full]).sum() / self.counts.sum())
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """texts: what was read, pairs as tuples. truth, predicted: labels. confidence: float64 (n,), the predicted label's
+    probability."""
+
+    texts: tuple
+    truth: tuple[str, ...]
+    predicted: tuple[str, ...]
+    confidence: np.ndarray
+
+    @property
+    def right(self) -> np.ndarray:
+        """bool (n,)."""
+        return np.array([true == said for true, said in zip(self.truth, self.predicted)])
+
+    def errors(self) -> list[int]:
+        """The numbers of the wrong ones, the surest first."""
+        return [int(i) for i in np.argsort(-self.confidence, kind="stable") if not self.right[i]]
+
+    def by_confidence(self, bins: int = 10) -> ConfidenceBins:
+        """Counts, confidence and accuracy in so many bins.
+
+        Raises:
+            ValueError: `bins` is below 1.
+        """
+        if bins < 1:
+            raise ValueError(f"bins must be at least 1; it is {bins!r}.")
+        edges = np.linspace(0, 1, bins + 1)
+        place = np.clip(np.searchsorted(edges, self.confidence, side="left") - 1, 0, bins - 1)
+        counts = np.bincount(place, minlength=bins)
+        sums = [np.bincount(place, values, bins) for values in (self.confidence, self.right)]
+        means = [np.divide(part, counts, out=np.full(bins, np.nan), where=counts > 0) for part in sums]
+        return ConfidenceBins(edges, counts, *means)
+
+
+def predictions(task: TextClassifier, x, y=None, batch_size: int = 32) -> Predictions:
+    """A classifier's predictions beside the truth, with its temperature if it has one.
+
+    Args:
+        task: A classifier of texts or pairs, one class each.
+        x, y: Texts and labels in any form that `fit` takes.
+        batch_size: Texts computed at once.
+
+    Raises:
+        ValueError: The classifier gives several labels, or numbers; or there are no texts.
+    """
+    if getattr(task, "problem", None) != CLASSES:
+        raise ValueError("this is for a TextClassifier of classes, each text being of one.")
+    texts, pairs, raw = read_columns(x, y)
+    if len(texts) == 0:
+        raise ValueError("there is nothing to predict: x has no rows.")
+    targets = task.encode_targets(raw, len(texts))
+    found = task.classify(texts if pairs is None else (texts, pairs), batch_size=batch_size)
+    return Predictions(
+        tuple(texts) if pairs is None else tuple(zip(texts, pairs)),
+        tuple(task.labels[int(i)] for i in targets),
+        tuple(row["label"] for row in found),
+        np.array([row["score"] for row in found]),
+    )

@@ -1,0 +1,85 @@
+"""FLOPs against the papers' formulas in NumPy, and against those that PyTorch counts in transformers' models."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+from bertzoo.analysis.flops import encoder_flops, flops_by_part, head_flops
+from bertzoo.config import EncoderConfig
+from bertzoo.families import FAMILIES
+
+pytestmark = pytest.mark.once
+LENGTH = 8
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 24,
+}
+DEBERTA = {**SMALL, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+# transformers' second DeBERTa projects all rows of its table: with as many buckets as tokens, these are those needed.
+DEBERTA_V3 = {**DEBERTA, "position_buckets": LENGTH, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+DISTILBERT = {"vocab_size": 50, "dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 24}
+CASES = {
+    "bert": ("bert", SMALL),
+    "roberta": ("roberta", {**SMALL, "pad_token_id": 1}),
+    "albert": ("albert", {**SMALL, "embedding_size": 8}),
+    "albert-groups": ("albert", {**SMALL, "embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 2}),
+    "distilbert": ("distilbert", DISTILBERT),
+    "electra": ("electra", {**SMALL, "embedding_size": 8}),
+    "electra-wide": ("electra", {**SMALL, "embedding_size": 16}),
+    "mpnet": ("mpnet", {**SMALL, "pad_token_id": 1}),
+    "deberta": ("deberta", DEBERTA),
+    "deberta-c2p": ("deberta", {**DEBERTA, "pos_att_type": ["c2p"]}),
+    "deberta-without-relations": ("deberta", {**DEBERTA, "relative_attention": False, "position_biased_input": True}),
+    "deberta-v2": ("deberta-v2", DEBERTA_V3),
+    "deberta-v2-xl": ("deberta-v2", {**DEBERTA_V3, "conv_kernel_size": 3, "share_att_key": False}),
+    "modernbert": ("modernbert", {**SMALL, "local_attention": 6, "pad_token_id": 0}),
+}
+
+
+def counted(case: str, head: str = "Model", training: bool = False):
+    """(configuration in our words, operations of a text as PyTorch counts them)."""
+    model_type, arguments = CASES[case]
+    config = transformers.AutoConfig.for_model(model_type, **arguments)
+    made = getattr(transformers, FAMILIES[model_type].hf_name + head)
+    options = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(made).parameters else {}
+    model = made._from_config(config, attn_implementation="eager", **options).eval()
+    with FlopCounterMode(display=False) as counter:
+        out = model(torch.full((1, LENGTH), 5))[0]
+        if training:
+            out.sum().backward()
+    return EncoderConfig.from_hf(config.to_dict()), counter.get_total_flops()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_pytorch_counts(case):
+    config, expected = counted(case)
+    assert encoder_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
+    _, expected = counted(case, training=True)
+    assert 3 * encoder_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", ["bert", "albert", "modernbert"])
+def test_masked_lm_head(case):
+    config, expected = counted(case, "ForMaskedLM")
+    assert encoder_flops(config, LENGTH) + head_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_formula_of_bert():
+    config = EncoderConfig.from_hf({**SMALL, "model_type": "bert"})
+    lengths = np.array([5.0, 24.0])
+    hidden, inner, layers = 16, 24, 3
+    parts = flops_by_part(config, lengths)
+    np.testing.assert_allclose(parts["projections"], layers * lengths * 2 * 4 * hidden**2, rtol=1e-5)
+    np.testing.assert_allclose(parts["attention"], layers * 2 * 2 * lengths**2 * hidden, rtol=1e-5)
+    np.testing.assert_allclose(parts["feed-forward"], layers * lengths * 2 * 2 * hidden * inner, rtol=1e-5)
+    np.testing.assert_array_equal(parts["embeddings"] + parts["relative"], 0)
+    np.testing.assert_array_equal(encoder_flops(config, lengths), [encoder_flops(config, n) for n in lengths])
+    assert isinstance(encoder_flops(config, 5), float)

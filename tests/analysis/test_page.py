@@ -1,0 +1,97 @@
+"""The page in a real browser: what is chosen is what is drawn; nothing is loaded."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import urllib.parse
+
+import numpy as np
+import pytest
+
+from bertzoo.analysis import attention_page
+from bertzoo.analysis.attention import AttentionMap
+
+pytestmark = pytest.mark.once
+BROWSER = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
+NAMES = ("[CLS]", "un", "##happy", "</script><b>", "[SEP]")
+RNG = np.random.default_rng(0)
+
+
+def made(names=NAMES, word_names=("[CLS]", "unhappy", "</script><b>", "[SEP]"), word_of=(0, 1, 1, 2, 3)):
+    weights = RNG.dirichlet(np.ones(len(names)), size=(2, 3, len(names))).astype("float32")
+    return AttentionMap(weights, names, word_names, np.array(word_of))
+
+
+# Chooses in each menu what is asked for, and writes what is drawn then into the page.
+ACT = """<script>
+for (const [name, value] of Object.entries(%s)) {
+  pick(name).value = value;
+  pick(name).dispatchEvent(new Event("change"));
+}
+if (%d >= 0) pick("lines").querySelectorAll(".token")[%d].dispatchEvent(new MouseEvent("mouseenter"));
+const seen = {
+  names: [...pick("lines").querySelectorAll(".token")].map(token => token.childNodes[0].data),
+  lines: [...pick("lines").querySelectorAll("line")].map(line => +line.getAttribute("stroke-opacity")),
+  cells: pick("cells").querySelectorAll("rect").length,
+  said: pick("said").textContent,
+  menus: ["text", "level", "layer", "head"].map(name => pick(name).length),
+  loaded: performance.getEntriesByType("resource").length,
+};
+const out = document.createElement("pre");
+out.id = "seen";
+out.textContent = btoa(encodeURIComponent(JSON.stringify(seen)));
+document.body.append(out);
+</script>"""
+
+
+def drawn(page, folder, chosen, token=-1):
+    if BROWSER is None:
+        pytest.skip("there is no Chromium")
+    path = folder / "page.html"
+    path.write_text(page.replace("</body>", ACT % (json.dumps(chosen), token, token) + "</body>"), encoding="utf-8")
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder}/profile",
+        "--dump-dom",
+    ]
+    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120)
+    found = re.search(r'<pre id="seen">([^<]+)</pre>', done.stdout)
+    assert found, done.stderr[-2000:]
+    return json.loads(urllib.parse.unquote(base64.b64decode(found[1]).decode()))
+
+
+def test_what_is_chosen_is_drawn(tmp_path):
+    maps = [made(), made(("[CLS]", "a", "[SEP]"), ("[CLS]", "a", "[SEP]"), (0, 1, 2))]
+    page = attention_page(maps, "<Attention>")
+    seen = drawn(page, tmp_path, {"level": 1, "layer": 1, "head": 3}, token=2)
+    assert seen["menus"] == [2, 2, 2, 4] and seen["loaded"] == 0
+    assert seen["names"] == list(NAMES) and seen["cells"] == 25
+    assert seen["said"] == "Layer 1, head 2: what “##happy” attends to"
+    expected = maps[0].weights[1, 2, 2]
+    np.testing.assert_allclose(seen["lines"], expected[expected > 0.005], atol=1e-3)
+
+
+def test_words_and_the_mean_of_heads(tmp_path):
+    maps = [made(), made(("[CLS]", "a", "[SEP]"), ("[CLS]", "a", "[SEP]"), (0, 1, 2))]
+    page = attention_page(maps)
+    seen = drawn(page, tmp_path, {"layer": 1})
+    assert seen["names"] == ["[CLS]", "unhappy", "</script><b>", "[SEP]"]
+    expected = maps[0].by_word().weights[1].mean(axis=0).ravel()
+    np.testing.assert_allclose(seen["lines"], expected[expected > 0.005], atol=1e-3)
+    assert seen["said"] == "Layer 1, mean of all heads"
+    seen = drawn(page, tmp_path, {"text": 1})
+    assert seen["names"] == ["[CLS]", "a", "[SEP]"] and seen["menus"][1] == 1
+
+
+def test_nothing_is_loaded_and_texts_are_no_markup():
+    page = attention_page(made(), "a & b")
+    assert "default-src 'none'" in page and "a &amp; b" in page
+    assert set(re.findall(r"https?://[^\"]*", page)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"\b(src|href|url)\s*[=(]", page) and "</script><b>" not in page
+    with pytest.raises(ValueError, match="nothing to show"):
+        attention_page([])

@@ -1,0 +1,63 @@
+"""Probes against scikit-learn's, and on labels that a layer must or cannot hold."""
+
+import numpy as np
+import pytest
+
+import bertzoo as bz
+from bertzoo.analysis import probe
+from bertzoo.analysis.logistic import Logistic
+
+RNG = np.random.default_rng(0)
+NOUNS, OTHERS = ["film", "plot", "actor", "story"], ["was", "not", "very", "and", "with", "it"]
+
+
+@pytest.fixture(scope="module")
+def task(write_checkpoint):
+    return bz.TextClassifier.from_preset(write_checkpoint("BertForSequenceClassification")[0], verbose=False)
+
+
+def test_logistic_regression_is_scikit_learns():
+    linear = pytest.importorskip("sklearn.linear_model")
+    x = RNG.normal(size=(120, 5)) * [1, 10, 0.1, 1, 1] + 3
+    classes = np.digitize(x[:, 0] + x[:, 1] / 10 + RNG.normal(size=120), [3.5, 4.5])
+    ours = Logistic.fit(x, classes, 3, decay=2.0)
+    scaled = (x - x.mean(axis=0)) / x.std(axis=0)
+    theirs = linear.LogisticRegression(C=0.5, tol=1e-8, max_iter=1000).fit(scaled, classes)
+    np.testing.assert_allclose(ours.weights.T, theirs.coef_, atol=1e-3)
+    np.testing.assert_array_equal(ours(x), theirs.predict(scaled))
+
+
+def test_a_words_kind_is_in_its_embedding(task):
+    texts, labels = [], []
+    for _ in range(32):
+        picked = RNG.permutation(NOUNS + OTHERS)[:5].tolist()
+        texts.append(" ".join(picked))
+        labels.append(["noun" if word in NOUNS else "other" for word in picked])
+    found = probe(task, texts, labels)
+    assert found.accuracy.shape == found.control_task.shape == (3,)
+    assert found.accuracy[0] > 0.95 > found.majority > 0.4
+    # Ten words are few enough for a probe to learn by heart, so it is not selective, and no training is needed.
+    assert found.control_task[0] > 0.95 and abs(found.selectivity[0]) < 0.06 and abs(found.gain[0]) < 0.06
+    again = probe(task, texts, labels)
+    np.testing.assert_array_equal(again.random_encoder, found.random_encoder)
+    np.testing.assert_allclose(found.selectivity, found.accuracy - found.control_task)
+
+
+def test_labels_of_texts(task):
+    texts = [
+        " ".join(RNG.permutation(["good" if i % 2 else "bad", "the", "film", "was", *OTHERS[:3]])) for i in range(64)
+    ]
+    found = probe(task, texts, [i % 2 for i in range(64)])
+    assert found.accuracy[0] == 1 and found.majority < 0.7
+    assert found.control_task.mean() < 0.8
+
+
+def test_what_cannot_be_probed(task):
+    with pytest.raises(ValueError, match="one label, or sequence of labels"):
+        probe(task, ["a film"], [])
+    with pytest.raises(ValueError, match="all labels are the same"):
+        probe(task, ["a film", "a plot"], [1, 1])
+    with pytest.raises(ValueError, match="text 0 has 1 labels"):
+        probe(task, ["a film", "a plot"], [["x"], ["x", "y"]])
+    with pytest.raises(ValueError, match="leaves nothing"):
+        probe(task, ["a film", "a plot"], [0, 1], held_out=0)
