@@ -38,7 +38,7 @@ _LATER = {
     "train_wordpiece": "bertzoo.text.vocabulary",
 }
 
-_MODULES = ("data", "layers", "metrics", "text", "training")
+_MODULES = ("analysis", "data", "layers", "metrics", "text", "training")
 
 __all__ = [*_MODULES, *_LATER]
 

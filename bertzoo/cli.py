@@ -6,12 +6,15 @@ import typer
 
 from bertzoo import __version__
 from bertzoo.commands.bench import bench
+from bertzoo.commands.compare import compare
 from bertzoo.commands.convert import convert
 from bertzoo.commands.course import course
 from bertzoo.commands.describe import describe
 from bertzoo.commands.embed import embed
 from bertzoo.commands.fill_mask import fill_mask
 from bertzoo.commands.fit import fit
+from bertzoo.commands.glue import glue
+from bertzoo.commands.grid import grid
 from bertzoo.commands.predict import predict
 from bertzoo.commands.presets import list_presets
 from bertzoo.commands.pretraining import prepare, pretrain
@@ -29,7 +32,10 @@ app = typer.Typer(
 app.command()(with_keras(quickstart))
 app.command("list")(plain(list_presets))
 app.command()(with_keras(describe))
+app.command()(with_keras(compare))
 app.command()(with_keras(fit))
+app.command()(with_keras(grid))
+app.command()(with_keras(glue))
 app.command()(with_keras(predict))
 app.command("fill-mask")(with_keras(fill_mask))
 app.command()(with_keras(embed))

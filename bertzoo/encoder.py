@@ -17,6 +17,7 @@ class Encoder(keras.Model):
     Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and
     `padding_mask` (1 at real tokens; all real where left out); or the token ids alone. With `lengths` (batch,) besides
     the mask, the caller vouches that row i is `lengths[i]` real tokens and then padding; JAX is faster for it on a GPU.
+    A `perturbation` (batch, length, width) moves the normalised embeddings; see `bertzoo.training.SiFT`.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
     (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch,
@@ -108,7 +109,13 @@ class Encoder(keras.Model):
         if training and dropout_key is None:
             dropout_key = self.training_calls.next_key()
         keys = [None if not training else fold(dropout_key, i) for i in range(len(self.order) + 1)]
-        x = self.embeddings(inputs["token_ids"], inputs.get("segment_ids"), padding_mask, key=keys[0])
+        x = self.embeddings(
+            inputs["token_ids"],
+            inputs.get("segment_ids"),
+            padding_mask,
+            key=keys[0],
+            perturbation=inputs.get("perturbation"),
+        )
         attend = attention_mask(padding_mask, inputs.get("lengths"))
         relative = None if self.relative is None else self.relative(x)
         hidden_states, attentions = [x], []

@@ -49,8 +49,8 @@ def fit(
         run = Run(file, out, preset, dev, epochs, batch_size, learning_rate, max_length, seed)
         others[kind](run)
         return
-    train, held, classes = _read(file, dev, (text, pair, label), seed)
-    _describe(train, held, classes)
+    train, held, classes = read_parts(file, dev, (text, pair, label), seed)
+    describe_parts(train, held, classes)
 
     bz = start()
     bz.set_seed(seed)
@@ -82,7 +82,14 @@ def _numbers(labels: list[str]) -> np.ndarray:
     return np.array([float(label) for label in labels])
 
 
-def _read(file: Path, dev: Path | None, given: tuple, seed: int) -> tuple[Examples, Examples, list[str] | None]:
+def read_parts(file: Path, dev: Path | None, given: tuple, seed: int) -> tuple[Examples, Examples, list[str] | None]:
+    """What to learn from, what is held out (the rows of `dev`, else a tenth), and the classes; None for a regression.
+
+    Args:
+        file, dev: The tables.
+        given: Columns of texts, second texts and labels as the user named them, or None.
+        seed: Of the draw of held-out rows.
+    """
     rows = read_rows(file)
     names = find_columns(rows, *given, needs_label=True)
     examples, left_out = take_examples(rows, names)
@@ -113,7 +120,8 @@ def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file:
         raise ValueError(f"{dev} has the label {unknown[0]!r}; those of {file} are {', '.join(classes[:20])}.")
 
 
-def _describe(train: Examples, held: Examples, classes: list[str] | None) -> None:
+def describe_parts(train: Examples, held: Examples, classes: list[str] | None) -> None:
+    """Prints how many rows and classes there are."""
     print(f"{len(train)} rows to learn from, {len(held)} held out; ", end="")
     if classes is None:
         print("the labels are numbers: regression")

@@ -44,16 +44,17 @@ _READERS = {
 }
 
 
-def load(name: str, split: str = "train") -> Any:
+def load(name: str, split: str = "train", folder: str | Path | None = None) -> Any:
     """A split of a public set, in a form that the task's `fit` takes.
 
-    If the environment variable BERTZOO_DATA names a folder that has `NAME/SPLIT.SUFFIX` (.tsv, .csv, .jsonl, .parquet,
-    .conll, .conllu, .json of SQuAD; or one of these and .gz), that is read, for any name. Otherwise the set is fetched
-    through the `datasets` library (`pip install bertzoo[datasets]`).
+    If `folder`, or else the environment variable BERTZOO_DATA, names a folder that has `NAME/SPLIT.SUFFIX` (.tsv, .csv,
+    .jsonl, .parquet, .conll, .conllu, .json of SQuAD; or one of these and .gz), that is read, for any name. Otherwise
+    the set is fetched through the `datasets` library (`pip install bertzoo[datasets]`).
 
     Args:
         name: A name of `SETS`, such as "mrpc", "stsb", "conll2003", "squad_v2", or of a folder.
         split: "train", "dev" or "test".
+        folder: Where sets lie; what BERTZOO_DATA names where None.
 
     Returns:
         From files: a dict of columns for tables and CoNLL files, a list of records for SQuAD. From `datasets`: its
@@ -65,7 +66,7 @@ def load(name: str, split: str = "train") -> Any:
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; it is {split!r}.")
-    folder = os.environ.get(FOLDER)
+    folder = folder or os.environ.get(FOLDER)
     if folder and (Path(folder) / name).is_dir() and not {"/", "\\", ".."} & set(name):
         return _from_folder(Path(folder) / name, split)
     if name not in SETS:

@@ -69,16 +69,25 @@ class Embeddings(keras.layers.Layer):
         # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
         return self.add_weight(name=name, shape=(rows, self.width), initializer=initializer, autocast=False)
 
-    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None):
+    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None):
         """
         Args:
             token_ids, segment_ids: int (batch, length); segments are all 0 where left out.
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
             key: Dropout key, int32 (2,); None at inference.
+            perturbation: float (batch, length, width of the normalisation), see `normalise`.
         """
         x = self.sum_tables(token_ids, segment_ids)
-        x = dropout(self.norm(ops.cast(x, self.compute_dtype)), self.hidden_dropout, key)
+        x = dropout(self.normalise(ops.cast(x, self.compute_dtype), perturbation), self.hidden_dropout, key)
         return x if self.dense is None else self.dense(x)
+
+    def normalise(self, x, perturbation=None):
+        """LayerNorm; with a perturbation, that is added to what has mean 0 and variance 1, before it is scaled and
+        shifted."""
+        x = self.norm(x)
+        if perturbation is None:
+            return x
+        return x + ops.cast(ops.cast(perturbation, "float32") * self.norm.gamma, x.dtype)
 
     def sum_tables(self, token_ids, segment_ids):
         x = lookup(self.token, token_ids)
@@ -95,7 +104,8 @@ class Embeddings(keras.layers.Layer):
         real = ops.cast(token_ids != self.pad_id, "int32")
         return lookup(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)
 
-    def get_config(self):
+    def arguments(self) -> dict:
+        """What makes another of its kind, without name and dtype."""
         names = (
             "vocab_size",
             "width",
@@ -108,7 +118,10 @@ class Embeddings(keras.layers.Layer):
             "projection",
             "norm_bias",
         )
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {name: getattr(self, name) for name in names}
+
+    def get_config(self):
+        return {**super().get_config(), **self.arguments()}
 
 
 def lookup(table, ids):

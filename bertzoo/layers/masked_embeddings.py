@@ -23,10 +23,10 @@ class MaskedEmbeddings(Embeddings):
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
 
-    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None):
+    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None):
         """Arguments as Embeddings'."""
         x = ops.cast(self.sum_tables(token_ids, segment_ids), self.compute_dtype)
-        x = self.norm(x if self.dense is None else self.dense(x))
+        x = self.normalise(x if self.dense is None else self.dense(x), perturbation)
         if padding_mask is not None:
             x = ops.where(ops.cast(padding_mask, "bool")[:, :, None], x, ops.zeros((), x.dtype))
         return dropout(x, self.hidden_dropout, key)

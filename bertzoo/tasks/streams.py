@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 ROWS_AT_ONCE = 4096  # of a stream of texts without end
+LOOKED_AT = 16  # batches that Keras, reading ahead, may look at before it begins
 
 
 def is_stream(x) -> bool:
@@ -22,6 +23,9 @@ def is_stream(x) -> bool:
 class StreamBatches(keras.utils.PyDataset):
     """The batches of a stream, each turned by `convert` into what Keras takes; in the stream's order, anew each epoch.
 
+    With fewer `steps` than a PyDataset has batches, an epoch goes on where the one before it stopped; a generator does
+    so anyhow.
+
     Args:
         stream: A PyDataset, or anything that can be iterated over again for each epoch. A generator can't: it is read
             once.
@@ -29,35 +33,64 @@ class StreamBatches(keras.utils.PyDataset):
         steps: Batches an epoch; the stream's own length where None. Counted by a first pass where it tells none.
 
     Raises:
-        ValueError: A generator comes without `steps`.
+        ValueError: A generator comes without `steps`, or ends before its time.
     """
 
     def __init__(self, stream, convert, steps: int | None = None):
         super().__init__()
         self.stream, self.convert = stream, convert
-        if steps is None and hasattr(stream, "__next__"):
+        self._once = hasattr(stream, "__next__")
+        if steps is None and self._once:
             raise ValueError("a generator has no length: pass steps_per_epoch, or a list.")
         self.steps = steps if steps is not None else _length(stream)
-        self._iterator, self._position = None, 0
+        self._iterator, self._epoch, self._looked_at, self._is_told = None, 0, {}, False
 
     def __len__(self) -> int:
         return self.steps
 
     def __getitem__(self, index: int):
         if isinstance(self.stream, keras.utils.PyDataset):
-            return self.convert(_as_tuple(self.stream[index]))
-        if index == 0 and not hasattr(self.stream, "__next__"):
-            self._iterator, self._position = iter(self.stream), 0
-        elif self._iterator is None:
+            place = (self._epoch * self.steps + index) % len(self.stream)
+            return self.convert(_as_tuple(self.stream[place]))
+        # Keras looks at the first batches before it begins, and then asks for them again. A generator has them once.
+        if index in self._looked_at:
+            return self._looked_at.pop(index)
+        if self._iterator is None or (index == 0 and not self._once):
             self._iterator = iter(self.stream)
-        batch = _as_tuple(next(self._iterator))
-        return self.convert(tuple(_to_host(part) for part in batch))
+        batch = self.convert(tuple(_to_host(part) for part in _as_tuple(self._next(index))))
+        if self._once and index < LOOKED_AT:
+            self._looked_at[index] = batch
+        return batch
+
+    def _next(self, index: int):
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise ValueError(
+                f"the data ended at batch {index + 1} of epoch {self._epoch + 1}; an epoch has {self.steps}."
+            ) from None
+
+    def begin_at(self, epoch: int) -> keras.callbacks.Callback:
+        """A callback that tells which epoch of training it is. Keras ends an "epoch" also after a look at the data."""
+        self._is_told = True
+
+        def begin(number: int, logs=None) -> None:
+            self._begin(number, first=number == epoch)
+
+        return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+
+    def _begin(self, epoch: int, first: bool = False) -> None:
+        self._epoch = epoch
+        if not first:
+            self._looked_at = {}
 
     def on_epoch_begin(self) -> None:
         if isinstance(self.stream, keras.utils.PyDataset):
             self.stream.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
+        if not self._is_told:
+            self._begin(self._epoch + 1)
         if isinstance(self.stream, keras.utils.PyDataset):
             self.stream.on_epoch_end()
 

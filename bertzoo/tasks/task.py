@@ -52,7 +52,12 @@ class Task(keras.Model):
 
     def encode_inputs(self, inputs, training: bool):
         """The encoder's outputs, and a dropout key for the head (None at inference)."""
-        key = self.backbone.training_calls.next_key() if training else None
+        key = None
+        if training:
+            calls = self.backbone.training_calls
+            # A perturbed batch is compared with itself as it was, so it is the same call, with the same dropout.
+            again = isinstance(inputs, dict) and "perturbation" in inputs
+            key = calls.this_key() if again else calls.next_key()
         outputs = self.backbone(inputs, training=training, dropout_key=key)
         return outputs, fold(key, HEAD_KEY) if training else None
 
@@ -314,7 +319,7 @@ class Task(keras.Model):
             updates = steps * (epochs - initial_epoch) // (optimizer.gradient_accumulation_steps or 1)
             optimizer.begin(max(1, updates))
         callbacks = with_callback(callbacks, NaNGuard())
-        if isinstance(train, LengthBatches):
+        if isinstance(train, (LengthBatches, StreamBatches)):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
             train,

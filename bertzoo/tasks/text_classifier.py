@@ -26,6 +26,7 @@ from bertzoo.tasks.targets import (
 from bertzoo.tasks.task import Task
 from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
 from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.training.adversarial import SiFT
 
 OWN = ("head", "temperature", "thresholds")  # in config.json's own block
 
@@ -183,9 +184,21 @@ class TextClassifier(Task):
         logits = self.predict(rows, batch_size=batch_size, verbose=0).astype("float64")
         return logits, self.encode_targets(raw, len(texts))
 
-    def compile(self, optimizer=None, loss=None, metrics=None, label_smoothing: float = 0.0, **kwargs) -> None:
-        """As `Task.compile`. `label_smoothing` is the share of the target that is spread over all classes (Szegedy et
-        al. 2016, section 7).
+    def compile(
+        self,
+        optimizer=None,
+        loss=None,
+        metrics=None,
+        label_smoothing: float = 0.0,
+        adversarial: SiFT | None = None,
+        **kwargs,
+    ) -> None:
+        """As `Task.compile`.
+
+        Args:
+            optimizer, loss, metrics, kwargs: As there.
+            label_smoothing: The share of the target that is spread over all classes (Szegedy et al. 2016, section 7).
+            adversarial: What adds to the loss of training how far predictions move under the worst perturbation.
 
         Raises:
             ValueError: Smoothing is asked for together with a loss, or for regression.
@@ -197,7 +210,16 @@ class TextClassifier(Task):
                 loss = SmoothedCrossentropy(label_smoothing)
             else:
                 loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=label_smoothing)
+        self.adversarial = adversarial
         super().compile(optimizer, loss, metrics, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training=training)
+        return loss if self.adversarial is None or not training else loss + self.adversarial.loss(self, x, y_pred)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "adversarial": keras.saving.serialize_keras_object(self.adversarial)}
 
     def freeze(self, layers: int | None = None) -> None:
         """Keeps the embeddings and the lowest `layers` blocks as they are in training; the whole encoder where None.

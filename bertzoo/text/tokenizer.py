@@ -185,6 +185,13 @@ class Tokenizer:
         """tokenizer.json and tokenizer_config.json by name; `transformers.AutoTokenizer` loads them with equal ids."""
         return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
 
+    def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
+        """A tokenizer with further special tokens, which are never split and get the next ids; this one stays as it
+        is."""
+        rust = type(self._rust).from_str(self._rust.to_str())
+        rust.add_special_tokens(list(tokens))
+        return Tokenizer(rust, self._special_tokens, max_length=self.max_length, settings=self._settings)
+
     @cached_property
     def vocabulary_size(self) -> int:
         """The largest id + 1, added tokens included: the rows that an embedding table needs."""

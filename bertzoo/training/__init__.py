@@ -9,6 +9,7 @@ _HOMES = {
     "LAMB": "lamb",
     "NaNGuard": "nan_guard",
     "Resume": "resume",
+    "SiFT": "adversarial",
     "enable_lora": "lora",
     "load_adapter": "lora",
     "merge_lora": "lora",

@@ -1,6 +1,10 @@
 """Classes and held-out rows, by their properties."""
 
+import pytest
+
 from bertzoo.commands.labelled import find_classes, hold_out
+
+pytestmark = pytest.mark.once
 
 
 def test_classes_come_sorted_and_numbers_by_value():

@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 from bertzoo.checkpoints.catalog import load_catalog
 from bertzoo.cli import app
 
+pytestmark = pytest.mark.once
+
 
 def run(*arguments: str):
     # As wide as no column wraps.

@@ -10,6 +10,8 @@ import pytest
 
 from bertzoo.data import cloze, reviews
 
+pytestmark = pytest.mark.once
+
 MAX_TOKENS = 24
 MAX_WORDS = 17
 

@@ -9,6 +9,8 @@ import pytest
 
 from bertzoo.data import load, load_conll, load_squad, load_table
 
+pytestmark = pytest.mark.once
+
 REAL = Path(os.environ.get("BERTZOO_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from bertzoo.data.tables import read_rows
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     "name, content",

@@ -8,6 +8,8 @@ import pytest
 
 from bertzoo.data import toy
 
+pytestmark = pytest.mark.once
+
 PLURALS = {noun + "s" for noun in toy.NOUNS}
 
 

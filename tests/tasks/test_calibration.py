@@ -22,6 +22,7 @@ def make(preset):
     return lambda **options: bz.TextClassifier.from_preset(preset, verbose=False, new_head=True, **options)
 
 
+@pytest.mark.once
 def test_the_temperature_is_the_one_that_made_the_labels():
     rng = np.random.default_rng(0)
     honest = rng.normal(size=(20000, 3)) * 2
@@ -32,6 +33,7 @@ def test_the_temperature_is_the_one_that_made_the_labels():
     assert best_temperature(honest * 0.5, several) == pytest.approx(0.5, rel=0.05)
 
 
+@pytest.mark.once
 def test_thresholds_are_the_best_of_all():
     rng = np.random.default_rng(1)
     for _ in range(100):

@@ -125,6 +125,7 @@ def test_loss_is_the_mean_of_two_cross_entropies_and_padding_does_not_matter(mak
 # ---- answering
 
 
+@pytest.mark.once
 def test_best_spans_are_the_best_of_all():
     rng = np.random.default_rng(0)
     for _ in range(200):

@@ -411,6 +411,39 @@ def test_more_mistakes(make):
         make().fit(generator(), verbose=0)
 
 
+def test_batches_of_a_stream_are_trained_on_once_and_in_order(make):
+    """A generator with no batch to spare; a PyDataset of three batches in epochs of two."""
+
+    class Seen(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            losses.append(logs["loss"])
+
+    def losses_of(x, **options):
+        losses.clear()
+        model = make(compiled=False)
+        model.compile(keras.optimizers.SGD(0.0))
+        model.fit(x, epochs=3, verbose=0, callbacks=[Seen()], **options)
+        return list(losses)
+
+    losses: list[float] = []
+    rows = [(TEXTS[i : i + 4], IDS[i : i + 4]) for i in (0, 4, 2, 0, 4, 2)]
+    singles = losses_of(iter(rows[:3]), steps_per_epoch=1)
+    assert len(set(singles)) == 3
+
+    class Three(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return rows[index]
+
+    pairs = [(singles[a] + singles[b]) / 2 for a, b in ((0, 1), (2, 0), (1, 2))]
+    np.testing.assert_allclose(losses_of(iter(rows), steps_per_epoch=2), pairs, rtol=1e-5)
+    np.testing.assert_allclose(losses_of(Three(), steps_per_epoch=2), pairs, rtol=1e-5)
+    with pytest.raises(Exception, match="the data ended at batch 2 of epoch 3"):
+        losses_of(iter(rows[:5]), steps_per_epoch=2)
+
+
 # ---- compile and Keras's files
 
 

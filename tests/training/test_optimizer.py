@@ -395,6 +395,7 @@ def test_a_pattern_that_meets_no_variable_is_reported():
         AdamW(rate_multipliers={"lyaer_0": 0.5, "head": 2.0}).build(make_variables())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -412,12 +413,14 @@ def test_wrong_arguments(arguments, message):
         AdamW(**arguments)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("total_steps", [0, -1, 2.5, True])
 def test_wrong_number_of_steps(total_steps):
     with pytest.raises(ValueError, match="total_steps must be"):
         AdamW().begin(total_steps)
 
 
+@pytest.mark.once
 def test_keras_exclusion_is_refused():
     with pytest.raises(ValueError, match="no_decay"):
         AdamW().exclude_from_weight_decay(var_names=["bias"])
