@@ -131,7 +131,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _check_target(directory: Path, files: Mapping[str, object]) -> None:
-    if directory.exists() and not directory.is_dir():
+    if directory.is_file():  # one look: another writer may be between taking it away and putting a new one in its place
         raise CheckpointError(f"{directory} is a file; a directory to save into is expected.")
     here = Path.cwd()
     if directory == here or directory in here.parents:
