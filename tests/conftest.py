@@ -6,6 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Models here run for milliseconds and are compiled for seconds, so XLA (on JAX and TensorFlow) leaves out what takes it
+# longest. It reads this when Keras is imported. The notebooks, the quickstart and test_one_run.py have its defaults.
+os.environ["XLA_FLAGS"] = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
+    + os.environ.get("XLA_FLAGS", "")
+)
+
 import keras
 import numpy as np
 import pytest

@@ -1,8 +1,8 @@
 """All checks, on a machine that has nothing but Python and pip: `python3 tests/run.py`.
 
-Makes a virtual environment with the three backends, lints, and runs the tests and the notebooks on each of them. Then
-makes a second one with JAX alone from a built wheel, and runs the quickstart there: no part of bertzoo may need
-TensorFlow or the checkout.
+Makes a virtual environment with the three backends, lints, and runs the tests and the notebooks on each of them; tests
+marked `once`, whose subject does not depend on the backend, run on the first alone. Then makes a second one with JAX
+alone from a built wheel, and runs the quickstart there: no part of bertzoo may need TensorFlow or the checkout.
 """
 
 import argparse
@@ -32,7 +32,8 @@ def main() -> None:
     step("fonts", [python, "-c", "import matplotlib.pyplot"])
     for backend in backends:
         environment = {"KERAS_BACKEND": backend}
-        step(f"tests on {backend}", [python, "-m", "pytest", "-n", "2", "--dist", "loadfile"], environment)
+        chosen = [] if backend == backends[0] else ["-m", "not once"]
+        step(f"tests on {backend}", [python, "-m", "pytest", "-n", "2", "--dist", "worksteal", *chosen], environment)
         step(f"notebooks on {backend}", [python, "-m", "pytest", *NOTEBOOKS], environment)
     check_wheel(python)
     print(f"\nall checks passed in {(time.time() - begun) / 60:.1f} minutes", flush=True)

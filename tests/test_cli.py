@@ -22,19 +22,6 @@ TEXTS, LABELS = SAMPLE = [column[:40] for column in reviews("train")]
 FAST = ["--epochs", 1, "--batch-size", 40]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation(backend):
-    """XLA's optimisations take longer than models of one layer ever run."""
-    if backend != "jax":
-        yield
-        return
-    import jax
-
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     """A masked LM with one layer of width 16 and a vocabulary from the reviews."""
@@ -83,6 +70,7 @@ def write_csv(path, columns: dict, delimiter: str = ",") -> None:
 # ---- the program as a whole
 
 
+@pytest.mark.once
 def test_help_and_version_import_no_keras():
     code = "import sys; from bertzoo.cli import app; app(['-h'], standalone_mode=False); print('keras' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -90,6 +78,7 @@ def test_help_and_version_import_no_keras():
     assert run("--version").stdout == f"bertzoo {bz.__version__}\n"
 
 
+@pytest.mark.once
 def test_a_missing_backend_is_a_sentence(tmp_path):
     code = (
         "import importlib.util as u; real = u.find_spec\n"
@@ -102,6 +91,7 @@ def test_a_missing_backend_is_a_sentence(tmp_path):
         assert done.returncode == 1 and "pip install 'bertzoo[" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.once
 def test_ctrl_c_leaves_a_line_and_no_model(preset, tmp_path):
     # A shell that starts the tests in the background has them ignore the signal.
     code = (
@@ -116,6 +106,7 @@ def test_ctrl_c_leaves_a_line_and_no_model(preset, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.once
 def test_wrong_usage_exits_with_two():
     assert run("fit").exit_code == 2
     assert run("quickstart", "--backend", "abacus").exit_code == 2
@@ -126,6 +117,7 @@ def test_debug_shows_the_error_itself(tmp_path):
     assert isinstance(result.exception, ValueError)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "error, said",
     [
@@ -145,6 +137,7 @@ def test_errors_become_one_line(error, said, capsys):
 # ---- fit
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "name, content, said",
     [
@@ -200,6 +193,7 @@ def test_fit_takes_pairs_numbers_and_a_dev_file(preset, tmp_path):
     assert [row["pair"] for row in rows] == TEXTS[20:26] and all(np.isfinite(float(row["value"])) for row in rows)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "columns, options, said",
     [
@@ -220,6 +214,7 @@ def test_fit_says_what_is_wrong_with_the_data(tmp_path, columns, options, said):
     assert said in complaint("fit", tmp_path / "data.csv", "--out", tmp_path / "out", *options)
 
 
+@pytest.mark.once
 def test_fit_refuses_labels_of_the_dev_file_that_it_has_not_learnt(tmp_path):
     write_csv(tmp_path / "train.csv", {"text": list("abc"), "label": list("xyx")})
     write_csv(tmp_path / "dev.csv", {"text": list("ab"), "label": list("xz")})
@@ -228,6 +223,7 @@ def test_fit_refuses_labels_of_the_dev_file_that_it_has_not_learnt(tmp_path):
     )
 
 
+@pytest.mark.once
 def test_no_command_saves_over_what_is_no_preset(tmp_path, preset):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to_my_aunt.txt").write_text("Dear aunt")
@@ -331,6 +327,7 @@ def test_convert_refuses_a_head_that_the_file_lacks(preset, tmp_path):
 # ---- list, course, prepare and pretrain, quickstart
 
 
+@pytest.mark.once
 def test_list_shows_what_transformers_counts(preset, monkeypatch):
     from transformers import AutoModelForMaskedLM
 
@@ -344,6 +341,7 @@ def test_list_shows_what_transformers_counts(preset, monkeypatch):
     assert "no bundled presets" in complaint("list")
 
 
+@pytest.mark.once
 def test_course_copies_and_overwrites_nothing(tmp_path, monkeypatch):
     source = tmp_path / "source"
     (source / "img" / "__pycache__").mkdir(parents=True)
@@ -356,6 +354,68 @@ def test_course_copies_and_overwrites_nothing(tmp_path, monkeypatch):
     (tmp_path / "mine" / "01_first.ipynb").write_text("my notes")
     assert "has 01_first.ipynb, img/a.svg already" in complaint("course", tmp_path / "mine")
     assert (tmp_path / "mine" / "01_first.ipynb").read_text() == "my notes"
+
+
+def write_notebook(path, *sources: str) -> None:
+    heading = {"cell_type": "markdown", "source": ["[badge]\n", "\n", "# 01 · Why bidirectional\n", "More."]}
+    cells = [{"cell_type": "code", "source": source.splitlines(keepends=True)} for source in sources]
+    path.write_text(json.dumps({"cells": [heading, *cells]}), encoding="utf-8")
+
+
+@pytest.mark.once
+def test_course_without_a_directory_lists_notebooks(tmp_path, monkeypatch):
+    write_notebook(tmp_path / "01_first.ipynb", "# not a heading")
+    monkeypatch.setattr(course, "course_root", lambda: tmp_path)
+    shown = run("course").stdout
+    assert shown.startswith("01 · Why bidirectional\n\n") and str(tmp_path / "README.md") in shown
+    assert "not a heading" not in shown
+
+
+CHECK = 'check.ex("01.1", prefix_mask)'
+STUB = "# Exercise 01.1\ndef prefix_mask(length, prefix):\n    raise NotImplementedError\n"
+RIGHT = """
+# mine
+# Exercise 01.1
+print("noise")
+def prefix_mask(length, prefix):
+    return np.tril(np.ones((length, length), bool)) | (np.arange(length) < prefix)
+def helper_below(): ...
+"""
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        (RIGHT, "passed"),
+        (STUB, "to do"),
+        (RIGHT.replace("tril", "triu"), "not yet: prefix_mask(4, 2): "),
+        (RIGHT + "raise KeyError(3)", "not yet: the cell raised KeyError: 3"),
+        (RIGHT + "def x(:", "not yet: the cell raised SyntaxError: "),
+        (RIGHT + "raise SystemExit(0)", "not yet: the cell raised SystemExit: 0"),
+        (STUB.replace("prefix_mask", "another"), "not yet: the cell defines no function prefix_mask"),
+        (RIGHT.replace("# Exercise", "#"), "not yet: no cell has the line # Exercise 01.1"),
+    ],
+)
+def test_course_grades_a_copy(tmp_path, cell, said):
+    """The solution further down, and cells that are no exercise, do not run."""
+    write_notebook(tmp_path / "01_mine.ipynb", "raise OSError", cell, CHECK, RIGHT.replace("Exercise", "Solution"))
+    result = run("course", tmp_path, "--check", "1")
+    assert result.stdout.startswith(f"01.1: {said}") and len(result.stdout.splitlines()) == 1, result
+    assert result.exit_code == int(said != "passed")
+
+
+@pytest.mark.once
+def test_course_grading_says_what_keeps_it_from_a_verdict(tmp_path, monkeypatch):
+    write_notebook(tmp_path / "01_mine.ipynb", RIGHT + "while True: ...", CHECK)
+    assert "has no notebook '07'; there are: 01." in complaint("course", tmp_path, "--check", "07")
+    monkeypatch.setattr(course, "SECONDS", 2)
+    assert "no verdict within 2 s" in complaint("course", tmp_path, "--check", "01")
+    monkeypatch.setattr(course, "SECONDS", 60)
+    write_notebook(tmp_path / "01_mine.ipynb", RIGHT + "import os\nos._exit(7)", CHECK)
+    assert "could not be graded: exit status 7" in complaint("course", tmp_path, "--check", "01")
+    (tmp_path / "01_mine.ipynb").write_text("{")
+    assert "could not be graded: json.decoder.JSONDecodeError" in complaint("course", tmp_path, "--check", "01")
 
 
 def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):

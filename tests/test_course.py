@@ -11,6 +11,8 @@ import nbformat
 import numpy as np
 import pytest
 
+from bertzoo.commands import grading
+
 COURSE = Path(__file__).resolve().parents[1] / "course"
 WRONG = Path(__file__).resolve().parent / "course"
 NOTEBOOKS = sorted(COURSE.glob("[0-9][0-9]_*.ipynb"))
@@ -25,7 +27,10 @@ def module(path: Path):
 
 
 check, refresh = module(COURSE / "check.py"), module(COURSE / "refresh.py")
-QUIZZES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(COURSE.glob("quizzes/*.json"))}
+QUIZZES = {
+    path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(COURSE.glob("quizzes/[0-9][0-9].json"))
+}
+INTERVIEW = json.loads((COURSE / "quizzes/interview.json").read_text(encoding="utf-8"))
 
 
 def read(path: Path):
@@ -178,6 +183,21 @@ def test_solution_passes(number):
     assert check.verdict(number, functions(exercise_cells("Solution")[number])[-1]) == "passed"
 
 
+@notebooks
+def test_grading_finds_every_exercise(path, tmp_path):
+    """`bertzoo course --check` on the notebook as it stands, and with the solution in each exercise's cell."""
+    answers = exercise_cells("Solution")
+    numbers = [number for number in answers if number.startswith(path.name[:2])]
+    assert grading.verdicts(check, path) == dict.fromkeys(numbers, "to do")
+    notebook = read(path)
+    for cell in notebook.cells:
+        match = EXERCISE.match(cell.source)
+        if match and match[1] == "Exercise":
+            cell.source = answers[match[2]].replace("# Solution", "# Exercise")
+    nbformat.write(notebook, tmp_path / path.name)
+    assert grading.verdicts(check, tmp_path / path.name) == dict.fromkeys(numbers, "passed")
+
+
 @exercises
 def test_wrong_answers_get_a_hint(number):
     source = (WRONG / f"wrong_{number.replace('.', '_')}.py").read_text(encoding="utf-8")
@@ -211,17 +231,121 @@ def test_every_notebook_has_a_quiz_of_five():
 
 @pytest.mark.parametrize("notebook", sorted(QUIZZES))
 def test_quiz_has_one_right_answer_and_explains_every_choice(notebook):
-    places = []
-    for question in QUIZZES[notebook]:
-        assert set(question) == {"question", "choices"} and question["question"].endswith("?")
-        assert 3 <= len(question["choices"]) <= 5
-        for choice in question["choices"]:
-            assert set(choice) <= {"text", "why", "right"} and choice["text"] and len(choice["why"].split()) >= 5
-        assert len({choice["text"] for choice in question["choices"]}) == len(question["choices"])
-        right = [place for place, choice in enumerate(question["choices"]) if choice.get("right")]
-        assert len(right) == 1
-        places += right
+    assert all(set(question) == {"question", "choices"} for question in QUIZZES[notebook])
+    places = [right_place(question) for question in QUIZZES[notebook]]
     assert len(set(places)) >= 3, "the right letter must not be guessable"
+
+
+def right_place(question: dict) -> int:
+    """Where the one right choice stands, in a question that keeps the rules."""
+    assert question["question"].endswith("?") and 3 <= len(question["choices"]) <= 5
+    for choice in question["choices"]:
+        assert set(choice) <= {"text", "why", "right"} and choice["text"] and len(choice["why"].split()) >= 5
+    assert len({choice["text"] for choice in question["choices"]}) == len(question["choices"])
+    right = [place for place, choice in enumerate(question["choices"]) if choice.get("right")]
+    assert len(right) == 1
+    return right[0]
+
+
+def test_interview_asks_sixty_questions_about_all_notebooks():
+    assert len(INTERVIEW) >= 60
+    assert len({question["question"] for question in INTERVIEW}) == len(INTERVIEW)
+    tagged = [question["notebook"] for question in INTERVIEW]
+    assert tagged == sorted(tagged) and set(tagged) == {f"{number:02d}" for number in range(1, 19)}
+    assert min(tagged.count(notebook) for notebook in tagged) >= 3
+
+
+def test_interview_explains_every_choice():
+    chosen = [question for question in INTERVIEW if "choices" in question]
+    assert all(set(question) == {"notebook", "question", "choices"} for question in chosen)
+    places = [right_place(question) for question in chosen]
+    assert max(places.count(place) for place in range(3)) < 0.45 * len(places)
+
+
+def recomputed() -> dict:
+    """The numeric answers of the interview, each from the library, by trying all cases, or from the definition."""
+    import bertzoo as bz
+    from bertzoo.analysis.parameters import count_parameters
+    from bertzoo.families.distilbert import DistilBertConfig
+    from bertzoo.metrics.squad import answer_f1
+
+    rng, base = np.random.default_rng(0), count_parameters(bz.EncoderConfig())
+    bert = sum(base.values())
+    queries, keys = rng.normal(size=(2, 100_000, 64))
+    attended = np.eye(2) / 2 + np.array([[0.5, 0.5], [0.2, 0.8]]) / 2
+    near = np.abs(np.subtract.outer(np.arange(60), np.arange(60))) <= 3
+    moment = 0.1 * 250 / (1 - 0.9), 0.001 * 250**2 / (1 - 0.999)  # each divided by its correction
+    begins = [begin for begin in range(0, 1000, 200) if begin == 0 or begin + 100 < 1000]
+    precision, recall = 3 / 5, 3 / 4
+    stages, pieces, gradients = 8, 24, 100e6 * 4
+    return {
+        "causal-pairs": np.tril(np.ones((10, 10))).sum(),
+        "merge-score": 20 / (40 * 25),
+        "bert-base-weights": bert / 1e6,
+        "block-weights": base["layer_0"] / 1e6,
+        "score-spread": (queries * keys).sum(axis=1).std(),
+        "mask-tokens": 10_000 * 0.15 * 0.8,
+        "uniform-loss": -np.log(1 / 30_522),
+        "adam-first-step": 0.001 * moment[0] / np.sqrt(moment[1]),
+        "warm-up-steps": len(range(0, 3200, 16)) * 3 / 10,
+        "entity-f1": 2 * precision * recall / (precision + recall),
+        "tag-sequences": np.ones([5] * 6).size,
+        "windows": len(begins),
+        "answer-f1": answer_f1("old green bridge", ["the bridge"]),
+        "effective-batch": 8 * 32 * 16,
+        "roberta-length": len(range(1 + 1, 514)),
+        "factorised-table": (np.empty((30_000, 128)).size + np.empty((128, 768)).size) / 1e6,
+        "bert-per-albert": bert / bz.describe("albert/albert-base-v2").parameters,
+        "soft-probability": 1 / (1 + np.exp(-2 / 2)),
+        "distilbert-share": 100 * sum(count_parameters(DistilBertConfig()).values()) / bert,
+        "replaced-share": 100 * 0.15 * (1 - 0.4),
+        "answers-per-row": 1 / 0.15,
+        "relative-rows": len(range(2 * 512)),
+        "perplexity": np.exp(2.0),
+        "cosine": np.dot([3, 4], [4, 3]) / 25,
+        "sentence-pairs": np.triu(np.ones((1000, 1000)), 1).sum(),
+        "rollout": (attended @ attended)[0, 1],
+        "receptive-field": (np.linalg.matrix_power(near, 4)[30] > 0).sum(),
+        "band-saving": 4096 / 513,
+        "pipeline-idle": 100 * (1 - stages * pieces / (stages * (pieces + stages - 1))),
+        "training-state": bz.describe("google-bert/bert-large-uncased").parameters * 16 / 1e9,
+        "all-reduce": 2 * (4 - 1) / 4 * gradients / 1e9,
+    }
+
+
+@pytest.mark.once
+def test_interview_numbers_are_recomputed():
+    asked = {question["name"]: question["answer"] for question in INTERVIEW if "answer" in question}
+    numbers = [question for question in INTERVIEW if "answer" in question]
+    assert all(set(question) == {"notebook", "question", "name", "answer", "why"} for question in numbers)
+    assert len(asked) == len(numbers) and all(len(question["why"].split()) >= 5 for question in numbers)
+    found = recomputed()
+    assert sorted(found) == sorted(asked)
+    wrong = {name: (answer, found[name]) for name, answer in asked.items() if abs(answer / found[name] - 1) > 5e-3}
+    assert not wrong
+
+
+def test_interview_asks_and_grades(capsys):
+    check.interview(seed=1)
+    first = capsys.readouterr().out
+    assert re.findall(r"^(\d+)\. ", first, re.M) == [f"{number}" for number in range(1, 11)]
+    check.interview(seed=2)
+    assert capsys.readouterr().out != first
+    check.interview("10", "b ? 3.95 nine")
+    printed = capsys.readouterr().out
+    assert printed.count("You are right.") == 2 and "The answer is 9.37. You said nine." in printed
+    assert printed.endswith("\n2 of 4 right, 1 left out\n")
+    check.interview("15", "a b 0.96 499,500")
+    assert capsys.readouterr().out.endswith("\n4 of 4 right, 0 left out\n")
+
+
+def test_interview_names_mistakes():
+    with pytest.raises(ValueError, match="no questions on '19'; there are some on 01, 02"):
+        check.interview("19")
+    with pytest.raises(ValueError, match="3 answers, expected 10: a space between"):
+        check.interview(answers="a b 1")
+    with pytest.raises(ValueError, match="no quiz 'interview'; there are 01"):
+        check.quiz("interview")
 
 
 def test_quiz_grades(capsys):

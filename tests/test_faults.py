@@ -74,6 +74,7 @@ print(time.process_time() - begun)
 CHOICE = HIDE + "hide({hidden})\nimport os, bertzoo\nprint('keras' in sys.modules, os.environ.get('KERAS_BACKEND'))"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("hidden", "keras_json", "chosen"),
     [
@@ -91,6 +92,7 @@ def test_the_choice_of_a_backend(python, tmp_path, hidden, keras_json, chosen):
     assert python(code, KERAS_BACKEND=None, KERAS_HOME=str(tmp_path)).split() == ["False", chosen]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

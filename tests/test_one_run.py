@@ -67,7 +67,7 @@ np.savez(sys.argv[1], **out)
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     root = str(Path(bertzoo.__file__).resolve().parents[1])
-    env = {**os.environ, "PYTHONPATH": root, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    env = {**os.environ, "PYTHONPATH": root, "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": ""}  # compiled as for users
     results = {}
     for backend in BACKENDS:
         command = [sys.executable, "-c", WORKER, str(folder / f"{backend}.npz")]

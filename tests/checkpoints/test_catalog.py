@@ -11,6 +11,9 @@ from bertzoo.checkpoints.catalog import find_published, known_lowercase, load_ca
 from bertzoo.config import EncoderConfig
 from bertzoo.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.once
+
+
 # What transformers counts for the encoder of each, with its pooler.
 COUNTED = {
     "google-bert/bert-base-uncased": 109_482_240,

@@ -14,6 +14,8 @@ from bertzoo.checkpoints import files
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import bundled_names, bundled_root, push, resolve
 
+pytestmark = pytest.mark.once
+
 
 def write(folder, *names):
     for name in names:

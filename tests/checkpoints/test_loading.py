@@ -226,6 +226,7 @@ def with_(name, change):
 QUERY = "encoder.layer.1.attention.self.query.weight"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -252,6 +253,7 @@ def test_what_cannot_be_right_is_refused(copy, capsys, options, message):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.once
 def test_a_config_that_is_no_json(copy):
     directory = copy()
     for text in ("", "[]", '{"model_type": "bert"', "null"):
@@ -352,6 +354,7 @@ def test_a_head_of_a_foreign_class_is_never_made_from_a_file(checkpoint, tmp_pat
     assert again.load_report.new == []
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "part",
     [
@@ -391,6 +394,7 @@ for i in range(10**6):
 """
 
 
+@pytest.mark.once
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_killed_while_saving(copy):
     """The writer alone is killed 50 times in test_saving.py; here whole processes are, in the midst of their saves."""

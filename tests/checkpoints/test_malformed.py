@@ -16,6 +16,8 @@ import safetensors.numpy
 
 import bertzoo as bz
 
+pytestmark = pytest.mark.once
+
 QUERY = "encoder.layer.1.attention.self.query.weight"
 
 

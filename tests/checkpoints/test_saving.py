@@ -20,6 +20,8 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import recover, save_tensors, tensor_files, write_preset
 from bertzoo.checkpoints.tensors import open_tensors
 
+pytestmark = pytest.mark.once
+
 needs_processes = pytest.mark.skipif(os.name == "nt", reason="kill -9 and fork")
 
 

@@ -11,6 +11,8 @@ import torch
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.tensors import open_tensor_file, open_tensors
 
+pytestmark = pytest.mark.once
+
 STATE = {
     "a.weight": torch.arange(6.0).reshape(2, 3) / 7,
     "half": torch.arange(4).half(),

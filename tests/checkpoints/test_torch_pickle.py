@@ -17,6 +17,8 @@ import torch
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
+pytestmark = pytest.mark.once
+
 FORMATS = pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "stream"])
 
 

@@ -196,6 +196,7 @@ def test_replaced_token_detection(tmp_path):
 # ---- distances
 
 
+@pytest.mark.once
 def test_rows_of_distances_are_those_of_transformers():
     from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
@@ -320,6 +321,7 @@ def test_one_seed_gives_one_run(python, backend):
             np.testing.assert_allclose(losses, runs[0][name], rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -495,6 +495,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("checkpoint", COUNTS)
 def test_parameter_counts(checkpoint):
     model_type, arguments, full, no_pooler, table, with_head = COUNTS[checkpoint]
@@ -514,6 +515,7 @@ def test_counting_equals_a_model_that_was_made():
     assert bz.Encoder(config).count_params() == 4_385_920 == sum(count_parameters(config).values())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("model_type", "key"),
     [
@@ -532,6 +534,7 @@ def test_a_missing_key_that_matters_is_an_error(model_type, key, tmp_path):
         bz.Encoder.from_preset(tmp_path)
 
 
+@pytest.mark.once
 def test_longest_inputs():
     """RoBERTa's positions start after the padding id, so two rows of its table are never reached."""
     assert FAMILIES["roberta"].config_class().max_length == 512
@@ -545,6 +548,7 @@ def test_a_head_that_the_family_lacks():
         bz.SentencePair(encoder)
 
 
+@pytest.mark.once
 def test_untied_decoders_are_refused(tmp_path):
     model_type, arguments = CASES["bert"]
     config = transformers.AutoConfig.for_model(model_type, **arguments, tie_word_embeddings=False)

@@ -9,6 +9,8 @@ import pytest
 
 from bertzoo import metrics
 
+pytestmark = pytest.mark.once
+
 TAGS = ["O"] + [f"{letter}-{kind}" for letter in "BI" for kind in ("PER", "LOC-X")]
 BIOES = ["O"] + [f"{letter}-{kind}" for letter in "BIES" for kind in ("A", "B")]
 

@@ -7,6 +7,8 @@ import pytest
 
 from bertzoo.pretraining.documents import Documents
 
+pytestmark = pytest.mark.once
+
 PLAIN = "\n\na b\n  c  \n\n\nd é\n"
 DOCUMENTS = ["a b\nc", "d é"]
 

@@ -21,7 +21,7 @@ OURS = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask
 
 def make(hidden=0.5, changes=(), **options):
     config = ElectraConfig(
-        vocab_size=len(WORDS), num_hidden_layers=2, max_position_embeddings=64, **{**SIZE, **dict(changes)}
+        vocab_size=len(WORDS), num_hidden_layers=1, max_position_embeddings=64, **{**SIZE, **dict(changes)}
     )
     preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(WORDS))
     return ReplacedTokenTraining(config, generator_config(config, hidden), preprocessor, **options)
@@ -38,6 +38,7 @@ def batch():
     return {"token_ids": ids, "segment_ids": segments, "padding_mask": mask, "lengths": lengths.astype("int32")}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("shares", "expected"),
     [((0.25, 1.0), (64, 12, 1, 256)), ((1 / 3, 1.0), (256, 12, 4, 1024)), ((1.0, 0.5), (768, 6, 12, 3072))],
@@ -205,6 +206,6 @@ def test_mistakes_are_named():
         ReplacedTokenTraining(config, config.with_(embedding_size=8), preprocessor)
     with pytest.raises(ValueError, match="must be above 0"):
         generator_config(config, 0.0)
-    bert = bz.EncoderConfig(vocab_size=len(WORDS))
+    bert = bz.EncoderConfig(vocab_size=len(WORDS), num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
     with pytest.raises(ValueError, match="Bert has no head 'rtd'"):
         ReplacedTokenTraining(bert, bert, preprocessor)

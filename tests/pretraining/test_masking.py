@@ -5,6 +5,8 @@ import pytest
 
 from bertzoo.pretraining.masking import Masking
 
+pytestmark = pytest.mark.once
+
 SPECIAL = (0, 1, 2, 3, 4)
 CLS, SEP, MASK, VOCABULARY = 2, 3, 4, 1000
 

@@ -9,6 +9,8 @@ from bertzoo.pretraining.masking import Masking
 from bertzoo.pretraining.pairs import SentencePairs, truncate
 from bertzoo.pretraining.rows import CorpusRows, Shape
 
+pytestmark = pytest.mark.once
+
 CLS, SEP, STOP = 2, 3, 5
 
 

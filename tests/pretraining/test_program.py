@@ -25,7 +25,7 @@ from bertzoo.pretraining.shards import Shards
 from bertzoo.pretraining.watch import Watch
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
-ENCODER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+ENCODER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_replaced_tokens_and_distillation(shards, write, tmp_path):
     for name, directory in (("ElectraForPreTraining", "electra"), ("ElectraForMaskedLM", "electra/generator")):
         _, info = getattr(transformers, name).from_pretrained(tmp_path / directory, output_loading_info=True)
         assert not info["missing_keys"] and not info["unexpected_keys"]
-    pretrain(write(), shards, tmp_path / "bert")
+    pretrain(write({**ENCODER, "num_hidden_layers": 2}), shards, tmp_path / "bert")
     table = f'[distillation]\nteacher = "{tmp_path / "bert"}"\nlayers = 1\n[masking]\nrarity = 0.7\n'
     result = pretrain(write({}, table, objective="distillation"), shards, tmp_path / "student", shards)
     assert {"soft_loss", "masked_lm_loss", "cosine_loss"} <= set(result["held_out"])
@@ -237,6 +237,7 @@ def test_continued_with_more_words(shards, write, tmp_path, numpy):
         pretrain(monkey, tmp_path / "other", tmp_path / "third")
 
 
+@pytest.mark.once
 def test_events_for_tensorboard(shards, write, tmp_path):
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     result = pretrain(write(steps=4, every=2), shards, tmp_path / "model", tensorboard=tmp_path / "log")
@@ -252,6 +253,7 @@ def test_events_for_tensorboard(shards, write, tmp_path):
 RECIPES = sorted(path.stem for path in Path(program.__file__).with_name("recipes").glob("*.toml"))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_recipes_are_plans(shards, recipe):
     plan = Plan.read(recipe, Shards.open(shards))
@@ -263,12 +265,14 @@ def test_recipes_are_plans(shards, recipe):
         assert config.hidden_size in (128, 256, 768, 1024)
 
 
+@pytest.mark.once
 def test_published_sizes(shards):
     assert {"bert_base", "bert_large", "roberta_base", "albert_base", "distilbert", "electra_small"} < set(RECIPES)
     plan = Plan.read("electra_base", Shards.open(shards))
     assert round(plan.generator["hidden"] * plan.config().hidden_size) == 256
 
 
+@pytest.mark.once
 def test_flops_by_hand():
     """BERT-base has 85 million weights in its blocks: 2 operations for each and a token, and 4 L H for attention."""
     config = bz.EncoderConfig()

@@ -7,6 +7,8 @@ import bertzoo as bz
 from bertzoo.pretraining.rows import CorpusRows, FullSentences, Shape
 from bertzoo.pretraining.shards import Shards
 
+pytestmark = pytest.mark.once
+
 CLS, SEP, STOP = 2, 3, 5
 
 

@@ -6,6 +6,8 @@ import pytest
 from bertzoo.pretraining.rows import Shape
 from bertzoo.pretraining.segments import Segments
 
+pytestmark = pytest.mark.once
+
 CLS, SEP, LENGTH = 2, 3, 48
 
 

@@ -8,6 +8,8 @@ from bertzoo.pretraining import sentences
 from bertzoo.pretraining.sentences import Sentences
 from bertzoo.pretraining.shards import Shards
 
+pytestmark = pytest.mark.once
+
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?", "a"]
 SEP, STOP, ASK, A = 3, 5, 6, 7
 

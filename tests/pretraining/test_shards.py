@@ -10,6 +10,8 @@ from bertzoo.pretraining import preparing
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.shards import Shards
 
+pytestmark = pytest.mark.once
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "##e"]
 A, B, C, D, E, UNK, SEP = 5, 6, 7, 8, 9, 1, 3
 

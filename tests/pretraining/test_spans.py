@@ -6,6 +6,8 @@ import pytest
 from bertzoo.pretraining.masking import Masking
 from bertzoo.pretraining.spans import Spans
 
+pytestmark = pytest.mark.once
+
 SPECIAL = (0, 1, 2, 3, 4)
 CLS, SEP, MASK, VOCABULARY = 2, 3, 4, 1000
 STARTS = tuple(range(800))  # 800 … 999 go on with a word

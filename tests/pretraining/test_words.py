@@ -6,6 +6,8 @@ import tokenizers
 import bertzoo as bz
 from bertzoo.pretraining.words import word_starts
 
+pytestmark = pytest.mark.once
+
 TEXT = "unhappily we saw 3 films, and re-read: don't stop! naïve café"
 ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 

@@ -8,6 +8,8 @@ from bertzoo.metrics import pearson, spearman
 from bertzoo.retrieval.evaluation import binary_measures
 from bertzoo.retrieval.search import nearest
 
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(0)
 
 

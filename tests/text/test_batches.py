@@ -30,6 +30,7 @@ def read_epoch(data) -> list[list[int]]:
     return [rows_of(data[i]) for i in range(len(data))]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("rows", [1, 5, 32, 33, 100, 517])
 def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
@@ -51,6 +52,7 @@ def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
     assert len(shapes) <= 5
 
 
+@pytest.mark.once
 def test_the_order_follows_from_seed_and_epoch():
     encoded = make_encoded(300)
     one, same, other = (LengthBatches(encoded, seed=seed) for seed in (3, 3, 4))
@@ -63,6 +65,7 @@ def test_the_order_follows_from_seed_and_epoch():
     assert read_epoch(one) == first
 
 
+@pytest.mark.once
 def test_rows_in_a_batch_are_of_like_length():
     data = LengthBatches(make_encoded(5000), batch_size=32)
     for (x,) in data:
@@ -70,12 +73,14 @@ def test_rows_in_a_batch_are_of_like_length():
         assert bucket.max() - bucket.min() <= 1 or len(bucket) < 32
 
 
+@pytest.mark.once
 def test_left_overs_alone_reach_a_larger_length():
     data = LengthBatches(make_encoded(5000), batch_size=32)
     mixed = [len(set(np.searchsorted(data.lengths, x["padding_mask"].sum(1)))) > 1 for (x,) in data]
     assert sum(mixed) <= len(data.lengths) - 1
 
 
+@pytest.mark.once
 def test_labels_and_weights_in_nests():
     labels = {"a": np.arange(50), "b": {"c": np.arange(100).reshape(50, 2)}}
     data = LengthBatches(make_encoded(50), labels, np.arange(50) / 2, batch_size=8)
@@ -86,6 +91,7 @@ def test_labels_and_weights_in_nests():
         np.testing.assert_array_equal(batch[2], rows / 2)
 
 
+@pytest.mark.once
 def test_transform_has_its_own_generator_for_each_batch():
     def transform(inputs, rows, rng):
         return inputs, rows, rng.random(4)
@@ -103,6 +109,7 @@ def test_transform_has_its_own_generator_for_each_batch():
     np.testing.assert_array_equal(data[3][2], draws[0][len(data) - 1 - 3])
 
 
+@pytest.mark.once
 def test_restore_brings_outputs_back():
     data = LengthBatches(make_encoded(75), batch_size=8, shuffle=False)
     outputs = np.concatenate([x["token_ids"][:, :1] for (x,) in data])
@@ -112,6 +119,7 @@ def test_restore_brings_outputs_back():
         data.restore(outputs[:3])
 
 
+@pytest.mark.once
 def test_lengths_stay_within_the_model():
     encoded = make_encoded(200, longest=50)
     assert LengthBatches(encoded, max_length=50).lengths[-1] == 50
@@ -121,6 +129,7 @@ def test_lengths_stay_within_the_model():
         LengthBatches(encoded, max_length=20)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -140,6 +149,7 @@ def test_wrong_arguments_are_named(arguments, error, message):
         LengthBatches(make_encoded(10), **arguments)
 
 
+@pytest.mark.once
 def test_no_rows_is_an_error():
     with pytest.raises(ValueError, match="no rows"):
         LengthBatches(make_encoded(0))
@@ -246,6 +256,7 @@ def squad_pairs(path: Path) -> list[list[str]]:
     return [list(column) for column in zip(*pairs)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("name", "at_least"), [("sst2", 0.75), ("stsb", 0.80), ("squad", 0.88)])
 def test_share_of_real_tokens(minilm, name, at_least):
     folder, tokenizer = data_folder(), Tokenizer.from_directory(minilm)

@@ -8,6 +8,8 @@ from transformers import AutoTokenizer, RobertaTokenizer
 
 from bertzoo.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.once
+
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 DEBERTA = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
 

@@ -3,6 +3,8 @@ import pytest
 
 from bertzoo.text.encoded import Encoded, starts_from
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def rows():

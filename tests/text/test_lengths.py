@@ -5,6 +5,8 @@ import pytest
 
 from bertzoo.text.lengths import choose_lengths
 
+pytestmark = pytest.mark.once
+
 
 def tokens(lengths: np.ndarray, chosen) -> int:
     return int(np.asarray(chosen)[np.searchsorted(chosen, lengths)].sum())

@@ -12,6 +12,8 @@ from transformers import AutoTokenizer
 from bertzoo.text import sentencepiece_file
 from bertzoo.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.once
+
 spm = pytest.importorskip("sentencepiece")
 
 FILES = {

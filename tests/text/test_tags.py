@@ -5,6 +5,8 @@ import pytest
 
 from bertzoo.text.tags import check_tags, find_entities, may_follow, retag, scheme_of
 
+pytestmark = pytest.mark.once
+
 SCHEMES = {"BIO": "BI", "BIOES": "BIES", "BILOU": "BILU"}
 
 

@@ -13,6 +13,8 @@ from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegac
 import bertzoo.text
 from bertzoo.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.once
+
 
 def test_probe_set_is_large_enough(probes):
     assert len(set(probes)) >= 500

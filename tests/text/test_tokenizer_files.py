@@ -7,6 +7,8 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bertzoo.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.once
+
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 

@@ -13,6 +13,8 @@ import bertzoo as bz
 from bertzoo.text import unigram
 from bertzoo.text.vocabulary import train_byte_bpe, train_unigram
 
+pytestmark = pytest.mark.once
+
 TRAINERS = {"byte_bpe": (partial(train_byte_bpe, progress=False), 700), "unigram": (train_unigram, 500)}
 
 

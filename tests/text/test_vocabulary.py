@@ -7,6 +7,8 @@ import pytest
 
 from bertzoo.text.vocabulary import train_wordpiece
 
+pytestmark = pytest.mark.once
+
 PACKAGE = str(Path(sys.modules[train_wordpiece.__module__].__file__).parents[1])
 LINES = ["the unbreakable film was gripping", "the films were breaking", "a gripping break", "Café films 中文字"] * 5
 

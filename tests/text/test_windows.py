@@ -7,6 +7,8 @@ from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import cut_windows
 
+pytestmark = pytest.mark.once
+
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh", *(f"##{c}" for c in "abcdefgh")]
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from bertzoo.text.words import split_words
 
+pytestmark = pytest.mark.once
+
 
 def words(text):
     return [text[a:b] for a, b in split_words(text)]
