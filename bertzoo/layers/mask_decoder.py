@@ -32,6 +32,12 @@ class EnhancedMaskDecoder(MaskedLMHead):
         self.position = self.add_weight(name="position", shape=shape, initializer=initializer, autocast=False)
 
     def decode(self, x, before, last_block, key):
+        length = before.shape[1]
+        if length is not None and length > self.max_positions:
+            raise ValueError(
+                f"the rows have {length} tokens; this masked-LM head has a table of {self.max_positions} positions. "
+                "Truncate the texts (max_length), or take a model with more."
+            )
         query = before + ops.cast(self.position[: ops.shape(before)[1]], before.dtype)
         for step in range(STEPS):
             query = last_block(query, None if key is None else fold(key, step))
