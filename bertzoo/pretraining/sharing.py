@@ -19,7 +19,7 @@ class SharedEmbeddings(Embeddings):
         if isinstance(owner, MaskedEmbeddings):
             raise ValueError('DeBERTa\'s embeddings are shared with sharing = "disentangled".')
         projection = hidden_size if hidden_size != owner.width else None
-        super().__init__(**{**owner.get_config(), "projection": projection, "dtype": owner.dtype_policy})
+        super().__init__(**{**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy})
         self.token, self.position, self.segment, self.norm = owner.token, owner.position, owner.segment, owner.norm
 
     def build(self, input_shape):
@@ -41,7 +41,7 @@ class DisentangledEmbeddings(MaskedEmbeddings):
     def __init__(self, owner: MaskedEmbeddings):
         if not isinstance(owner, MaskedEmbeddings):
             raise ValueError("disentangled sharing is for DeBERTa; other families share their embeddings plainly.")
-        super().__init__(**{**owner.get_config(), "dtype": owner.dtype_policy})
+        super().__init__(**owner.arguments(), dtype=owner.dtype_policy)
         # In a function, since Keras would count the owner's tables as this layer's own.
         self._owner = lambda: owner
 
