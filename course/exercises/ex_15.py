@@ -1,0 +1,45 @@
+"""Exercises of notebook 15."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+
+def whiten(answer: Callable) -> str | None:
+    rng = np.random.default_rng(0)
+    for width in (2, 3, 6):
+        vectors = rng.normal(size=(200, width)) @ rng.normal(size=(width, width)) + rng.normal(0, 3, width)
+        name = f"200 vectors of {width} numbers"
+        found = np.asarray(answer(vectors.copy()))
+        if found.shape != vectors.shape:
+            return f"{name}: the shape is {found.shape}, expected {vectors.shape}."
+        if not np.isfinite(found).all():
+            return f"{name}: some of your numbers are not finite."
+        if np.abs(found.mean(axis=0)).max() > 1e-6:
+            return f"{name}: the mean of your vectors is {np.round(found.mean(axis=0), 2).tolist()}, expected zeros."
+        hint = _spread_hint(found)
+        if hint is not None:
+            return f"{name}: {hint}"
+        if not _is_linear(vectors, found):
+            return f"{name}: your vectors are no linear map of the centred ones; is each moved and turned alike?"
+    return None
+
+
+def _spread_hint(found: np.ndarray) -> str | None:
+    spread = found.T @ found / len(found)
+    alone = np.diag(spread)
+    if np.abs(alone - 1).max() > 1e-3:
+        return f"the mean squares of your numbers, place by place, are {np.round(alone, 2).tolist()}, expected 1 each."
+    together = np.abs(spread - np.diag(alone)).max()
+    if together > 1e-3:
+        return f"two places still vary together: the mean of their product is {together:.2f}, expected 0."
+    return None
+
+
+def _is_linear(vectors: np.ndarray, found: np.ndarray) -> bool:
+    centred = vectors - vectors.mean(axis=0)
+    kernel = np.linalg.lstsq(centred, found, rcond=None)[0]
+    return bool(np.abs(centred @ kernel - found).max() < 1e-6)
+
+
+CHECKS = {"15.1": whiten}
