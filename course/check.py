@@ -1,13 +1,14 @@
-"""The learner's checker: `check.ex("01.1", my_function)` and `check.quiz("01", "?????")`.
+"""The learner's checker: `check.ex("01.1", my_function)`, `check.quiz("01", "?????")` and `check.interview()`.
 
-Both print; what they print depends on the answer alone, so it can be stored in a notebook. Hints say what is wrong with
+They print; what they print depends on the answer alone, so it can be stored in a notebook. Hints say what is wrong with
 an answer, with a small case that shows it, and not how to mend it.
 """
 
 import importlib.util
 import json
+import random
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -58,31 +59,80 @@ def quiz(notebook: str, answers: str | None = None) -> None:
     Raises:
         ValueError: There is no quiz for `notebook`, or `answers` has another number of letters than it has questions.
     """
-    path = HERE / f"quizzes/{notebook}.json"
-    if not path.is_file():
-        there = sorted(file.stem for file in HERE.glob("quizzes/*.json"))
+    there = sorted(file.stem for file in HERE.glob("quizzes/[0-9][0-9].json"))
+    if notebook not in there:
         raise ValueError(f"There is no quiz {notebook!r}; there are {', '.join(there)}.")
-    questions = json.loads(path.read_text(encoding="utf-8"))
+    questions = _read(notebook)
+    if answers is not None and len(answers) != len(questions):
+        raise ValueError(f"answers has {len(answers)} letters, expected {len(questions)}: one each, ? for none.")
+    _ask(questions, answers)
+
+
+def interview(notebook: str | None = None, answers: str | None = None, seed: int = 0) -> None:
+    """As `quiz`, with questions of the kind that an interviewer asks: those on `notebook`, or ten drawn from all.
+
+    Args:
+        notebook: The two digits of a notebook; None draws from all.
+        answers: Letters and numbers with spaces between them, `?` for a question left out: "b ? 12.5". A number is
+            right within 1 %.
+        seed: Another one draws other questions.
+
+    Raises:
+        ValueError: There are no questions on `notebook`, or `answers` has another number of answers than questions.
+    """
+    questions = _read("interview")
+    there = sorted({question["notebook"] for question in questions})
+    if notebook is None:
+        drawn = random.Random(seed).sample(range(len(questions)), 10)
+        questions = [questions[place] for place in sorted(drawn)]
+    elif notebook in there:
+        questions = [question for question in questions if question["notebook"] == notebook]
+    else:
+        raise ValueError(f"There are no questions on {notebook!r}; there are some on {', '.join(there)}.")
+    said = None if answers is None else answers.split()
+    if said is not None and len(said) != len(questions):
+        raise ValueError(f"answers has {len(said)} answers, expected {len(questions)}: a space between, ? for none.")
+    _ask(questions, said)
+
+
+def _read(name: str) -> list[dict]:
+    return json.loads((HERE / f"quizzes/{name}.json").read_text(encoding="utf-8"))
+
+
+def _ask(questions: list[dict], answers: Sequence[str] | None) -> None:
+    """Prints the questions, or with answers what is right and why."""
     if answers is None:
         print("\n\n".join(_question(number, question) for number, question in enumerate(questions, 1)))
         return
-    if len(answers) != len(questions):
-        raise ValueError(f"answers has {len(answers)} letters, expected {len(questions)}: one each, ? for none.")
-    print("\n\n".join(_explained(*row) for row in zip(range(1, len(questions) + 1), questions, answers.lower())))
-    right = sum(answer == _right(question) for question, answer in zip(questions, answers.lower()))
+    answers = [answer.lower() for answer in answers]
+    print("\n\n".join(_explained(*row) for row in zip(range(1, len(questions) + 1), questions, answers)))
+    right = sum(_is_right(question, answer) for question, answer in zip(questions, answers))
     print(f"\n{right} of {len(questions)} right, {answers.count('?')} left out")
 
 
 def _question(number: int, question: dict) -> str:
+    asked = f"{question['question']} [{question['notebook']}]" if "notebook" in question else question["question"]
+    if "answer" in question:
+        return _wrap(f"{number}. ", f"{asked} (a number)")
     choices = [_wrap(f"   {letter}) ", choice["text"]) for letter, choice in zip("abcdef", question["choices"])]
-    return "\n".join([_wrap(f"{number}. ", question["question"]), *choices])
+    return "\n".join([_wrap(f"{number}. ", asked), *choices])
 
 
 def _explained(number: int, question: dict, answer: str) -> str:
-    right = _right(question)
-    said = {"?": "", right: " You are right."}.get(answer, f" You said {answer}.")
+    said = "" if answer == "?" else " You are right." if _is_right(question, answer) else f" You said {answer}."
+    if "answer" in question:
+        return f"{number}. The answer is {question['answer']:,}.{said}\n" + _wrap("   ", question["why"])
     whys = [_wrap(f"   {letter}) ", choice["why"]) for letter, choice in zip("abcdef", question["choices"])]
-    return "\n".join([f"{number}. The answer is {right}.{said}", *whys])
+    return "\n".join([f"{number}. The answer is {_right(question)}.{said}", *whys])
+
+
+def _is_right(question: dict, answer: str) -> bool:
+    if "choices" in question:
+        return answer == _right(question)
+    try:
+        return abs(float(answer.replace(",", "")) / question["answer"] - 1) < 0.01
+    except ValueError:
+        return False
 
 
 def _wrap(label: str, text: str) -> str:

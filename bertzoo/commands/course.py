@@ -1,6 +1,10 @@
-"""`bertzoo course`: a copy of the notebooks to work in."""
+"""`bertzoo course`: the list of notebooks, a copy to work in, and its grades."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +12,41 @@ import typer
 
 import bertzoo
 
+SECONDS = 120  # within which all exercises of a notebook are checked
 
-def course(directory: Annotated[Path, typer.Argument(help="Where to copy to; made if need be.")]) -> None:
-    """Copy the course into a directory. It is notebooks with exercises; no file there is overwritten."""
+
+def course(
+    directory: Annotated[
+        Path | None, typer.Argument(help="Where to copy to, made if need be; with --check, the copy to grade.")
+    ] = None,
+    check: Annotated[
+        str | None, typer.Option(help="Grade a notebook's exercises, such as 05, in DIRECTORY or here.")
+    ] = None,
+) -> None:
+    """List the course's notebooks, copy them into a directory (no file there is overwritten), or grade such a copy."""
+    if check is not None:
+        _grade(directory or Path(), check)
+    elif directory is None:
+        _list()
+    else:
+        _copy(directory)
+
+
+def _list() -> None:
+    root = course_root()
+    for path in _notebooks(root):
+        print(_title(path))
+    print(f"\nStart page: {root / 'README.md'}\nTo work in a copy: bertzoo course DIRECTORY")
+
+
+def _title(path: Path) -> str:
+    """The first heading of a notebook, such as "01 · Why bidirectional"."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    lines = (line for cell in cells for line in "".join(cell["source"]).splitlines())
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), path.stem)
+
+
+def _copy(directory: Path) -> None:
     root = course_root()
     files = sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file())
     files = [name for name in files if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)]
@@ -26,6 +62,35 @@ def course(directory: Annotated[Path, typer.Argument(help="Where to copy to; mad
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, directory / name)
     print(f"{len(files)} files in {directory}. Begin: jupyter lab {directory}")
+
+
+def _grade(directory: Path, number: str) -> None:
+    """Prints what check.py says of each exercise, and exits with 1 unless all have passed.
+
+    The learner's code runs in a process of its own, so that one that never ends or breaks Python is only that.
+    """
+    found = [path for path in _notebooks(directory) if path.name.startswith(f"{number:0>2}_")]
+    if not found:
+        there = ", ".join(path.name[:2] for path in _notebooks(directory)) or "none"
+        raise ValueError(f"{directory} has no notebook {number!r}; there are: {there}.")
+    # First in the path: this bertzoo, whatever is installed.
+    path = os.pathsep.join(filter(None, [str(Path(bertzoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "bertzoo.commands.grading", course_root() / "check.py", found[0].resolve()]
+    options = {"cwd": directory, "env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
+    try:
+        child = subprocess.run(command, timeout=SECONDS, **options)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{found[0]}: no verdict within {SECONDS} s; is there a loop that never ends?") from None
+    if child.returncode:
+        last = (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
+        raise ValueError(f"{found[0]} could not be graded: {last}")
+    print(child.stdout, end="")
+    if not all(line.endswith(": passed") for line in child.stdout.splitlines()):
+        raise typer.Exit(1)
+
+
+def _notebooks(directory: Path) -> list[Path]:
+    return sorted(directory.glob("[0-9][0-9]_*.ipynb"))
 
 
 def course_root() -> Path:
