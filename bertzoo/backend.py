@@ -22,9 +22,9 @@ def prepare() -> None:
         ImportError: No backend is installed, or the one that the environment names is not.
     """
     _set_threads()
-    _keep_compiled()
     if "keras" in sys.modules:
         return
+    _keep_compiled()
     installed = [name for name, module in _MODULES.items() if importlib.util.find_spec(module)]
     named = os.environ.get("KERAS_BACKEND")
     if named:
@@ -61,8 +61,9 @@ def _set_threads() -> None:
 def _keep_compiled() -> None:
     # JAX compiles each shape anew in every process. Kept on disk, a second run starts in a fraction of the time. What
     # was compiled for one CPU must not run on another, as in a home directory that machines share.
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(root / "bertzoo" / "jax" / _processor()))
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # also where a name was looked up before this one
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(root / "bertzoo" / "jax" / _processor())
     os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
