@@ -7,10 +7,11 @@ import numpy as np
 import typer
 
 from bertzoo.commands.fit_others import Run, fit_answers, fit_choices, fit_words, kind_of_task
-from bertzoo.commands.labelled import Examples, as_number, find_classes, find_columns, hold_out, take_examples
+from bertzoo.commands.labelled import Parts, as_number, find_classes, find_columns, hold_out, take_examples
 from bertzoo.commands.places import check_preset_directory
-from bertzoo.commands.running import PRESET_HELP, start
-from bertzoo.commands.screen import percent, progress, show_table
+from bertzoo.commands.running import PRESET_HELP
+from bertzoo.commands.screen import percent, show_table
+from bertzoo.commands.trials import Settings, fine_tune
 from bertzoo.data.tables import read_rows
 
 MOST_SHOWN = 10  # classes that a confusion matrix fits the screen with
@@ -49,41 +50,20 @@ def fit(
         run = Run(file, out, preset, dev, epochs, batch_size, learning_rate, max_length, seed)
         others[kind](run)
         return
-    train, held, classes = read_parts(file, dev, (text, pair, label), seed)
-    describe_parts(train, held, classes)
-
-    bz = start()
-    bz.set_seed(seed)
-    problem = "regression" if classes is None else "single_label_classification"
-    model = bz.TextClassifier.from_preset(
-        preset, max_length=max_length, new_head=True, labels=classes or 1, problem=problem
-    )
-    model.compile(None if learning_rate is None else bz.AdamW(learning_rate))
-    targets = train.labels if classes else _numbers(train.labels)
-    held_targets = held.labels if classes else _numbers(held.labels)
-    model.fit(
-        train.x,
-        targets,
-        validation_data=(held.x, held_targets),
-        epochs=epochs,
-        batch_size=batch_size,
-        verbose=progress(),
-    )
-    answers = model.classify(held.x, batch_size=batch_size)
-    if classes:
-        show_classes(held.labels, [answer["label"] for answer in answers], classes)
+    parts = read_parts(file, dev, (text, pair, label), seed)
+    describe_parts(parts)
+    model = fine_tune(parts, Settings(preset, batch_size, learning_rate, epochs, seed, max_length), shown=True)
+    answers = model.classify(parts.held.x, batch_size=batch_size)
+    if parts.classes:
+        show_classes(parts.held.labels, [answer["label"] for answer in answers], parts.classes)
     else:
-        show_numbers(held_targets, np.array([answer["value"] for answer in answers]))
+        show_numbers(parts.targets(parts.held), np.array([answer["value"] for answer in answers]))
     model.save_to_preset(out)
     print(f'Saved in {out}. Use it: bertzoo predict {out} "a text"')
 
 
-def _numbers(labels: list[str]) -> np.ndarray:
-    return np.array([float(label) for label in labels])
-
-
-def read_parts(file: Path, dev: Path | None, given: tuple, seed: int) -> tuple[Examples, Examples, list[str] | None]:
-    """What to learn from, what is held out (the rows of `dev`, else a tenth), and the classes; None for a regression.
+def read_parts(file: Path, dev: Path | None, given: tuple, seed: int) -> Parts:
+    """What to learn from, and what is held out: the rows of `dev`, else a tenth.
 
     Args:
         file, dev: The tables.
@@ -98,15 +78,14 @@ def read_parts(file: Path, dev: Path | None, given: tuple, seed: int) -> tuple[E
         print(f"{file}: {left_out} rows that lack one of these are left out")
     classes = find_classes(examples.labels, str(file))
     if dev is None:
-        train, held = (examples.take(part) for part in hold_out(examples.labels, classes, seed))
-        return train, held, classes
+        return Parts(*(examples.take(part) for part in hold_out(examples.labels, classes, seed)), classes)
     held_rows = read_rows(dev)
     held_names = find_columns(held_rows, names.text, names.pair, names.label, needs_label=True)
     held, left_out = take_examples(held_rows, held_names)
     if left_out:
         print(f"{dev}: {left_out} rows that lack one of these are left out")
     _check_labels(held.labels, classes, dev, file)
-    return examples, held, classes
+    return Parts(examples, held, classes)
 
 
 def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file: Path) -> None:
@@ -120,9 +99,10 @@ def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file:
         raise ValueError(f"{dev} has the label {unknown[0]!r}; those of {file} are {', '.join(classes[:20])}.")
 
 
-def describe_parts(train: Examples, held: Examples, classes: list[str] | None) -> None:
+def describe_parts(parts: Parts) -> None:
     """Prints how many rows and classes there are."""
-    print(f"{len(train)} rows to learn from, {len(held)} held out; ", end="")
+    held, classes = parts.held, parts.classes
+    print(f"{len(parts.train)} rows to learn from, {len(held)} held out; ", end="")
     if classes is None:
         print("the labels are numbers: regression")
     else:

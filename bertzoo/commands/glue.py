@@ -6,10 +6,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bertzoo.commands.labelled import Examples
+from bertzoo.commands.labelled import Examples, Parts
 from bertzoo.commands.running import PRESET_HELP
 from bertzoo.commands.screen import percent, show_table
-from bertzoo.commands.trials import Log, Parts, Settings, mean_and_spread
+from bertzoo.commands.trials import Log, Settings, mean_and_spread
 
 # Metrics as the benchmark's: where there are two, the task's score is their mean.
 TASKS = {

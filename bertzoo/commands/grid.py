@@ -8,9 +8,10 @@ import numpy as np
 import typer
 
 from bertzoo.commands.fit import describe_parts, read_parts
+from bertzoo.commands.labelled import Parts
 from bertzoo.commands.running import PRESET_HELP
 from bertzoo.commands.screen import percent, show_table
-from bertzoo.commands.trials import Log, Parts, Settings, fine_tune, mean_and_spread
+from bertzoo.commands.trials import Log, Settings, fine_tune, mean_and_spread
 
 LOG, BEST = "grid.json", "best"
 
@@ -36,8 +37,8 @@ def grid(
     cells = list(product(_numbers(batch_sizes, int), _numbers(learning_rates, float), _numbers(epochs, int)))
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / LOG).is_file()):
         raise ValueError(f"{out} is no directory of a grid, and not empty: name another.")
-    parts = Parts(*read_parts(file, dev, (text, pair, label), seed=0))
-    describe_parts(*vars(parts).values())
+    parts = read_parts(file, dev, (text, pair, label), seed=0)
+    describe_parts(parts)
     choices = ("accuracy", "f1", "matthews") if parts.classes else ("spearman", "pearson")
     metric = metric or choices[0]
     if metric not in choices:

@@ -1,6 +1,7 @@
 """From a table to training data: which columns, which classes, which rows are held out."""
 
 import math
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 
@@ -41,6 +42,23 @@ class Examples:
         """Some of the rows."""
         columns = (self.texts, self.pairs, self.labels)
         return Examples(*(None if column is None else [column[i] for i in rows] for column in columns))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is learnt from and what is held out; `classes` is None for a regression."""
+
+    train: Examples
+    held: Examples
+    classes: list[str] | None
+
+    def targets(self, examples: Examples) -> list[str] | np.ndarray:
+        """The labels of a part as tasks take them: names, or numbers for a regression."""
+        return examples.labels if self.classes else np.array([float(label) for label in examples.labels])
+
+    def checksum(self) -> int:
+        """A number that differs where the data do."""
+        return zlib.crc32(repr([vars(self.train), vars(self.held)]).encode())
 
 
 def find_columns(rows: Rows, text: str | None, pair: str | None, label: str | None, needs_label: bool) -> Names:

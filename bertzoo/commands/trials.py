@@ -2,7 +2,6 @@
 
 import json
 import time
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,26 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.commands.labelled import Examples
+from bertzoo.commands.labelled import Parts
 from bertzoo.commands.places import write_whole
 from bertzoo.commands.running import start
+from bertzoo.commands.screen import progress
 from bertzoo.metrics import accuracy, f1, matthews, pearson, spearman
 
 # The class whose F1 GLUE reports, by the names it has in tables.
 _POSITIVE = ("1", "equivalent", "duplicate")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What is learnt from and what is held out; `classes` is None for a regression."""
-
-    train: Examples
-    held: Examples
-    classes: list[str] | None
-
-    def checksum(self) -> int:
-        """A number that differs where the data do."""
-        return zlib.crc32(repr([vars(self.train), vars(self.held)]).encode())
 
 
 @dataclass(frozen=True)
@@ -74,8 +61,9 @@ class Log:
         return record
 
 
-def fine_tune(parts: Parts, settings: Settings):
-    """A text classifier, or a regression, fit on the part to learn from."""
+def fine_tune(parts: Parts, settings: Settings, shown: bool = False):
+    """A text classifier, or a regression, fit on the part to learn from. With `shown`, it prints what is loaded, the
+    recipe where that is the default, and progress with the scores on the held-out rows."""
     bz = start()
     from bertzoo.tasks.task import default_rate
 
@@ -85,13 +73,18 @@ def fine_tune(parts: Parts, settings: Settings):
         settings.preset,
         max_length=settings.max_length,
         new_head=True,
-        verbose=False,
+        verbose=shown,
         labels=parts.classes or 1,
         problem=problem,
     )
-    model.compile(bz.AdamW(settings.learning_rate or default_rate(model.backbone.config)))
-    targets = parts.train.labels if parts.classes else np.array([float(label) for label in parts.train.labels])
-    model.fit(parts.train.x, targets, epochs=settings.epochs, batch_size=settings.batch_size, verbose=0)
+    rate = settings.learning_rate
+    if rate is None and not shown:
+        rate = default_rate(model.backbone.config)
+    model.compile(None if rate is None else bz.AdamW(rate))
+    options = {"epochs": settings.epochs, "batch_size": settings.batch_size, "verbose": 0}
+    if shown:
+        options |= {"validation_data": (parts.held.x, parts.targets(parts.held)), "verbose": progress()}
+    model.fit(parts.train.x, parts.targets(parts.train), **options)
     return model
 
 
@@ -102,7 +95,7 @@ def scores_of(model, parts: Parts) -> dict[str, float]:
     """
     answers = model.classify(parts.held.x)
     if parts.classes is None:
-        truth, said = [float(label) for label in parts.held.labels], [answer["value"] for answer in answers]
+        truth, said = parts.targets(parts.held), [answer["value"] for answer in answers]
         return {"pearson": pearson(truth, said), "spearman": spearman(truth, said)}
     truth, said = parts.held.labels, [answer["label"] for answer in answers]
     positive = next((name for name in parts.classes if name in _POSITIVE), None)

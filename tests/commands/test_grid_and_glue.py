@@ -16,18 +16,6 @@ TEXTS = ["a good film", "a bad film", "the plot was dull and bad", "never again"
 LABELS = ["1", "0", "0", "0", "1", "1"] * 4
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation(backend):
-    """XLA's optimisations take longer than models of one layer ever run."""
-    if backend == "jax":
-        import jax
-
-        jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    if backend == "jax":
-        jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def preset(write_checkpoint):
     return write_checkpoint(num_hidden_layers=1)[0]
