@@ -33,7 +33,7 @@ def attribution_figure(found: Attribution, title: str = "") -> Figure:
     """How much each token adds to an output, from first to last: bars to the right raise it. Take `found.by_word()` for
     words."""
     names = [short(name) for name in found.names]
-    figure = _figure(6.4, 1.0 + 0.28 * len(names))
+    figure = new_figure(6.4, 1.0 + 0.28 * len(names))
     axes = figure.subplots()
     places = np.arange(len(names))
     raises = found.scores >= 0
@@ -46,7 +46,7 @@ def attribution_figure(found: Attribution, title: str = "") -> Figure:
     axes.invert_yaxis()
     axes.set_ylabel("token", fontsize=TEXT)
     axes.set_xlabel("share of the output", fontsize=TEXT)
-    _finish(figure, axes, title, beside=True)
+    finish(figure, axes, title, beside=True)
     return figure
 
 
@@ -58,7 +58,7 @@ def layers_figure(curves: Mapping[str, Sequence[float]], measure: str, title: st
         measure: What the numbers are.
         title: Put above.
     """
-    figure = _figure(6.4, 3.8)
+    figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
     length = max(np.size(values) for values in curves.values())
     for number, (name, values) in enumerate(curves.items()):
@@ -69,7 +69,7 @@ def layers_figure(curves: Mapping[str, Sequence[float]], measure: str, title: st
     axes.set_xticks(np.arange(0, length, -(-length // 13)))
     axes.set_xlabel("layer (0: embeddings)", fontsize=TEXT)
     axes.set_ylabel(measure, fontsize=TEXT)
-    _finish(figure, axes, title, beside=True)
+    finish(figure, axes, title, beside=True)
     return figure
 
 
@@ -91,20 +91,20 @@ def probe_figure(found: Probe, title: str = "") -> Figure:
 
 def pruning_figure(found: Pruning, measure: str = "score", title: str = "") -> Figure:
     """The score with ever fewer heads."""
-    figure = _figure(6.4, 3.6)
+    figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     axes.plot(np.arange(len(found.scores)), found.scores, **_line(0))
     axes.set_xlabel("heads taken out", fontsize=TEXT)
     axes.set_ylabel(measure, fontsize=TEXT)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    _finish(figure, axes, title)
+    finish(figure, axes, title)
     return figure
 
 
 def calibration_figure(found: ConfidenceBins, title: str = "") -> Figure:
     """Accuracy against confidence: on the diagonal, a model is as often right as it says. A point a bin, with how many
     predictions are in it below."""
-    figure = _figure(5.6, 5.2)
+    figure = new_figure(5.6, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     full = found.counts > 0
     above.plot([0, 1], [0, 1], color="0.35", linestyle=":", label="as sure as right")
@@ -117,13 +117,13 @@ def calibration_figure(found: ConfidenceBins, title: str = "") -> Figure:
     below.set_ylabel("predictions", fontsize=TEXT)
     below.set_xlabel("confidence", fontsize=TEXT)
     below.tick_params(labelsize=TEXT)
-    _finish(figure, above, title)
+    finish(figure, above, title)
     return figure
 
 
 def errors_figure(found: ConfidenceBins, title: str = "") -> Figure:
     """How many predictions are right and wrong, by confidence."""
-    figure = _figure(6.4, 3.6)
+    figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     right = np.rint(np.nan_to_num(found.accuracy) * found.counts)
     wide = np.diff(found.edges)
@@ -134,7 +134,7 @@ def errors_figure(found: ConfidenceBins, title: str = "") -> Figure:
     axes.set_xlim(found.edges[filled[0]], 1)
     axes.set_xlabel("confidence", fontsize=TEXT)
     axes.set_ylabel("predictions", fontsize=TEXT)
-    _finish(figure, axes, title, beside=True)
+    finish(figure, axes, title, beside=True)
     return figure
 
 
@@ -142,7 +142,7 @@ def comparison_figure(found: Comparison) -> Figure:
     """Parameters by part, operations, memory, latency and throughput of several encoders."""
     costs = found.costs
     names = [short(cost.name.rstrip("/").split("/")[-1], 28) for cost in costs]
-    figure = _figure(10.5, 3.2 + 0.3 * len(costs) + 3.2)
+    figure = new_figure(10.5, 3.2 + 0.3 * len(costs) + 3.2)
     grid = figure.add_gridspec(3, 2, height_ratios=(0.9 + 0.3 * len(costs), 2.7, 2.7))
     _parts(figure.add_subplot(grid[0, :]), names, [cost.parameters for cost in costs])
     panels = (
@@ -192,13 +192,15 @@ def _line(number: int) -> dict:
     }
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches that arranges itself."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
-def _finish(figure: Figure, axes, title: str, beside: bool = False) -> None:
+def finish(figure: Figure, axes, title: str, beside: bool = False) -> None:
+    """Grid, size of letters, title, and where there is something to tell apart a legend, in the picture or `beside`."""
     axes.tick_params(labelsize=TEXT)
     axes.grid(color="0.9")
     axes.set_axisbelow(True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertzoo.analysis.charts import COLOURS, MARKERS, TEXT
-from bertzoo.analysis.figures import DPI, short
+from bertzoo.analysis.charts import COLOURS, MARKERS, TEXT, finish, new_figure
+from bertzoo.analysis.figures import short
 from bertzoo.analysis.maps import PlaneMap
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def map_figure(
         ValueError: Names or groups are not as many as dots, or there are too many groups.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     for given in (names, groups):
         if given is not None and len(given) != len(found.points):
@@ -43,7 +42,7 @@ def map_figure(
     kinds = list(dict.fromkeys(groups)) if groups is not None else [None]
     if len(kinds) > len(COLOURS):
         raise ValueError(f"at most {len(COLOURS)} groups can be told apart; there are {len(kinds)}.")
-    figure = Figure(figsize=(7.2, 5.4), dpi=DPI, layout="constrained")
+    figure = new_figure(7.2, 5.4)
     axes = figure.subplots()
     for number, kind in enumerate(kinds):
         own = [i for i in range(len(found.points)) if groups is None or groups[i] == kind]
@@ -51,13 +50,7 @@ def map_figure(
     axes.margins(0.15)
     axes.set_xlabel(f"first direction, {found.shares[0]:.0%} of the spread", fontsize=TEXT)
     axes.set_ylabel(f"second direction, {found.shares[1]:.0%} of the spread", fontsize=TEXT)
-    axes.tick_params(labelsize=TEXT)
-    axes.grid(color="0.9")
-    axes.set_axisbelow(True)
-    if title:
-        axes.set_title(title, fontsize=TEXT + 1, parse_math=False)
-    if groups is not None:
-        axes.legend(fontsize=TEXT, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    finish(figure, axes, title, beside=True)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # settles the layout, which labels then leave as it is
     figure.set_layout_engine("none")
