@@ -27,18 +27,6 @@ def module(name: str):
 relations, entailment = module("relations"), module("entailment")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation(backend):
-    """XLA's optimisations take longer than models of one layer ever run."""
-    if backend == "jax":
-        import jax
-
-        jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    if backend == "jax":
-        jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     """A masked LM with one layer of width 16 that knows the words of both sets."""

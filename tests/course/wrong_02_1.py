@@ -1,6 +1,17 @@
 """Wrong answers to exercise 02.1, each of which the checker must refuse."""
 
 
+def _right(trie, word, start):
+    node, end = trie, start
+    for place in range(start, len(word)):
+        node = node.get(word[place])
+        if node is None:
+            break
+        if "" in node:
+            end = place + 1
+    return end
+
+
 def shortest_piece(trie, word, start):
     node = trie
     for place in range(start, len(word)):
@@ -21,14 +32,7 @@ def end_of_the_walk(trie, word, start):
 
 
 def length_in_place_of_end(trie, word, start):
-    node, end = trie, start
-    for place in range(start, len(word)):
-        node = node.get(word[place])
-        if node is None:
-            break
-        if "" in node:
-            end = place + 1
-    return end - start
+    return _right(trie, word, start) - start
 
 
 def from_the_beginning_of_the_word(trie, word, start):
@@ -43,14 +47,7 @@ def from_the_beginning_of_the_word(trie, word, start):
 
 
 def piece_in_place_of_end(trie, word, start):
-    node, end = trie, start
-    for place in range(start, len(word)):
-        node = node.get(word[place])
-        if node is None:
-            break
-        if "" in node:
-            end = place + 1
-    return word[start:end]
+    return word[start : _right(trie, word, start)]
 
 
 def tries_every_end(trie, word, start):
