@@ -20,6 +20,7 @@ from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.optimizer import AdamW
 
 SHARING = ("plain", "disentangled")
+BLOCK = 128  # tokens
 GENERATOR_KEY, DISCRIMINATOR_KEY, HEAD_KEY, SAMPLING_KEY = range(1 << 21, (1 << 21) + 4)
 
 
@@ -160,6 +161,8 @@ class ReplacedTokenTraining(keras.Model):
         if optimizer is None:
             optimizer = AdamW(5e-4, 0.01, epsilon=1e-6, warmup=0.01)
         super().compile(optimizer=optimizer, **kwargs)
+        # TensorFlow traces the step twice where its first trace makes the moments.
+        self.optimizer.build(self.trainable_variables)
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes the discriminator, which transformers loads as ElectraForPreTraining, and in the subdirectory
@@ -183,13 +186,30 @@ class ReplacedTokenTraining(keras.Model):
 def draw(logits, key):
     """Draws from the distributions that logits (batch, places, vocabulary) stand for: int32 (batch, places).
 
-    The largest of logits with Gumbel noise added is such a draw. The noise comes from the project's integer hash.
+    A random number from the project's integer hash picks a share of the total weight. The block of tokens in which that
+    share ends is found first, then the token in the block: a running sum over the whole vocabulary would be slow.
     """
-    bits = ops.right_shift(random_bits(key, ops.shape(logits)), 8) & 0xFFFFFF
-    # In float32 the largest of these numbers would round to 1, whose double logarithm is infinite.
-    uniform = ops.minimum((ops.cast(bits, "float32") + 0.5) * 2.0**-24, 1 - 2.0**-24)
-    noisy = ops.stop_gradient(ops.cast(logits, "float32")) - ops.log(-ops.log(uniform))
-    return ops.cast(ops.argmax(noisy, axis=-1), "int32")
+    logits = ops.stop_gradient(ops.cast(logits, "float32"))
+    batch, places, vocabulary = ops.shape(logits)
+    blocks = -(-vocabulary // BLOCK)
+    weights = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
+    weights = ops.pad(weights, ((0, 0), (0, 0), (0, blocks * BLOCK - vocabulary)))
+    weights = ops.reshape(weights, (batch, places, blocks, BLOCK))
+    bits = ops.right_shift(random_bits(key, (batch, places, 1)), 8) & 0xFFFFFF
+    uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-24
+    block, left = _find(ops.sum(weights, axis=-1), uniform * ops.sum(weights, axis=(2, 3))[..., None])
+    inside = ops.take_along_axis(weights, block[..., None, None], axis=2)[:, :, 0]
+    token, _ = _find(inside, left)
+    return ops.minimum(block * BLOCK + token, vocabulary - 1)
+
+
+def _find(weights, share):
+    """Where a share of the total weight ends, and what of it is left there: (…, n), (…, 1) -> int32 (…), (…, 1)."""
+    sums = ops.cumsum(weights, axis=-1)
+    # Rounding may put the share at the very end of the sum, behind which nothing is.
+    index = ops.minimum(ops.sum(ops.cast(sums <= share, "int32"), axis=-1), weights.shape[-1] - 1)
+    before = ops.take_along_axis(sums - weights, index[..., None], axis=-1)
+    return index, share - before
 
 
 def put_in(token_ids, positions, labels, counted, drawn):

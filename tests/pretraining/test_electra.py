@@ -15,7 +15,7 @@ from bertzoo.random import step_key
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 SIZE = {"hidden_size": 32, "embedding_size": 16, "num_attention_heads": 4, "intermediate_size": 48}
-FIXED = [[1, 3, 0, 0], [1, 1, 0, 0], [2, 2, 2, 0]]
+FIXED = [[1, 0, 0, 1], [1, 1, 0, 2], [0, 1, 0, 2]]
 OURS = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
 
 
@@ -93,6 +93,16 @@ def test_draws_follow_the_distribution_and_repeat(numpy):
     np.testing.assert_array_equal(drawn, numpy(draw(logits, key(3))))
     assert (drawn != numpy(draw(logits, key(4)))).mean() > 0.5
     assert drawn[:3, :4].tolist() == FIXED  # the same on every backend
+
+
+@pytest.mark.parametrize("vocabulary", [128, 301])
+def test_draws_from_several_blocks_follow_the_distribution(vocabulary, numpy):
+    logits = np.random.default_rng(0).normal(size=vocabulary).astype("float32")
+    drawn = numpy(draw(np.broadcast_to(logits, (200, 200, vocabulary)).copy(), key(3)))
+    counts = np.bincount(drawn.ravel(), minlength=vocabulary)
+    expected = 40_000 * np.exp(logits.astype("float64")) / np.exp(logits.astype("float64")).sum()
+    # chi² has as many degrees of freedom as there are tokens, less one; five standard deviations.
+    assert (((counts - expected) ** 2) / expected).sum() < vocabulary + 5 * np.sqrt(2 * vocabulary)
 
 
 def test_put_in_by_hand(numpy):
