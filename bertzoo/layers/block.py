@@ -7,6 +7,7 @@ from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.linear import linear
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -71,8 +72,8 @@ class EncoderBlock(keras.layers.Layer):
         )
         attended, weights = attended if return_attention else (attended, None)
         x = self.attention_norm((x if query is None else query) + dropout(attended, self.attended_dropout, key, site=1))
-        inner = activation(self.activation)(self.intermediate(x))
-        x = self.output_norm(x + dropout(self.output_dense(inner), self.hidden_dropout, key, site=2))
+        inner = activation(self.activation)(linear(self.intermediate, x))
+        x = self.output_norm(x + dropout(linear(self.output_dense, inner), self.hidden_dropout, key, site=2))
         return (x, weights) if return_attention else x
 
     def get_config(self):

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
+from bertzoo.accelerator import accelerator
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
@@ -20,6 +21,7 @@ from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
 
 HEAD_KEY = 1 << 20  # far from the keys of the blocks
+UNCOMPILED_TOKENS = 2048  # in a batch on a CPU: more no longer fit its caches, fewer no longer hide the calls' own time
 
 
 class Task(keras.Model):
@@ -180,6 +182,8 @@ class Task(keras.Model):
         self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool, **options
     ) -> LengthBatches:
         """A dataset over rows of tokens; `options` are further ones of `LengthBatches`."""
+        if targets is None and not shuffle and options.get("transform") is None and _takes_any_shape():
+            options |= {"max_shapes": None, "tokens": UNCOMPILED_TOKENS}
         options.setdefault("max_shapes", shapes_for(len(encoded), batch_size, shuffle))
         return LengthBatches(
             encoded,
@@ -313,9 +317,9 @@ class Task(keras.Model):
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         # With float16, Keras wraps the optimizer in one that scales the loss.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        if isinstance(optimizer, AdamW):
-            # TensorFlow traces the step twice where its first trace makes the moments.
+        if not self.optimizer.built:  # TensorFlow traces the step twice where its first trace makes the moments
             self.optimizer.build(self.trainable_variables)
+        if isinstance(optimizer, AdamW):
             updates = steps * (epochs - initial_epoch) // (optimizer.gradient_accumulation_steps or 1)
             optimizer.begin(max(1, updates))
         callbacks = with_callback(callbacks, NaNGuard())
@@ -428,6 +432,11 @@ def shapes_for(rows: int, batch_size: int, training: bool) -> int:
     """
     few = training or keras.backend.backend() == "jax"
     return min(8, 2 + rows // (16 * batch_size)) if few else 8
+
+
+def _takes_any_shape() -> bool:
+    """Whether a shape of batch is as good as another, so that predictions can do with next to no padding."""
+    return keras.backend.backend() == "torch" and accelerator() is None
 
 
 def with_callback(callbacks, first: keras.callbacks.Callback):

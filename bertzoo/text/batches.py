@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from bertzoo.text.encoded import Encoded
-from bertzoo.text.lengths import choose_lengths
+from bertzoo.text.lengths import choose_lengths, cut_alike
 
 
 class LengthBatches(keras.utils.PyDataset):
@@ -17,8 +17,11 @@ class LengthBatches(keras.utils.PyDataset):
     Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
     them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
     at most one batch an epoch is smaller. No row is repeated or made up. There are at most `max_shapes` shapes
-    (batch, length), the same in every epoch, so that each is compiled once; with `max_shapes=None` every batch is as
-    long as its longest row, for where nothing is compiled. Lengths are multiples of `multiple`.
+    (batch, length), the same in every epoch, so that each is compiled once. Lengths are multiples of `multiple`.
+
+    With `max_shapes=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
+    `padding_mask` where all its rows are. With `tokens` too, unshuffled rows are cut where their lengths change, so
+    that most batches are without padding, and where a batch would hold more than so many tokens.
 
     The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
     can be taken up anywhere: set `epoch`. Hand it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
@@ -50,6 +53,7 @@ class LengthBatches(keras.utils.PyDataset):
         max_shapes: int | None = 8,
         multiple: int = 8,
         max_length: int | None = None,
+        tokens: int | None = None,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
@@ -66,7 +70,7 @@ class LengthBatches(keras.utils.PyDataset):
         self._labels = _arrays(labels, len(encoded), "labels")
         self._sample_weight = _arrays(sample_weight, len(encoded), "sample_weight")
         self._batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
-        self._transform = transform
+        self._transform, self._free, self._tokens = transform, max_shapes is None, tokens
         partial = len(encoded) % batch_size > 0
         maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
         if max_shapes is None:
@@ -150,7 +154,7 @@ class LengthBatches(keras.utils.PyDataset):
             self.epoch += 1
 
     def __len__(self) -> int:
-        return -(-len(self._encoded) // self._batch_size)
+        return len(self._plan)
 
     def __getitem__(self, index: int) -> tuple:
         # Read once: TensorFlow reads ahead in a thread, and a stale reader must get a whole batch of one epoch.
@@ -159,6 +163,12 @@ class LengthBatches(keras.utils.PyDataset):
         inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
         if self._begun and index == len(plan) - 1:
             self._read_to_the_end = True
+        batch = self._batch(inputs, rows, epoch, index)
+        if self._free and inputs["padding_mask"].all():
+            batch[0].pop("padding_mask")
+        return batch
+
+    def _batch(self, inputs: dict[str, np.ndarray], rows: np.ndarray, epoch: int, index: int) -> tuple:
         if self._transform is not None:
             return self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
         if self._labels is None:
@@ -179,7 +189,10 @@ class LengthBatches(keras.utils.PyDataset):
         else:
             rows = np.argsort(self._encoded.lengths, kind="stable")
         # Consecutive cuts are what moves left-overs up: a batch across a border takes the larger length.
-        batches = [rows[i : i + self._batch_size] for i in range(0, len(rows), self._batch_size)]
+        starts = range(0, len(rows), self._batch_size)
+        if self._tokens is not None and not self._shuffle:
+            starts = cut_alike(self._encoded.lengths[rows], self._batch_size, self._tokens)
+        batches = np.split(rows, starts[1:])
         if self._shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]
         return self._vary_first_two(batches)

@@ -1,6 +1,8 @@
-"""Which few padded lengths waste the least."""
+"""Which few padded lengths waste the least, and where to cut sorted rows so that hardly any padding is needed."""
 
 import numpy as np
+
+FREE_PADDING = 64  # tokens: about what one more batch costs beside its tokens, on a CPU
 
 
 def choose_lengths(
@@ -51,3 +53,21 @@ def _fewest_tokens(candidates: np.ndarray, rows_up_to: np.ndarray, count: int) -
         best = through.min(axis=0)
         tokens.append(best[size])
     return np.array(tokens), previous
+
+
+def cut_alike(lengths: np.ndarray, rows: int, tokens: int) -> np.ndarray:
+    """Where the batches start that cut rows of ascending `lengths` so that those of a batch are of almost one length:
+    int64 (batches,).
+
+    A batch ends before it would hold more than `rows` rows, more than `tokens` tokens with padding, or more than
+    `FREE_PADDING` tokens of padding; each holds one row at least.
+    """
+    starts, start = [], 0
+    count = np.arange(1, rows + 1)
+    while start < len(lengths):
+        starts.append(start)
+        longest = lengths[start : start + rows]
+        computed = count[: len(longest)] * longest
+        fits = (computed <= tokens) & (computed - np.cumsum(longest) <= FREE_PADDING)
+        start += max(1, int(fits.sum()))
+    return np.array(starts, dtype=np.int64)

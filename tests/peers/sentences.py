@@ -2,11 +2,13 @@
 
     BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL vectors
     BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL {speed,tune} {bertzoo,sentence_transformers}
+    BERTZOO_DATA=… KERAS_BACKEND=torch python tests/peers/sentences.py MODEL speed both
 
 MODEL is a directory of sentence-transformers. `vectors` compares 1,000 sentences of STS-B, the Spearman correlation on
 its test set, and MRR@10 of SQuAD's development questions against their paragraphs. `speed` encodes 2,500 sentences of
 SST-2 and 2,500 of STS-B, the best of three after one pass, and says how long that one took (it compiles); float32 and
-the threads that the environment gives on a CPU, bfloat16 on a GPU. `tune` trains on STS-B with five seeds (TUNE_SEEDS),
+the threads that the environment gives on a CPU, bfloat16 on a GPU; `both` takes turns in one process, for machines
+whose own speed changes. `tune` trains on STS-B with five seeds (TUNE_SEEDS),
 one epoch of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives
 (pairs that score 4 or more), and gives the Spearman correlation on the test set.
 """
@@ -21,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+LIBRARIES = ("bertzoo", "sentence_transformers")
 RATE, BATCH = 2e-5, 32
 
 
@@ -95,13 +98,16 @@ def vectors(model: str) -> None:
 
 def speed(model: str, who: str) -> None:
     sst2 = [line.split("\t")[0] for line in data("sst2", "train.tsv.gz").splitlines()[1:2501]]
-    texts, encoder = sst2 + stsb("train")[0][:2500], load(who, model, *accelerated())
-    seconds = []
+    texts, names = sst2 + stsb("train")[0][:2500], LIBRARIES if who == "both" else (who,)
+    encoders = {name: load(name, model, *accelerated()) for name in names}
+    seconds = {name: [] for name in names}
     for _ in range(4):
-        begun = time.perf_counter()
-        encoder.encode(texts)
-        seconds.append(time.perf_counter() - begun)
-    print(f"{who}: {min(seconds[1:]):.2f} s for {len(texts)} sentences; the first pass {seconds[0]:.2f} s")
+        for name, encoder in encoders.items():
+            begun = time.perf_counter()
+            encoder.encode(texts)
+            seconds[name].append(time.perf_counter() - begun)
+    for name, (first, *others) in seconds.items():
+        print(f"{name}: {min(others):.2f} s for {len(texts)} sentences; the first pass {first:.2f} s")
 
 
 def tune(model: str, who: str) -> None:

@@ -81,6 +81,29 @@ def test_left_overs_alone_reach_a_larger_length():
 
 
 @pytest.mark.once
+def test_hardly_any_padding_where_any_shape_will_do():
+    encoded = make_encoded(3000)
+    data = LengthBatches(encoded, batch_size=64, shuffle=False, max_shapes=None, tokens=512)
+    batches = [x for (x,) in data]
+    assert len(batches) == len(data)
+    assert sorted(row for x in batches for row in rows_of((x,))) == list(range(3000))
+    for x in batches:
+        rows, length = x["token_ids"].shape
+        lengths = encoded.lengths[x["token_ids"][:, 0] - 1]
+        assert rows <= 64 and x["token_ids"].size <= 512 and length == lengths.max()
+        assert rows * length - lengths.sum() <= 64
+        assert ("padding_mask" in x) == (lengths.min() < length)
+    assert data.real_share > 0.98
+    assert data.restore(np.concatenate([x["token_ids"][:, 0] for x in batches])).tolist() == list(range(1, 3001))
+
+
+@pytest.mark.once
+def test_a_row_longer_than_the_tokens_of_a_batch_is_alone():
+    data = LengthBatches(make_encoded(40), batch_size=8, shuffle=False, max_shapes=None, tokens=1)
+    assert [len(x["token_ids"]) for (x,) in data] == [1] * 40
+
+
+@pytest.mark.once
 def test_labels_and_weights_in_nests():
     labels = {"a": np.arange(50), "b": {"c": np.arange(100).reshape(50, 2)}}
     data = LengthBatches(make_encoded(50), labels, np.arange(50) / 2, batch_size=8)

@@ -1,0 +1,21 @@
+"""Dense layers in one operation, where the backend has one."""
+
+import keras
+from keras import ops
+
+
+def linear(dense: keras.layers.Layer, x):
+    """`dense(x)`: (…, in) -> (…, out).
+
+    On PyTorch a plain Dense layer is one operation, product and bias together; Keras's are two, and what lies between
+    them goes to memory and back. For use inside a layer of the same dtype policy.
+    """
+    plain = type(dense) is keras.layers.Dense and dense.quantization_mode is None
+    if keras.backend.backend() != "torch" or not plain:
+        return dense(x)
+    from torch.nn import functional
+
+    kernel = ops.convert_to_tensor(dense.kernel)
+    if kernel.dtype != x.dtype:  # called outside a layer that casts
+        return dense(x)
+    return functional.linear(x, kernel.t(), None if dense.bias is None else ops.convert_to_tensor(dense.bias))
