@@ -19,6 +19,11 @@ import pytest
 
 import bertzoo as bz
 
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # for the same reason
+
 ROOT = Path(bz.__file__).resolve().parents[1]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = """
@@ -38,6 +43,13 @@ TINY = {
 @pytest.fixture(scope="session")
 def backend() -> str:
     return keras.backend.backend()
+
+
+@pytest.fixture(scope="session")
+def eager(backend) -> bool:
+    """For `run_eagerly`, where a test does not look into the step. Run eagerly, JAX compiles hundreds of operations one
+    by one for each shape, which takes longer than the whole step."""
+    return backend != "jax"
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ import pytest
 
 from bertzoo.commands import grading
 
+pytestmark = pytest.mark.once
 COURSE = Path(__file__).resolve().parents[1] / "course"
 WRONG = Path(__file__).resolve().parent / "course"
 NOTEBOOKS = sorted(COURSE.glob("[0-9][0-9]_*.ipynb"))
@@ -313,7 +314,6 @@ def recomputed() -> dict:
     }
 
 
-@pytest.mark.once
 def test_interview_numbers_are_recomputed():
     asked = {question["name"]: question["answer"] for question in INTERVIEW if "answer" in question}
     numbers = [question for question in INTERVIEW if "answer" in question]

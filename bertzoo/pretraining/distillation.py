@@ -164,6 +164,8 @@ class Distillation(keras.Model):
         if optimizer is None:
             optimizer = AdamW(5e-4, 0.0, epsilon=1e-6, warmup=0.05, global_clipnorm=5.0)
         super().compile(optimizer=optimizer, **kwargs)
+        # TensorFlow traces the step twice where its first trace makes the moments.
+        self.optimizer.build(self.trainable_variables)
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes the student, which transformers loads as DistilBertForMaskedLM."""

@@ -10,6 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from bertzoo.data import entailment, relations
 from bertzoo.data.templated import ENTAILMENT, MARKERS, RELATIONS
 
+pytestmark = pytest.mark.once
+
 
 def learnt(train, test, labels, truth) -> float:
     """The accuracy of a bag of words."""

@@ -305,7 +305,7 @@ for name, changes in (("deberta-v2", v2), ("modernbert", {"local_attention": 6})
     encoder = bz.Encoder(FAMILIES[name].config_class(**sizes, **changes), dropout=0.2)
     task = bz.TokenClassifier(encoder)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=True)
+    task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=keras.backend.backend() != "jax")
     print(name, *(float(np.ravel(task.train_on_batch({"token_ids": ids}, labels))[0]) for _ in range(3)))
 """
 

@@ -17,8 +17,8 @@ def preset(write_checkpoint):
 
 
 @pytest.fixture
-def make(preset):
-    def make(eager=True, **options):
+def make(preset, eager):
+    def make(eager=eager, **options):
         model = bz.MultipleChoice.from_preset(preset[0], verbose=False, dropout=0.0, **options)
         model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
         return model
@@ -45,7 +45,7 @@ def make(preset):
 )
 def test_forms_of_input(make, form):
     x, y = form()
-    history = make().fit(x, y, batch_size=2, verbose=0, validation_data=(x, y) if y is not None else x).history
+    history = make().fit(x, y, batch_size=4, verbose=0, validation_data=(x, y) if y is not None else x).history
     assert {"loss", "accuracy", "val_accuracy"} <= set(history) and np.isfinite(history["loss"][0])
 
 

@@ -27,8 +27,8 @@ def preset(write_checkpoint):
 
 
 @pytest.fixture
-def make(preset):
-    def make(new=False, eager=True, **options):
+def make(preset, eager):
+    def make(new=False, eager=eager, **options):
         options = {"new_head": True, "dropout": 0.0, **options} if new else options
         model = bz.QuestionAnswerer.from_preset(preset[0], verbose=False, **options)
         model.compile(bz.AdamW(3e-3, warmup=0.0, schedule="constant"), run_eagerly=eager)
@@ -239,11 +239,11 @@ def test_files(make, tmp_path, close):
     assert "bertzoo" not in json.loads((tmp_path / "plain" / "config.json").read_text())
 
 
-def test_without_preprocessor(make, preset):
+def test_without_preprocessor(make, preset, eager):
     bare = bz.QuestionAnswerer.from_preset(preset[0], verbose=False, preprocessor=None)
     inputs = make().preprocessor(["we saw", "a"], ["a film", "rome"])
     assert bare.predict(inputs, verbose=0).shape == (2, 7, 2)
-    bare.compile(run_eagerly=True)
+    bare.compile(run_eagerly=eager)
     bare.fit(inputs, np.array([[4, 5], [0, 0]]), verbose=0)
     with pytest.raises(ValueError, match="first and last token"):
         bare.fit(inputs, np.zeros(2), verbose=0)

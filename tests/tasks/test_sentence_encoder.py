@@ -355,11 +355,11 @@ FORMS = {
 
 
 @pytest.fixture
-def trainable(plain):
+def trainable(plain, eager):
     model = bz.SentenceEncoder.from_preset(plain, verbose=False, dropout=0.0)
 
     def compiled(loss="cosine", **options):
-        model.compile(bz.AdamW(1e-3, warmup=0.0, schedule="constant"), loss=loss, run_eagerly=True, **options)
+        model.compile(bz.AdamW(1e-3, warmup=0.0, schedule="constant"), loss=loss, run_eagerly=eager, **options)
         return model
 
     return compiled

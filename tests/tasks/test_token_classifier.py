@@ -33,8 +33,8 @@ def preset(write_checkpoint):
 
 
 @pytest.fixture
-def make(preset):
-    def make(new=False, eager=True, **options):
+def make(preset, eager):
+    def make(new=False, eager=eager, **options):
         if new:
             options = {"labels": LABELS, "new_head": True, "dropout": 0.0, **options}
         model = bz.TokenClassifier.from_preset(preset[0], verbose=False, **options)
@@ -111,14 +111,14 @@ def test_loss_is_the_mean_over_labelled_words(make):
     assert loss == pytest.approx((3 * losses[0].sum() + losses[1].sum()) / 7, rel=1e-4)
 
 
-def test_without_preprocessor(make, preset):
+def test_without_preprocessor(make, preset, eager):
     full, bare = make(), bz.TokenClassifier.from_preset(preset[0], verbose=False, preprocessor=None)
     inputs = full.preprocessor(["paris is bright", "a film"])
     logits = bare.predict(inputs, verbose=0)
     assert logits.shape == (2, 5, 5) and not logits[1, 4:].any()
     for ours, rows in zip(full.predict(["paris is bright", "a film"], verbose=0), logits):
         np.testing.assert_allclose(ours, rows[1 : 1 + len(ours)], atol=1e-5)
-    bare.compile(run_eagerly=True)
+    bare.compile(run_eagerly=eager)
     labels = np.where(inputs["padding_mask"] > 0, 1, -100)
     bare.fit(inputs, labels, verbose=0)
     with pytest.raises(ValueError, match="y must be integers"):
