@@ -1,8 +1,11 @@
-"""Pre-trains tiny models on a real corpus and says whether they learn: python tests/peers/pretraining.py CORPUS [STEPS]
+"""Pre-trains tiny models on a real corpus, says whether they learn, and compares what three backends made of it.
 
-CORPUS is text, plain or gzip, a blank line between documents. Takes some minutes on two cores. Judged, on documents
-that were held out: the loss of masked language modelling against the unigram entropy, the accuracy of sentence order,
-the AUC of replaced tokens. Prints one JSON object.
+    KERAS_BACKEND=jax python tests/peers/pretraining.py run CORPUS [OBJECTIVE …] > jax.json
+    python tests/peers/pretraining.py compare torch.json jax.json tensorflow.json
+
+CORPUS is text, plain or gzip, a blank line between documents. `run` takes some minutes on two cores. Judged, on
+documents that were held out: the loss of masked language modelling against the unigram entropy, the accuracy of
+sentence order, the AUC of replaced tokens. Prints one JSON object. `compare` says how far the files' losses lie apart.
 """
 
 import json
@@ -18,62 +21,135 @@ from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_wordpiece
 
+VOCABULARY = 2000
 BOUNDS = {"mlm": ("below_entropy", 0.2), "mlm+sop": ("pair_accuracy", 0.6), "rtd": ("rtd_auc", 0.65)}
-ENCODERS = {
-    "mlm": 'model_type = "bert"',
-    "mlm+sop": 'model_type = "albert"\nembedding_size = 64\nhidden_act = "gelu"',
-    "rtd": 'model_type = "electra"\nembedding_size = 64',
-}
-RUN = """
+# Attention over whole rows is slow to find the tokens next to a mask, with absolute or rotary positions, and until
+# then guesses little better than unigrams do. A window of two tokens on each side, and a convolution, begin with them.
+# Sentence order does not reach its bound yet: 1,000 steps of these settings, with a vocabulary of 4,000, end at 0.494.
+RUNS = {
+    "mlm": """
 [encoder]
-{encoder}
+model_type = "modernbert"
 hidden_size = 128
-num_hidden_layers = 2
-num_attention_heads = 2
-intermediate_size = 512
+num_hidden_layers = 1
+num_attention_heads = 4
+intermediate_size = 256
 max_position_embeddings = 64
 initializer_range = 0.08
-[training]
-objective = "{objective}"
-steps = {steps}
-learning_rate = 3e-3
-warmup = 0.1
-dropout = 0.0
-verbose = 0
-every = 10
+layer_types = ["sliding_attention"]
+local_attention = 4
+local_rope_theta = 100.0
+[masking]
+share = 0.3
 [[batches]]
 length = 64
+batch_size = 16
+[training]
+steps = 900
+learning_rate = 3e-3
+""",
+    "mlm+sop": """
+[encoder]
+model_type = "albert"
+embedding_size = 64
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+intermediate_size = 128
+max_position_embeddings = 128
+initializer_range = 0.1
+hidden_act = "gelu"
+[masking]
+share = 0.05
+[[batches]]
+length = 128
 batch_size = 32
+[training]
+steps = 1000
+learning_rate = 2e-3
+short = 0.0
+""",
+    "rtd": """
+[encoder]
+model_type = "deberta-v2"
+hidden_size = 128
+num_hidden_layers = 1
+num_attention_heads = 2
+intermediate_size = 256
+max_position_embeddings = 64
+initializer_range = 0.08
+relative_attention = false
+pos_att_type = []
+conv_kernel_size = 5
+[generator]
+hidden = 1.0
+[masking]
+share = 0.25
+masked = 1.0
+[[batches]]
+length = 64
+batch_size = 16
+[training]
+steps = 900
+learning_rate = 2e-3
+""",
+}
+COMMON = """
+objective = "{objective}"
+dropout = 0.0
+verbose = 0
+every = 1
 """
 
 
-def main(corpus: str, steps: int = 1500) -> None:
+def run(corpus: str, *objectives: str) -> None:
     folder = Path(tempfile.mkdtemp())
     documents = list(Documents([corpus]))
     for name, part in (("train", documents[:-500]), ("held_out", documents[-500:])):
         (folder / f"{name}.txt").write_text("\n\n".join(part))
-    tokenizer = train_wordpiece([folder / "train.txt"], 4000, progress=False)
+    tokenizer = train_wordpiece([folder / "train.txt"], VOCABULARY, progress=False)
     for name in ("train", "held_out"):
         prepare([folder / f"{name}.txt"], tokenizer, folder / name)
-    report = {"backend": keras.backend.backend(), "steps": steps}
-    for objective, (score, bound) in BOUNDS.items():
-        config, out = folder / "run.toml", folder / objective
-        config.write_text(RUN.format(encoder=ENCODERS[objective], objective=objective, steps=steps))
-        begun = time.time()
-        result = pretrain(config, folder / "train", out, folder / "held_out")
-        scores = result["held_out"]
-        masked = scores.get("masked_lm_loss", scores["loss"])
-        scores["below_entropy"] = 1 - masked / scores["unigram_entropy"]
-        report[objective] = {
-            "seconds": round(time.time() - begun),
-            "met": scores[score] >= bound,
-            "first_20": result["curve"][:2],
-            "last_50": sum(loss for _, loss in result["curve"][-5:]) / len(result["curve"][-5:]),
-            **{name: round(value, 4) for name, value in scores.items()},
-        }
+    report = {"backend": keras.backend.backend()}
+    for objective in objectives or RUNS:
+        report[objective] = learn(folder, objective)
         print(objective, report[objective], file=sys.stderr, flush=True)
     print(json.dumps(report))
 
 
+def learn(folder: Path, objective: str) -> dict:
+    """Trains for one objective; what came out."""
+    config, (score, bound) = folder / "run.toml", BOUNDS[objective]
+    config.write_text(RUNS[objective] + COMMON.format(objective=objective))
+    begun = time.time()
+    result = pretrain(config, folder / "train", folder / objective, folder / "held_out")
+    scores, losses = result["held_out"], [loss for _, loss in result["curve"]]
+    masked = scores.get("masked_lm_loss", scores["loss"])
+    scores["below_entropy"] = 1 - masked / scores["unigram_entropy"]
+    return {
+        "met": scores[score] >= bound,
+        "seconds": round(time.time() - begun),
+        **{name: round(value, 4) for name, value in scores.items()},
+        "last_50": round(sum(losses[-50:]) / 50, 4),
+        "first_20": losses[:20],
+    }
+
+
+def compare(*files: str) -> None:
+    """The largest differences between the first file's losses and the others', as shares of the first's.
+
+    A draw of a replaced token that falls on the other side of a rounding has moved a step's loss by 1e-3 of it.
+    """
+    first, *others = (json.loads(Path(file).read_text()) for file in files)
+    for objective in (name for name in first if name in RUNS):
+        for other in others:
+            pairs = zip(first[objective]["first_20"], other[objective]["first_20"], strict=True)
+            steps = max(abs(b / a - 1) for a, b in pairs)
+            last = abs(other[objective]["last_50"] / first[objective]["last_50"] - 1)
+            verdict = "agree" if steps <= 1e-3 and last <= 0.01 else "DIFFER"
+            backends = f"{first['backend']} and {other['backend']}"
+            print(f"{objective}: {backends} {verdict}: first 20 steps {steps:.1e}, mean of the last 50 {last:.1e}")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    {"run": run, "compare": compare}[sys.argv[1]](*sys.argv[2:])
