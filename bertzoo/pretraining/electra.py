@@ -91,7 +91,8 @@ class ReplacedTokenTraining(keras.Model):
         masking = masking or Masking.for_tokenizer(preprocessor.tokenizer, masked=0.85, random=0.0)
         if sharing == "disentangled":
             made = Encoder(generator, False, name="generator", **options)
-            encoder = Encoder(config, False, embeddings=DisentangledEmbeddings(made.embeddings), **options)
+            shared = DisentangledEmbeddings(made.embeddings, config.hidden_size)
+            encoder = Encoder(config, False, embeddings=shared, **options)
         else:
             encoder = Encoder(config, False, **options)
             shared = SharedEmbeddings(encoder.embeddings, generator.hidden_size)

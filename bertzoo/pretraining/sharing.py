@@ -28,7 +28,8 @@ class SharedEmbeddings(Embeddings):
 
 
 class DisentangledEmbeddings(MaskedEmbeddings):
-    """Another encoder's token and position tables, through which no gradient goes, with differences that are learnt.
+    """Another encoder's token and position tables, through which no gradient goes, with differences that are learnt,
+    and a projection of one's own where the encoder is not as wide as the tables.
 
     A table is stop_gradient(owner's) + difference; the differences begin as 0. So the discriminator has use of what the
     generator learns, and its own loss, which pulls words apart, does not work against the generator's, which draws like
@@ -38,10 +39,11 @@ class DisentangledEmbeddings(MaskedEmbeddings):
         ValueError: The owner's embeddings are not those of DeBERTa.
     """
 
-    def __init__(self, owner: MaskedEmbeddings):
+    def __init__(self, owner: MaskedEmbeddings, hidden_size: int):
         if not isinstance(owner, MaskedEmbeddings):
             raise ValueError("disentangled sharing is for DeBERTa; other families share their embeddings plainly.")
-        super().__init__(**owner.arguments(), dtype=owner.dtype_policy)
+        projection = hidden_size if hidden_size != owner.width else None
+        super().__init__(**{**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy})
         # In a function, since Keras would count the owner's tables as this layer's own.
         self._owner = lambda: owner
 

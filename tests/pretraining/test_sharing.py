@@ -16,9 +16,9 @@ CONFIG = DebertaV2Config(vocab_size=len(WORDS), max_position_embeddings=64, **SI
 
 
 @pytest.fixture
-def model():
+def model(request):
     preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(WORDS))
-    generator = generator_config(CONFIG, 1.0, 0.5)
+    generator = generator_config(CONFIG, getattr(request, "param", 1.0), 0.5)
     return ReplacedTokenTraining(CONFIG, generator, preprocessor, sharing="disentangled", dropout=0.0)
 
 
@@ -66,6 +66,7 @@ def test_gradients(model, inputs, numpy, only):
         np.testing.assert_array_equal(numpy(model.discriminator.backbone.token_table()), table(model, numpy))
 
 
+@pytest.mark.parametrize("model", [1.0, 0.5], ids=["as wide", "half as wide"], indirect=True)
 def test_saved_with_tables_of_its_own(model, inputs, numpy, close, tmp_path):
     model.compile(bz.AdamW(0.01))
     model.fit(inputs, batch_size=4, epochs=3, shuffle=False, verbose=0)
