@@ -198,7 +198,8 @@ def draw(logits, key):
     weights = ops.reshape(weights, (batch, places, blocks, BLOCK))
     bits = ops.right_shift(random_bits(key, (batch, places, 1)), 8) & 0xFFFFFF
     uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-24
-    block, left = _find(ops.sum(weights, axis=-1), uniform * ops.sum(weights, axis=(2, 3))[..., None])
+    sums = ops.sum(weights, axis=-1)
+    block, left = _find(sums, uniform * ops.sum(sums, axis=-1, keepdims=True))
     inside = ops.take_along_axis(weights, block[..., None, None], axis=2)[:, :, 0]
     token, _ = _find(inside, left)
     return ops.minimum(block * BLOCK + token, vocabulary - 1)
