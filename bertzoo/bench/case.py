@@ -13,16 +13,18 @@ SIZES = {
     "small": (384, 6, 12, 1536),
     "base": (768, 12, 12, 3072),
 }
-VOCABULARY = 30522
+# BERT's, and DeBERTa v3's.
+VOCABULARIES = {"bert": 30522, "deberta-v3": 128100}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A forward or training step of a BERT classifier.
+    """A forward or training step of a classifier.
 
     contestant: "bertzoo", "transformers", "transformers+compile" or "keras-hub". backend: Keras's, for those that run
         on Keras. mode: "train" or "infer". size: a key of SIZES. length, batch_size: of the padded batches. padding:
-        "none", or "real" for rows whose lengths vary as those of sentences do. dtype: "float32" or "bfloat16".
+        "none", or "real" for rows whose lengths vary as those of sentences do. dtype: "float32" or "bfloat16". family:
+        a key of VOCABULARIES.
     """
 
     contestant: str
@@ -35,6 +37,7 @@ class Case:
     dtype: str = "float32"
     steps: int = 10
     dropout: float = 0.1
+    family: str = "bert"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,24 +56,38 @@ class Case:
         rng = np.random.default_rng(1)
         lengths = self.lengths()
         mask = (np.arange(self.length) < lengths[:, None]).astype("int32")
-        ids = rng.integers(1000, VOCABULARY, mask.shape).astype("int32") * mask
+        ids = rng.integers(1000, VOCABULARIES[self.family], mask.shape).astype("int32") * mask
         return ids, mask, rng.integers(0, 2, len(ids)).astype("int32")
 
     def config(self) -> EncoderConfig:
         """The encoder's shape."""
         hidden, layers, heads, inner = SIZES[self.size]
-        return EncoderConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            intermediate_size=inner,
-            hidden_dropout_prob=self.dropout,
+        shape = {
+            "vocab_size": VOCABULARIES[self.family],
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": inner,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": 0.0,
+        }
+        if self.family == "bert":
+            return EncoderConfig(**shape)
+        from bertzoo.families.deberta_v2 import DebertaV2Config  # needs Keras, which the command line can do without
+
+        return DebertaV2Config(
+            **shape,
+            type_vocab_size=0,
+            position_buckets=256,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            pos_att_type="p2c|c2p",
+            position_biased_input=False,
         )
 
     def flops(self) -> float:
         """Multiplications and additions that the real tokens of all steps need in the encoder's matrix products."""
-        from bertzoo.analysis.flops import encoder_flops  # needs Keras, which the command line can do without
+        from bertzoo.analysis.flops import encoder_flops  # so does this
 
         forward = float(encoder_flops(self.config(), self.lengths().astype("float64")).sum())
         return 3 * forward if self.mode == "train" else forward

@@ -43,7 +43,8 @@ def run_keras_hub(case: Case) -> Measured:
 
     set_policy(case)
     config = case.config()
-    backbone = keras_hub.models.BertBackbone(
+    bert = case.family == "bert"
+    backbone = (keras_hub.models.BertBackbone if bert else keras_hub.models.DebertaV3Backbone)(
         vocabulary_size=config.vocab_size,
         num_layers=config.num_hidden_layers,
         num_heads=config.num_attention_heads,
@@ -52,12 +53,13 @@ def run_keras_hub(case: Case) -> Measured:
         max_sequence_length=config.max_position_embeddings,
         dropout=case.dropout,
     )
-    logits = keras.layers.Dense(2, dtype="float32")(backbone.output["pooled_output"])
+    pooled = backbone.output["pooled_output"] if bert else backbone.output[:, 0]
+    logits = keras.layers.Dense(2, dtype="float32")(pooled)
     model = keras.Model(backbone.input, logits)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(1e-5, global_clipnorm=1.0), loss)
     ids, mask, labels = case.rows()
-    x = {"token_ids": ids, "padding_mask": mask, "segment_ids": np.zeros_like(ids)}
+    x = {"token_ids": ids, "padding_mask": mask, **({"segment_ids": np.zeros_like(ids)} if bert else {})}
     return measure_keras(model, x, labels, case)
 
 
@@ -78,16 +80,16 @@ def measure_keras(model, x, labels, case: Case) -> Measured:
 
 
 def run_transformers(case: Case) -> Measured:
-    """transformers' classifier, scaled dot-product attention, no dropout of attention weights, each batch padded to its
-    longest row, in a plain PyTorch loop."""
+    """transformers' classifier, scaled dot-product attention where it has it, no dropout of attention weights, each
+    batch padded to its longest row, in a plain PyTorch loop."""
     import torch
     import transformers
 
-    shape = {**case.config().to_hf(), "attention_probs_dropout_prob": 0.0}
-    config = transformers.BertConfig.from_dict(shape, attn_implementation="sdpa")
+    shape = case.config().to_hf()
+    config = transformers.AutoConfig.for_model(**shape)
     place = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_float32_matmul_precision("high")
-    model = transformers.BertForSequenceClassification(config).to(place).train(case.mode == "train")
+    model = transformers.AutoModelForSequenceClassification.from_config(config).to(place).train(case.mode == "train")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     forward = torch.compile(model) if case.contestant.endswith("+compile") else model
     batches = [tuple(torch.tensor(part).to(place) for part in batch) for batch in _dynamic_batches(case)]

@@ -27,6 +27,7 @@ NEEDS = {
 BACKENDS = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow"}
 CEILING_TIMEOUT = 120
 Mode = StrEnum("Mode", ["train", "infer"])
+Family = StrEnum("Family", {"bert": "bert", "deberta_v3": "deberta-v3"})
 Size = StrEnum("Size", ["mini", "small", "base"])
 Padding = StrEnum("Padding", ["none", "real"])
 Dtype = StrEnum("Dtype", ["float32", "bfloat16"])
@@ -36,7 +37,8 @@ def bench(
     backend: Annotated[list[str] | None, typer.Option(help="jax, torch, tensorflow; all that are installed.")] = None,
     contestant: Annotated[list[str] | None, typer.Option(help=", ".join(NEEDS) + "; all that are installed.")] = None,
     mode: Annotated[list[Mode] | None, typer.Option(help="What to time; both.")] = None,
-    size: Annotated[Size, typer.Option(help="BERT of 6 x 256, 6 x 384 or 12 x 768.")] = Size.mini,
+    family: Annotated[Family, typer.Option()] = Family.bert,
+    size: Annotated[Size, typer.Option(help="6 x 256, 6 x 384 or 12 x 768.")] = Size.mini,
     length: Annotated[int, typer.Option(min=8, max=512, help="Tokens of the longest row.")] = 128,
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
     steps: Annotated[int, typer.Option(min=2, help="Batches a pass.")] = 10,
@@ -47,13 +49,14 @@ def bench(
 ) -> None:
     """Measure speed here against the peers that are installed.
 
-    Each contestant runs in a process of its own, one after another: random weights of BERT's shape, dropout 0.1 in
-    training and none on attention weights, gradients clipped. Tokens are real tokens: padding is nobody's work.
+    Each contestant runs in a process of its own, one after another: random weights, dropout 0.1 in training and none on
+    attention weights, gradients clipped. Tokens are real tokens: padding is nobody's work.
     """
     if out is not None:
         check_file(out, (".json",))
     cases = list(_cases(backend, contestant, mode, padding))
-    shared = {"size": size.value, "length": length, "batch_size": batch_size, "steps": steps, "dtype": dtype.value}
+    named = {"family": family.value, "size": size.value, "dtype": dtype.value}
+    shared = {**named, "length": length, "batch_size": batch_size, "steps": steps}
     ceilings: dict[str, float] = {}
     results = []
     for which in cases:
@@ -146,7 +149,8 @@ def _show(results: list[dict], shared: dict, ceilings: dict[str, float]) -> None
             ]
         )
     numbers = ["tokens/s", "of the best peer", "of the ceiling", "GiB", "compile s"]
-    title = f"BERT {shared['size']}, batches of {shared['batch_size']} × {shared['length']}, {shared['dtype']}"
+    shape = f"batches of {shared['batch_size']} × {shared['length']}"
+    title = f"{shared['family']} {shared['size']}, {shape}, {shared['dtype']}"
     show_table(["mode", "padding", "contestant", "backend", *numbers], rows, title=title, numbers=numbers)
     for result in results:
         if "failed" in result:

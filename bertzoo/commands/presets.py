@@ -16,6 +16,8 @@ _TASKS = {
     "TokenClassification": "token-classification",
     "QuestionAnswering": "question-answering",
 }
+# Layers and width, and what DistilBERT's files call them.
+_SHAPE_KEYS = (("num_hidden_layers", "n_layers"), ("hidden_size", "dim"))
 
 
 def list_presets(
@@ -69,11 +71,11 @@ def _describe(directory: Path) -> list[str]:
         parameters = sum(math.prod(tensors.shape(name)) for name in tensors)
     size = sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
     heads = [name.split("For", 1)[1] for name in config.get("architectures") or [] if "For" in name]
-    shape = f"{config.get('num_hidden_layers')} × {config.get('hidden_size')}"
+    layers, width = (config.get(key, config.get(other)) for key, other in _SHAPE_KEYS)
     return [
         directory.name,
         config.get("model_type", "bert"),
-        shape,
+        f"{layers} × {width}",
         f"{parameters / 1e6:.1f} M",
         f"{config.get('vocab_size', 0):,}",
         ", ".join(heads) or "none",

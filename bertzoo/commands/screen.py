@@ -16,8 +16,9 @@ def show_table(
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
+    width = None if sys.stdout.isatty() else 250  # a file or a pipe has no edge to fold at
     # Texts of users are no markup: "[MASK]" would be taken for a style.
-    Console(markup=False, highlight=False, emoji=False).print(table)
+    Console(width=width, markup=False, highlight=False, emoji=False).print(table)
 
 
 def progress() -> int:

@@ -1,0 +1,152 @@
+"""Measures the presets and keeps each number in weights/results.json as soon as it is known.
+
+    BERTZOO_DATA=DIRECTORY python weights/measure.py scores [NAME …] [--task TASK …] [--seed 0 1 2]
+    python weights/measure.py speed [NAME …]
+    python weights/measure.py cloze [NAME …]
+
+`scores` fine-tunes with one recipe for all and scores as tests/peers/tasks.py does, to whose sets BERTZOO_DATA leads; a
+seed that has its number is passed over. `speed` times a sentence classifier on this machine. `cloze` counts the
+committed facts whose word is among a masked language model's ten likeliest. NAME is a preset of this directory; all by
+default. Several processes may share the work. `python weights/report.py` makes tables and pictures of the numbers.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import bertzoo as bz
+from bertzoo.bench.device import device, keras_versions
+from bertzoo.data import cloze
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tests" / "peers"))
+import tasks  # noqa: E402
+
+RATE = 2e-4
+TASKS = {  # epochs, longest row
+    "sst2": (3, 128),
+    "mrpc": (5, 128),
+    "stsb": (6, 128),
+    "wnut17": (8, 128),
+    "ewt_pos": (6, 128),
+    "squad": (4, 384),
+}
+LENGTH = 128
+FAMILY = sorted(path.parent.name for path in HERE.glob("*_en/config.json"))
+
+
+def score(name: str, task: str, seed: int) -> float:
+    """In percent."""
+    epochs, length = TASKS[task]
+    train, held = (tasks.load(task, split, None) for split in ("train", tasks.HELD.get(task, "test")))
+    predicted = tasks.run_bertzoo(task, str(HERE / name), train, held, seed, epochs, RATE, length)
+    return round(tasks.figure(task, held, predicted), 2)
+
+
+def speed(name: str) -> dict[str, float | str]:
+    """Tokens a second in rows of 128: bfloat16 on an accelerator, float32 on CPUs; the best of three."""
+    fast = not device().startswith("CPU")
+    rows, steps = (1024, 30) if fast else (16, 6)
+    options = {"labels": 2, "new_head": True, "verbose": False, "dtype": "mixed_bfloat16" if fast else "float32"}
+    network = bz.TextClassifier.from_preset(HERE / name, **options)
+    network.preprocessor = None
+    network.compile(bz.AdamW(RATE))
+    rng = np.random.default_rng(0)
+    ids = rng.integers(200, 4000, (steps * rows, LENGTH)).astype("int32")
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids), "lengths": np.full(len(ids), LENGTH, "int32")}
+    labels = rng.integers(0, 2, len(ids))
+    return {
+        "train": _rate(ids.size, lambda: network.fit(inputs, labels, batch_size=rows, verbose=0)),
+        **_peak(),
+        "infer": _rate(ids.size, lambda: network.predict(inputs, batch_size=rows, verbose=0)),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _rate(tokens: int, run) -> int:
+    run()
+    seconds = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begun)
+    return round(tokens / min(seconds))
+
+
+def _peak() -> dict[str, int]:
+    """Bytes of the device that training took at most, since the process began; nothing where it does not tell."""
+    if keras.backend.backend() != "jax":
+        return {}
+    import jax
+
+    used = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    return {"peak_bytes": used} if used else {}
+
+
+def know(name: str) -> int:
+    """How many of the fifty facts."""
+    model = bz.MaskedLM.from_preset(HERE / name, verbose=False)
+    texts, answers = cloze()
+    tokenizer = model.preprocessor.tokenizer
+    mask = tokenizer.id_to_token(tokenizer.mask_id)
+    best = model.fill_mask([text.replace("[MASK]", mask) for text in texts], top_k=10)
+    return sum(word in [guess["token"].strip().lower() for guess in guesses] for word, guesses in zip(answers, best))
+
+
+def objective(name: str) -> str:
+    """What a preset was trained for."""
+    return tomllib.loads((HERE / name / "pretrain.toml").read_text())["training"].get("objective", "mlm")
+
+
+def read() -> dict:
+    """What has been measured: model -> part -> key -> number."""
+    path = HERE / "results.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def keep(name: str, part: str, key: str, value) -> None:
+    """Puts one measurement into the file, in one step, whoever else does."""
+    path = HERE / "results.json"
+    lock = os.open(HERE, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    results = read()
+    results.setdefault(name, {}).setdefault(part, {})[key] = value
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    os.replace(temporary, path)
+    os.close(lock)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["scores", "speed", "cloze"])
+    parser.add_argument("names", nargs="*", metavar="NAME", default=FAMILY)
+    parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--seed", nargs="+", type=int, default=[0, 1, 2])
+    arguments = parser.parse_args()
+    machine = f"{device()}, {keras_versions()}"
+    for name in arguments.names:
+        if arguments.what == "speed":
+            keep(name, "speed", machine, speed(name))
+        elif arguments.what == "cloze" and objective(name) != "rtd":
+            keep(name, "knows", "cloze", know(name))
+        for task in arguments.task if arguments.what == "scores" else ():
+            for seed in arguments.seed:
+                if str(seed) in read().get(name, {}).get(task, {}):
+                    continue
+                begun = time.time()
+                value = score(name, task, seed)
+                print(f"{name} {task} seed {seed}: {value} in {time.time() - begun:.0f} s", flush=True)
+                keep(name, task, str(seed), {"score": value, "machine": machine})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Makes the tables of README.md and the pictures, its own and the model cards', from the numbers beside them: `python
+weights/report.py`."""
+
+import json
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from bertzoo.analysis.flops import encoder_flops
+from bertzoo.checkpoints.tensors import open_tensors
+from bertzoo.config import EncoderConfig
+
+HERE = Path(__file__).parent
+TASKS = {"sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "wnut17": "WNUT-17", "ewt_pos": "EWT", "squad": "SQuAD"}
+LENGTH = 128
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#555555"
+
+
+def names() -> list[str]:
+    """The presets of this directory."""
+    return sorted(path.parent.name for path in HERE.glob("*/training.json"))
+
+
+def read(name: str, file: str) -> dict:
+    return json.loads((HERE / name / file).read_text())
+
+
+# ---- tables
+
+
+def cost_rows(results: dict) -> Iterator[list[str]]:
+    """What a model is, and what it takes."""
+    machines = sorted({machine for parts in results.values() for machine in parts.get("speed", ())})
+    speeds = [f"k tokens a second, training / inference: {machine}" for machine in machines]
+    yield ["preset", "parameters, heads included", "MB", "MFLOP a token", *speeds]
+    for name in names():
+        config = EncoderConfig.from_hf(read(name, "config.json"))
+        with open_tensors(HERE / name) as tensors:
+            count = sum(int(np.prod(tensors.shape(tensor))) for tensor in tensors)
+        measured = [results.get(name, {}).get("speed", {}).get(machine) for machine in machines]
+        yield [
+            f"[{name}]({name}/README.md)",
+            f"{count / 1e6:.1f} M",
+            f"{(HERE / name / 'model.safetensors').stat().st_size / 1e6:.0f}",
+            f"{encoder_flops(config, LENGTH) / LENGTH / 1e6:.1f}",
+            *(f"{found['train'] / 1e3:,.1f} / {found['infer'] / 1e3:,.1f}" if found else "–" for found in measured),
+        ]
+
+
+def quality_rows(results: dict) -> Iterator[list[str]]:
+    """The run that made a model, and how the model does."""
+    yield ["preset", "training FLOPs", "tokens", "on held-out text", "cloze", *TASKS.values()]
+    for name in names():
+        run, known = read(name, "training.json"), results.get(name, {})
+        yield [
+            name,
+            f"{run['flops']:.1e}" if "flops" in run else "–",
+            f"{run['tokens'] / 1e6:,.0f} M",
+            held_out(run["held_out"]),
+            f"{known['knows']['cloze']} of 50" if "knows" in known else "–",
+            *(mean_and_spread(scores(known, task)) for task in TASKS),
+        ]
+
+
+def held_out(found: dict) -> str:
+    right = found.get("masked_lm_masked_accuracy", found.get("masked_accuracy"))
+    if "rtd_auc" in found:
+        return f"replaced tokens, AUC {found['rtd_auc']:.2f}, by a generator that is right for {right:.0%}"
+    pairs = f", pairs {found['pair_accuracy']:.0%} right" if "pair_accuracy" in found else ""
+    return f"masked-LM loss {found.get('masked_lm_loss', found['loss']):.2f}, {right:.0%} right{pairs}"
+
+
+def scores(known: dict, task: str) -> list[float]:
+    return [run["score"] for run in known.get(task, {}).values()]
+
+
+def mean_and_spread(values: list[float]) -> str:
+    """Mean ± standard deviation between seeds."""
+    if not values:
+        return "–"
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else " (1 seed)"
+    return f"{statistics.mean(values):.1f}{spread}"
+
+
+def put_table(name: str, rows: Iterator[list[str]]) -> None:
+    """Renews the table that README.md has between its two marks."""
+    header, *others = rows
+    lines = [header, ["---"] * len(header), *others]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    text = (HERE / "README.md").read_text()
+    begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"README.md has no {begin.strip()} … {end.strip()} to put the table between.")
+    (HERE / "README.md").write_text(pattern.sub(lambda _: f"{begin}{table}\n{end}", text))
+
+
+# ---- pictures
+
+
+def draw_curve(preset: Path) -> None:
+    """The loss of a pre-training run, from its training.json."""
+    result = json.loads((preset / "training.json").read_text())
+    steps, losses = zip(*result["curve"])
+    figure, axes = plt.subplots(figsize=(6.4, 3.4), constrained_layout=True)
+    axes.plot(steps, losses, color=BLUE, label="training (mean of 100 steps)")
+    held_out = result["held_out"]
+    axes.axhline(held_out["loss"], color=ORANGE, linestyle="--", label=f"held out, at the end: {held_out['loss']:.2f}")
+    if held_out["loss"] == held_out.get("masked_lm_loss", held_out["loss"]):  # of masked language modelling alone
+        entropy = held_out["unigram_entropy"]
+        axes.axhline(entropy, color=GREY, linestyle=":", label=f"knowing only how frequent words are: {entropy:.2f}")
+    axes.set(xlabel="step", ylabel="loss (nats)", ylim=(0, min(1.05 * max(losses), 4 * losses[-1])))
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    figure.savefig(preset / "curve.png", dpi=150)
+    plt.close(figure)
+
+
+def draw_one_run(runs: Path) -> None:
+    """The same fine-tuning on three backends, from the losses that `python weights/one_run.py` measured."""
+    losses = json.loads(runs.read_text())["losses"]
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(7.2, 4.4), sharex=True, constrained_layout=True, height_ratios=(3, 1.3)
+    )
+    styles = {
+        "jax": (BLUE, "-", 5, "JAX"),
+        "tensorflow": (ORANGE, "-", 2.5, "TensorFlow"),
+        "torch": ("black", ":", 1.6, "PyTorch"),
+    }
+    steps = range(1, len(losses["jax"]) + 1)
+    for backend, (color, line, width, name) in styles.items():
+        above.plot(steps, losses[backend], color=color, linestyle=line, linewidth=width, label=name)
+        if backend != "jax":
+            apart = [max(abs(a - b), 1e-9) for a, b in zip(losses[backend], losses["jax"])]
+            below.semilogy(steps, apart, color=color, linewidth=1.4, label=f"{name} against JAX")
+    above.set(ylabel="loss of each step", title="One seed, one run: dropout 0.1, three backends")
+    below.axhline(1e-4, color=GREY, linestyle="--", linewidth=1)
+    below.annotate("tested bound, 1e-4", (1, 1.3e-4), color=GREY, fontsize=8)
+    below.set(xlabel="step", ylabel="difference", ylim=(1e-9, 1e-2))
+    for axes in (above, below):
+        axes.grid(alpha=0.25)
+        axes.legend(framealpha=1, edgecolor="none", fontsize=9)
+    figure.savefig(HERE / "one_run.png", dpi=150)
+    plt.close(figure)
+
+
+def draw_family(results: dict) -> None:
+    """Quality against training compute and against inference speed, of the presets whose scores are complete."""
+    speeds = [machine for parts in results.values() for machine in parts.get("speed", ())]
+    done = {name: parts for name, parts in results.items() if all(parts.get(task) for task in TASKS)}
+    if not done or not speeds:
+        return
+    machine = next((name for name in speeds if not name.startswith("CPU")), speeds[0])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4), sharey=True, constrained_layout=True)
+    for name, parts in done.items():
+        mean = statistics.mean(statistics.mean(scores(parts, task)) for task in TASKS)
+        places = [(left, read(name, "training.json").get("flops"))]
+        places.append((right, parts.get("speed", {}).get(machine, {}).get("infer")))
+        for axes, x in places:
+            if x:
+                axes.scatter(x, mean, color=BLUE)
+                axes.annotate(name, (x, mean), xytext=(5, 5), textcoords="offset points", fontsize=8)
+    left.set(xscale="log", xlabel="training FLOPs", ylabel="mean of the six scores (%)")
+    right.set(xscale="log", xlabel=f"tokens a second, inference\n{machine}")
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        axes.margins(x=0.25)
+    figure.savefig(HERE / "family.png", dpi=150)
+    plt.close(figure)
+
+
+def main() -> None:
+    results = read("", "results.json")
+    put_table("costs", cost_rows(results))
+    put_table("qualities", quality_rows(results))
+    draw_family(results)
+    for name in names():
+        draw_curve(HERE / name)
+    draw_one_run(HERE / "one_run.json")
+
+
+if __name__ == "__main__":
+    main()
