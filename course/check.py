@@ -11,7 +11,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bertzoo.backend import skip_graph_rewriting
+
 HERE = Path(__file__).resolve().parent
+skip_graph_rewriting()  # notebooks train small models for seconds
 
 
 def numbers() -> list[str]:

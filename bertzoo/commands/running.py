@@ -77,6 +77,7 @@ def _choose(backend: Backend | None, quiet: bool) -> None:
 def start() -> ModuleType:
     """Imports Keras and gives `bertzoo`. TensorFlow logs some lines whatever its log level: they are dropped."""
     import bertzoo
+    from bertzoo.backend import skip_graph_rewriting
 
     original = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -87,6 +88,7 @@ def start() -> ModuleType:
         os.dup2(original, 2)
         os.close(original)
         os.close(nowhere)
+    skip_graph_rewriting()
     return bertzoo
 
 

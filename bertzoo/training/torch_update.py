@@ -45,7 +45,7 @@ class TorchUpdate:
 
     @torch.no_grad()
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
-        rate, correction = float(learning_rate), float(self._bias_correction())
+        rate, correction = map(float, learning_rate)
         for (multiplier, decay, device, _), members in self._groups(grads, trainable_variables).items():
             parameters, gradients, momentums, velocities = map(list, zip(*members))
             torch._fused_adamw_(

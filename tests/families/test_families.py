@@ -214,6 +214,7 @@ def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
     assert {key: ours[key] for key in theirs} == theirs
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("case", "head"), EVERY_HEAD)
 def test_bfloat16_files_come_back_bit_by_bit(case, head, tmp_path):
     make_reference(case, head, torch.bfloat16).save_pretrained(tmp_path / "theirs")
@@ -254,6 +255,7 @@ def test_encoder_with_all_hidden_states_and_attentions(case, tmp_path):
     assert torch.equal(run_reference(again.eval(), inputs)[0], expected[0])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 def test_files_with_and_without_prefix(case, tmp_path):
     """A bare encoder's file loads into a task, and a task's file, with prefix or stripped of it, into an encoder."""

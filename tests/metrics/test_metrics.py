@@ -171,10 +171,10 @@ def test_errors_of_answers():
 
 
 def test_classes_are_scored_as_scikit_learn_does():
-    """1,000 cases."""
+    """300 cases, since scikit-learn takes 20 ms for each."""
     sklearn = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(4)
-    for _ in range(1000):
+    for _ in range(300):
         classes, count = int(rng.integers(1, 5)), int(rng.integers(1, 20))
         truth, predicted = rng.integers(0, classes, count), rng.integers(0, classes, count)
         assert metrics.accuracy(truth, predicted) == pytest.approx(sklearn.accuracy_score(truth, predicted))

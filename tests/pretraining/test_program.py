@@ -135,7 +135,9 @@ def test_replaced_tokens_and_distillation(shards, write, tmp_path):
     for name, directory in (("ElectraForPreTraining", "electra"), ("ElectraForMaskedLM", "electra/generator")):
         _, info = getattr(transformers, name).from_pretrained(tmp_path / directory, output_loading_info=True)
         assert not info["missing_keys"] and not info["unexpected_keys"]
-    pretrain(write({**ENCODER, "num_hidden_layers": 2}), shards, tmp_path / "bert")
+    config = bz.EncoderConfig(vocab_size=len(WORDS), **{**ENCODER, "num_hidden_layers": 2})
+    teacher = bz.MaskedLM(bz.Encoder(config), bz.Preprocessor(Shards.open(shards).tokenizer))
+    teacher.save_to_preset(tmp_path / "bert")
     table = f'[distillation]\nteacher = "{tmp_path / "bert"}"\nlayers = 1\n[masking]\nrarity = 0.7\n'
     result = pretrain(write({}, table, objective="distillation"), shards, tmp_path / "student", shards)
     assert {"soft_loss", "masked_lm_loss", "cosine_loss"} <= set(result["held_out"])

@@ -13,7 +13,7 @@ TEXTS = ["the film was good", "a bad plot and a slow story, again", "we saw it w
 
 @pytest.fixture(scope="module")
 def written(write_checkpoint):
-    return write_checkpoint("BertForMaskedLM", seed=2)
+    return write_checkpoint("BertForMaskedLM", seed=2, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")

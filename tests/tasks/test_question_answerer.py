@@ -23,7 +23,7 @@ RECORDS = [
 
 @pytest.fixture(scope="module")
 def preset(write_checkpoint):
-    return write_checkpoint("BertForQuestionAnswering", num_hidden_layers=2)
+    return write_checkpoint("BertForQuestionAnswering", num_hidden_layers=1)
 
 
 @pytest.fixture

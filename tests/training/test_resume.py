@@ -77,7 +77,12 @@ def whole(preset):
     return weights(model), history, early.best
 
 
-@pytest.mark.parametrize(("kill", "every"), [(1, 1), (3, 2), (5, 1), (6, 1), (8, 3), (14, 1)])
+KILLS = [(1, 1), (3, 2), (5, 1), (6, 1), (8, 3), (14, 1)]
+if keras.backend.backend() != "torch":  # each takes compilations; where the loop was stopped is no backend's matter
+    KILLS = [(3, 2), (5, 1)]
+
+
+@pytest.mark.parametrize(("kill", "every"), KILLS)
 def test_killed_at_any_step_it_ends_with_the_same_weights(make, whole, tmp_path, kill, every):
     """Five batches an epoch."""
     with pytest.raises(Kill):

@@ -1,0 +1,15 @@
+"""What is set for a backend once it is imported."""
+
+import keras
+import pytest
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a setting of TensorFlow's")
+def test_tensorflow_on_a_cpu_runs_graphs_as_traced_where_asked_to(python):
+    import tensorflow as tf
+
+    code = "import keras, tensorflow as tf, bertzoo as bz; bz.Encoder; from bertzoo.backend import *\n{}print("
+    code += "tf.config.optimizer.get_experimental_options().get('disable_meta_optimizer', False))"
+    assert python(code.format("")).split()[-1] == "False"
+    expected = str(not tf.config.list_physical_devices("GPU"))
+    assert python(code.format("skip_graph_rewriting();")).split()[-1] == expected
