@@ -23,7 +23,9 @@ import keras
 import numpy as np
 
 import bertzoo as bz
-from bertzoo.bench.device import device, keras_versions
+from bertzoo.accelerator import accelerator
+from bertzoo.bench.contestants import measure
+from bertzoo.bench.device import device, keras_versions, peak_memory
 from bertzoo.data import cloze
 
 HERE = Path(__file__).parent
@@ -40,7 +42,7 @@ TASKS = {  # epochs, longest row
     "squad": (4, 384),
 }
 LENGTH = 128
-FAMILY = sorted(path.parent.name for path in HERE.glob("*_en/config.json"))
+PRESETS = sorted(path.parent.name for path in HERE.glob("*_en/config.json"))
 
 
 def score(name: str, task: str, seed: int) -> float:
@@ -52,8 +54,8 @@ def score(name: str, task: str, seed: int) -> float:
 
 
 def speed(name: str) -> dict[str, float | str]:
-    """Tokens a second in rows of 128: bfloat16 on an accelerator, float32 on CPUs; the best of three."""
-    fast = not device().startswith("CPU")
+    """Tokens a second in rows of 128: bfloat16 on an accelerator, float32 on CPUs; the median of three."""
+    fast = accelerator() is not None
     rows, steps = (1024, 30) if fast else (16, 6)
     options = {"labels": 2, "new_head": True, "verbose": False, "dtype": "mixed_bfloat16" if fast else "float32"}
     network = bz.TextClassifier.from_preset(HERE / name, **options)
@@ -65,30 +67,14 @@ def speed(name: str) -> dict[str, float | str]:
     labels = rng.integers(0, 2, len(ids))
     return {
         "train": _rate(ids.size, lambda: network.fit(inputs, labels, batch_size=rows, verbose=0)),
-        **_peak(),
+        "peak_bytes": peak_memory(keras.backend.backend()),
         "infer": _rate(ids.size, lambda: network.predict(inputs, batch_size=rows, verbose=0)),
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
 def _rate(tokens: int, run) -> int:
-    run()
-    seconds = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - begun)
-    return round(tokens / min(seconds))
-
-
-def _peak() -> dict[str, int]:
-    """Bytes of the device that training took at most, since the process began; nothing where it does not tell."""
-    if keras.backend.backend() != "jax":
-        return {}
-    import jax
-
-    used = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-    return {"peak_bytes": used} if used else {}
+    return round(tokens / measure(run)[0])
 
 
 def know(name: str) -> int:
@@ -128,7 +114,7 @@ def keep(name: str, part: str, key: str, value) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["scores", "speed", "cloze"])
-    parser.add_argument("names", nargs="*", metavar="NAME", default=FAMILY)
+    parser.add_argument("names", nargs="*", metavar="NAME", default=PRESETS)
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seed", nargs="+", type=int, default=[0, 1, 2])
     arguments = parser.parse_args()
@@ -136,16 +122,22 @@ def main() -> None:
     for name in arguments.names:
         if arguments.what == "speed":
             keep(name, "speed", machine, speed(name))
-        elif arguments.what == "cloze" and objective(name) != "rtd":
+        elif arguments.what == "scores":
+            keep_scores(name, arguments.task, arguments.seed, machine)
+        elif objective(name) != "rtd":
             keep(name, "knows", "cloze", know(name))
-        for task in arguments.task if arguments.what == "scores" else ():
-            for seed in arguments.seed:
-                if str(seed) in read().get(name, {}).get(task, {}):
-                    continue
-                begun = time.time()
-                value = score(name, task, seed)
-                print(f"{name} {task} seed {seed}: {value} in {time.time() - begun:.0f} s", flush=True)
-                keep(name, task, str(seed), {"score": value, "machine": machine})
+
+
+def keep_scores(name: str, names: list[str], seeds: list[int], machine: str) -> None:
+    """Those that are not known yet."""
+    for task in names:
+        for seed in seeds:
+            if str(seed) in read().get(name, {}).get(task, {}):
+                continue
+            begun = time.time()
+            value = score(name, task, seed)
+            print(f"{name} {task} seed {seed}: {value} in {time.time() - begun:.0f} s", flush=True)
+            keep(name, task, str(seed), {"score": value, "machine": machine})
 
 
 if __name__ == "__main__":

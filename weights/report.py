@@ -63,13 +63,13 @@ def quality_rows(results: dict) -> Iterator[list[str]]:
             name,
             f"{run['flops']:.1e}" if "flops" in run else "–",
             f"{run['tokens'] / 1e6:,.0f} M",
-            held_out(run["held_out"]),
+            held_out_cell(run["held_out"]),
             f"{known['knows']['cloze']} of 50" if "knows" in known else "–",
             *(mean_and_spread(scores(known, task)) for task in TASKS),
         ]
 
 
-def held_out(found: dict) -> str:
+def held_out_cell(found: dict) -> str:
     right = found.get("masked_lm_masked_accuracy", found.get("masked_accuracy"))
     if "rtd_auc" in found:
         return f"replaced tokens, AUC {found['rtd_auc']:.2f}, by a generator that is right for {right:.0%}"

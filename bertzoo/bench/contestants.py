@@ -1,7 +1,6 @@
 """The contestants, each in a process of its own: `python -m bertzoo.bench.contestants CASE` prints one line of JSON."""
 
 import json
-import resource
 import statistics
 import sys
 import time
@@ -9,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from bertzoo.bench.case import Case, Measured
-from bertzoo.bench.device import device, keras_versions
+from bertzoo.bench.device import device, keras_versions, peak_memory
 
 PASSES = 3
 
@@ -76,7 +75,7 @@ def measure_keras(model, x, labels, case: Case) -> Measured:
         seconds, first = measure(lambda: model.fit(x, labels, batch_size=case.batch_size, verbose=0))
     else:
         seconds, first = measure(lambda: model.predict(x, batch_size=case.batch_size, verbose=0))
-    return Measured(seconds, first, _memory(case.backend), device(), keras_versions())
+    return Measured(seconds, first, peak_memory(case.backend), device(), keras_versions())
 
 
 def run_transformers(case: Case) -> Measured:
@@ -111,7 +110,7 @@ def run_transformers(case: Case) -> Measured:
 
     seconds, first = measure(run)
     versions = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
-    return Measured(seconds, first, _memory("torch"), device(), versions)
+    return Measured(seconds, first, peak_memory("torch"), device(), versions)
 
 
 def _dynamic_batches(case: Case):
@@ -120,21 +119,6 @@ def _dynamic_batches(case: Case):
         rows = slice(start, start + case.batch_size)
         longest = int(mask[rows].sum(axis=1).max())
         yield ids[rows, :longest].astype("int64"), mask[rows, :longest], labels[rows].astype("int64")
-
-
-def _memory(backend: str) -> int:
-    if backend == "torch":
-        import torch
-
-        if torch.cuda.is_available():
-            return torch.cuda.max_memory_allocated()
-    if backend == "jax":
-        import jax
-
-        used = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-        if used:
-            return used
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 RUNNERS = {

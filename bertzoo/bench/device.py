@@ -1,4 +1,4 @@
-"""What computes here, by name and version."""
+"""What computes here, by name and version, and how much memory that took."""
 
 import importlib.metadata
 import os
@@ -23,3 +23,21 @@ def keras_versions() -> str:
     """Keras's version and its backend's."""
     backend = keras.backend.backend()
     return f"keras {importlib.metadata.version('keras')}, {backend} {importlib.metadata.version(backend)}"
+
+
+def peak_memory(backend: str) -> int:
+    """The most bytes that this process held so far: of the device where it tells, otherwise of the host."""
+    if backend == "torch":
+        import torch
+
+        if torch.cuda.is_available():
+            return torch.cuda.max_memory_allocated()
+    if backend == "jax":
+        import jax
+
+        used = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        if used:
+            return used
+    import resource  # Windows has none
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

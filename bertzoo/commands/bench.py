@@ -37,7 +37,7 @@ def bench(
     backend: Annotated[list[str] | None, typer.Option(help="jax, torch, tensorflow; all that are installed.")] = None,
     contestant: Annotated[list[str] | None, typer.Option(help=", ".join(NEEDS) + "; all that are installed.")] = None,
     mode: Annotated[list[Mode] | None, typer.Option(help="What to time; both.")] = None,
-    family: Annotated[Family, typer.Option()] = Family.bert,
+    family: Annotated[Family, typer.Option(help="Whose encoder.")] = Family.bert,
     size: Annotated[Size, typer.Option(help="6 x 256, 6 x 384 or 12 x 768.")] = Size.mini,
     length: Annotated[int, typer.Option(min=8, max=512, help="Tokens of the longest row.")] = 128,
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
@@ -55,8 +55,14 @@ def bench(
     if out is not None:
         check_file(out, (".json",))
     cases = list(_cases(backend, contestant, mode, padding))
-    named = {"family": family.value, "size": size.value, "dtype": dtype.value}
-    shared = {**named, "length": length, "batch_size": batch_size, "steps": steps}
+    shared = {
+        "family": family.value,
+        "size": size.value,
+        "length": length,
+        "batch_size": batch_size,
+        "steps": steps,
+        "dtype": dtype.value,
+    }
     ceilings: dict[str, float] = {}
     results = []
     for which in cases:

@@ -430,9 +430,10 @@ def shapes_for(rows: int, batch_size: int, training: bool) -> int:
 
     Training takes the same batches on every backend, so that runs agree. Predictions need not, and JAX alone compiles.
     """
-    few = training or keras.backend.backend() == "jax"
+    if not training and keras.backend.backend() != "jax":
+        return 8
     steps = 16 if accelerator() is None else 100
-    return min(8, 2 + rows // (steps * batch_size)) if few else 8
+    return min(8, 2 + rows // (steps * batch_size))
 
 
 def _takes_any_shape() -> bool:
