@@ -38,7 +38,7 @@ def read(name: str, file: str) -> dict:
 def cost_rows(results: dict) -> Iterator[list[str]]:
     """What a model is, and what it takes."""
     machines = sorted({machine for parts in results.values() for machine in parts.get("speed", ())})
-    speeds = [f"k tokens a second, training / inference: {machine}" for machine in machines]
+    speeds = [f"k tokens a second in training / inference (GB in training): {machine}" for machine in machines]
     yield ["preset", "parameters, heads included", "MB", "MFLOP a token", *speeds]
     for name in names():
         config = EncoderConfig.from_hf(read(name, "config.json"))
@@ -50,13 +50,21 @@ def cost_rows(results: dict) -> Iterator[list[str]]:
             f"{count / 1e6:.1f} M",
             f"{(HERE / name / 'model.safetensors').stat().st_size / 1e6:.0f}",
             f"{encoder_flops(config, LENGTH) / LENGTH / 1e6:.1f}",
-            *(f"{found['train'] / 1e3:,.1f} / {found['infer'] / 1e3:,.1f}" if found else "–" for found in measured),
+            *map(speed_cell, measured),
         ]
+
+
+def speed_cell(found: dict | None) -> str:
+    if found is None:
+        return "–"
+    rates = [found["train"] / 1e3, found["infer"] / 1e3]
+    memory = f" ({found['peak_bytes'] / 1e9:.1f})" if "peak_bytes" in found else ""
+    return " / ".join(f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}" for rate in rates) + memory
 
 
 def quality_rows(results: dict) -> Iterator[list[str]]:
     """The run that made a model, and how the model does."""
-    yield ["preset", "training FLOPs", "tokens", "on held-out text", "cloze", *TASKS.values()]
+    yield ["preset", "training FLOPs", "tokens", "on held-out text", "cloze", *TASKS.values(), "mean"]
     for name in names():
         run, known = read(name, "training.json"), results.get(name, {})
         yield [
@@ -66,6 +74,7 @@ def quality_rows(results: dict) -> Iterator[list[str]]:
             held_out_cell(run["held_out"]),
             f"{known['knows']['cloze']} of 50" if "knows" in known else "–",
             *(mean_and_spread(scores(known, task)) for task in TASKS),
+            f"{mean(known):.1f}" if complete(known) else "–",
         ]
 
 
@@ -79,6 +88,16 @@ def held_out_cell(found: dict) -> str:
 
 def scores(known: dict, task: str) -> list[float]:
     return [run["score"] for run in known.get(task, {}).values()]
+
+
+def complete(known: dict) -> bool:
+    """Whether each task has a score."""
+    return all(scores(known, task) for task in TASKS)
+
+
+def mean(known: dict) -> float:
+    """Of the tasks' means."""
+    return statistics.mean(statistics.mean(scores(known, task)) for task in TASKS)
 
 
 def mean_and_spread(values: list[float]) -> str:
@@ -152,28 +171,54 @@ def draw_one_run(runs: Path) -> None:
 
 
 def draw_family(results: dict) -> None:
-    """Quality against training compute and against inference speed, of the presets whose scores are complete."""
+    """The scores beside those of bert_small_en, and their mean against the speed of inference, of complete presets."""
     speeds = [machine for parts in results.values() for machine in parts.get("speed", ())]
-    done = {name: parts for name, parts in results.items() if all(parts.get(task) for task in TASKS)}
-    if not done or not speeds:
+    done = sorted((name for name in names() if complete(results.get(name, {}))), key=lambda name: mean(results[name]))
+    if "bert_small_en" not in done or not speeds:
         return
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.2), constrained_layout=True, width_ratios=(1.25, 1))
+    draw_scores(left, done, results)
     machine = next((name for name in speeds if not name.startswith("CPU")), speeds[0])
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4), sharey=True, constrained_layout=True)
-    for name, parts in done.items():
-        mean = statistics.mean(statistics.mean(scores(parts, task)) for task in TASKS)
-        places = [(left, read(name, "training.json").get("flops"))]
-        places.append((right, parts.get("speed", {}).get(machine, {}).get("infer")))
-        for axes, x in places:
-            if x:
-                axes.scatter(x, mean, color=BLUE)
-                axes.annotate(name, (x, mean), xytext=(5, 5), textcoords="offset points", fontsize=8)
-    left.set(xscale="log", xlabel="training FLOPs", ylabel="mean of the six scores (%)")
-    right.set(xscale="log", xlabel=f"tokens a second, inference\n{machine}")
-    for axes in (left, right):
-        axes.grid(alpha=0.25)
-        axes.margins(x=0.25)
+    draw_speeds(right, {name: results[name] for name in done if machine in results[name].get("speed", {})}, machine)
     figure.savefig(HERE / "family.png", dpi=150)
     plt.close(figure)
+
+
+def short(name: str) -> str:
+    return name.replace("_small_en", "").replace("_en", "")
+
+
+def draw_scores(axes, done: list[str], results: dict) -> None:
+    """A row for each preset, with its training compute; colours say how far a score lies from bert_small_en's."""
+    means = np.array([[statistics.mean(scores(results[name], task)) for task in TASKS] for name in done])
+    apart = means - means[done.index("bert_small_en")]
+    axes.imshow(apart, cmap="RdBu", vmin=-6, vmax=6, aspect="auto")
+    for (row, column), score in np.ndenumerate(means):
+        color = "white" if abs(apart[row, column]) > 4 else "black"
+        axes.text(column, row, f"{score:.1f}", ha="center", va="center", color=color, fontsize=9)
+    runs = [read(name, "training.json") for name in done]
+    labels = [f"{short(name)}\n{run['flops'] / 1e16:.1f}·10¹⁶ FLOPs" for name, run in zip(done, runs)]
+    axes.set_yticks(range(len(done)), labels, fontsize=8)
+    axes.set_xticks(range(len(TASKS)), TASKS.values(), fontsize=9)
+    axes.tick_params(length=0)
+    axes.set_title("scores (%), blue above bert, red below; best mean last", fontsize=10)
+
+
+def draw_speeds(axes, found: dict, machine: str) -> None:
+    """One that lies far below the others stands at the lower edge, with its mean."""
+    edge = statistics.median(map(mean, found.values())) - 4
+    for place, (name, parts) in enumerate(sorted(found.items(), key=lambda item: mean(item[1]))):
+        x, y = parts["speed"][machine]["infer"] / 1e6, mean(parts)
+        label = short(name) if y > edge else f"{short(name)}: {y:.1f} ↓"
+        left = place % 2 == 0
+        axes.scatter(x, max(y, edge), color=BLUE, zorder=3)
+        axes.annotate(
+            label, (x, max(y, edge)), xytext=(-7 if left else 7, 0), textcoords="offset points",
+            ha="right" if left else "left", va="center", fontsize=9,
+        )  # fmt: skip
+    axes.set(xlabel=f"million tokens a second, inference\n{machine}", ylabel="mean of the six scores (%)")
+    axes.grid(alpha=0.25)
+    axes.margins(x=0.22, y=0.08)
 
 
 def main() -> None:
