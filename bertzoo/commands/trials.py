@@ -65,7 +65,7 @@ def fine_tune(parts: Parts, settings: Settings, shown: bool = False):
     """A text classifier, or a regression, fit on the part to learn from. With `shown`, it prints what is loaded, the
     recipe where that is the default, and progress with the scores on the held-out rows."""
     bz = start()
-    from bertzoo.tasks.task import default_rate
+    from bertzoo.training.default_rate import default_rate
 
     bz.set_seed(settings.seed)
     problem = "regression" if parts.classes is None else "single_label_classification"

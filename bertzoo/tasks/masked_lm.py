@@ -7,7 +7,8 @@ import numpy as np
 
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.masking import Masking
-from bertzoo.tasks.task import Task, shapes_for
+from bertzoo.tasks.shapes import shapes_for
+from bertzoo.tasks.task import Task
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.preprocessor import Preprocessor

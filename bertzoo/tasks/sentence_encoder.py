@@ -19,8 +19,9 @@ from bertzoo.encoder import Encoder
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.tasks.sentence_modules import fill_layers, layers_from, modules_of
+from bertzoo.tasks.shapes import shapes_for
 from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_stream
-from bertzoo.tasks.task import Task, shapes_for
+from bertzoo.tasks.task import Task
 from bertzoo.tasks.text_tuples import EncodedTuples, encode_sentence_targets, one_by_one, read_text_columns
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts

@@ -6,22 +6,23 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from bertzoo.accelerator import accelerator
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.random import fold, get_seed
 from bertzoo.tasks.columns import read_columns
 from bertzoo.tasks.custom_head import restore
+from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.tasks.streams import StreamBatches, is_stream
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
+from bertzoo.training.callbacks import with_callback
+from bertzoo.training.default_rate import default_rate
 from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
 
 HEAD_KEY = 1 << 20  # far from the keys of the blocks
-UNCOMPILED_TOKENS = 2048  # in a batch on a CPU: more no longer fit its caches, fewer no longer hide the calls' own time
 
 
 class Task(keras.Model):
@@ -182,7 +183,7 @@ class Task(keras.Model):
         self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool, **options
     ) -> LengthBatches:
         """A dataset over rows of tokens; `options` are further ones of `LengthBatches`."""
-        if targets is None and not shuffle and options.get("transform") is None and _takes_any_shape():
+        if targets is None and not shuffle and options.get("transform") is None and takes_any_shape():
             options |= {"max_shapes": None, "tokens": UNCOMPILED_TOKENS}
         options.setdefault("max_shapes", shapes_for(len(encoded), batch_size, shuffle))
         return LengthBatches(
@@ -268,11 +269,11 @@ class Task(keras.Model):
         al. 2019).
         """
         if optimizer is None:
-            optimizer = AdamW(default_rate(self.backbone.config))
+            rate = default_rate(self.backbone.config)
+            optimizer = AdamW(rate)
             print(
-                f"compile: AdamW, peak rate {float(default_rate(self.backbone.config)):g}, 10 % warm-up "
-                f"then linear decay, "
-                "weight decay 0.01 except on biases and LayerNorm, clipped to norm 1"
+                f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
+                "biases and LayerNorm, clipped to norm 1"
             )
         super().compile(
             optimizer=optimizer,
@@ -415,35 +416,3 @@ class Task(keras.Model):
         if config["preprocessor"] is not None:
             config["preprocessor"] = Preprocessor.from_config(config["preprocessor"])
         return cls(**config)
-
-
-def default_rate(config: EncoderConfig) -> float:
-    """The peak learning rate of fine-tuning: what the preset says, else by width."""
-    stated = (config.extra.get("bertzoo") or {}).get("learning_rate")
-    if stated:
-        return float(stated)
-    return 2e-5 if config.hidden_size >= 768 else 5e-5 if config.hidden_size >= 384 else 3e-4
-
-
-def shapes_for(rows: int, batch_size: int, training: bool) -> int:
-    """How many shapes of batch are worth compiling: on JAX, one costs as much as 20 steps on a CPU, hundreds on a GPU.
-
-    Training takes the same batches on every backend, so that runs agree. Predictions need not, and JAX alone compiles.
-    """
-    if not training and keras.backend.backend() != "jax":
-        return 8
-    steps = 16 if accelerator() is None else 100
-    return min(8, 2 + rows // (steps * batch_size))
-
-
-def _takes_any_shape() -> bool:
-    """Whether a shape of batch is as good as another, so that predictions can do with next to no padding."""
-    return keras.backend.backend() == "torch" and accelerator() is None
-
-
-def with_callback(callbacks, first: keras.callbacks.Callback):
-    """The callbacks that a caller passed, in any of Keras's forms, with one put before them."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(first)
-        return callbacks
-    return [first, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]

@@ -14,12 +14,12 @@ from bertzoo.layers.crf import CRF
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.tagged import IGNORED, Tagged, label_ids, read_tagged
 from bertzoo.tasks.targets import label_names, labels_for_file, labels_in_file
-from bertzoo.tasks.task import default_rate
 from bertzoo.tasks.units import Units, find_units
 from bertzoo.text import tags as bio
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.windows import Windows, cut_windows
+from bertzoo.training.default_rate import default_rate
 from bertzoo.training.optimizer import AdamW
 
 PIECES = ("first", "all")

@@ -469,7 +469,7 @@ def test_compile_without_arguments_is_the_recipe(make, capsys):
 
 @pytest.mark.parametrize("width", [768, 384, 256])
 def test_the_default_rate_follows_the_width(width):
-    from bertzoo.tasks.task import default_rate
+    from bertzoo.training.default_rate import default_rate
 
     config = bz.EncoderConfig(hidden_size=width, num_attention_heads=4)
     assert default_rate(config) == {768: 2e-5, 384: 5e-5, 256: 3e-4}[width]

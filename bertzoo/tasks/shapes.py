@@ -1,0 +1,23 @@
+"""What shapes of batch are good for a backend."""
+
+import keras
+
+from bertzoo.accelerator import accelerator
+
+UNCOMPILED_TOKENS = 2048  # in a batch on a CPU: more no longer fit its caches, fewer no longer hide the calls' own time
+
+
+def shapes_for(rows: int, batch_size: int, training: bool) -> int:
+    """How many shapes of batch are worth compiling: on JAX, one costs as much as 20 steps on a CPU, hundreds on a GPU.
+
+    Training takes the same batches on every backend, so that runs agree. Predictions need not, and JAX alone compiles.
+    """
+    if not training and keras.backend.backend() != "jax":
+        return 8
+    steps = 16 if accelerator() is None else 100
+    return min(8, 2 + rows // (steps * batch_size))
+
+
+def takes_any_shape() -> bool:
+    """Whether a shape of batch is as good as another, so that predictions can do with next to no padding."""
+    return keras.backend.backend() == "torch" and accelerator() is None
