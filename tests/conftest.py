@@ -7,27 +7,18 @@ import sys
 from pathlib import Path
 
 # Models here run for milliseconds and are compiled for seconds, so XLA (on JAX and TensorFlow) leaves out what takes it
-# longest. It reads this when Keras is imported. The notebooks, the quickstart and test_one_run.py have its defaults.
+# longest; the preset, which TensorFlow's does not know, makes that a third for a training step of two blocks. It reads
+# this when Keras is imported. The notebooks, the quickstart and test_one_run.py have its defaults.
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
     + os.environ.get("XLA_FLAGS", "")
-    + (" --xla_cpu_opt_preset=FAST_COMPILE" if os.environ.get("KERAS_BACKEND") == "jax" else "")
+    + (FAST_ON_JAX := " --xla_cpu_opt_preset=FAST_COMPILE") * (os.environ.get("KERAS_BACKEND") == "jax")
 )
 
-import keras
 import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.backend import skip_graph_rewriting
-
-skip_graph_rewriting()
-FAST_ON_JAX = " --xla_cpu_opt_preset=FAST_COMPILE"  # a training step of two blocks takes a third of the time
-if FAST_ON_JAX in os.environ["XLA_FLAGS"]:
-    import jax
-
-    jax.devices()  # it has read the flags now; TensorFlow, which exports need, would end the process at this one
-    os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace(FAST_ON_JAX, "")
 
 ROOT = Path(bz.__file__).resolve().parents[1]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -45,8 +36,25 @@ TINY = {
 }
 
 
+def pytest_sessionstart(session):
+    if session.config.getoption("numprocesses", None):
+        return  # this process hands the tests out to others, which would wait until it has imported a backend
+    import keras
+
+    from bertzoo.backend import skip_graph_rewriting
+
+    skip_graph_rewriting()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.devices()  # it has read the flags now; TensorFlow, which exports need, would end the process at this one
+        os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace(FAST_ON_JAX, "")
+
+
 @pytest.fixture(scope="session")
 def backend() -> str:
+    import keras
+
     return keras.backend.backend()
 
 
@@ -58,10 +66,10 @@ def eager(backend) -> bool:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def forget_compiled():
+def forget_compiled(backend):
     """The more JAX holds that is compiled, the longer the next takes: half as much again after 600 operations."""
     yield
-    if keras.backend.backend() == "jax":
+    if backend == "jax":
         import jax
 
         jax.clear_caches()
@@ -138,7 +146,32 @@ def minilm() -> Path:
 @pytest.fixture(scope="session")
 def numpy():
     """Tensors of any backend -> NumPy."""
+    import keras
+
     return lambda nest: keras.tree.map_structure(keras.ops.convert_to_numpy, nest)
+
+
+@pytest.fixture(scope="session")
+def compiled(backend):
+    """A function of arrays, and the models that it calls -> the same function, which JAX compiles as a whole (its
+    operations one by one would take longer). The models' state stays as it is."""
+
+    def make(function, *models):
+        if backend != "jax":
+            return function
+        import jax
+        import keras
+
+        variables = [variable for model in models for variable in model.variables]
+
+        @jax.jit
+        def stateless(values, *arguments):
+            with keras.StatelessScope(state_mapping=list(zip(variables, values))):
+                return function(*arguments)
+
+        return lambda *arguments: stateless([variable.value for variable in variables], *arguments)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -166,6 +166,7 @@ def test_fit_reports_and_saves_a_classifier_that_transformers_loads(classifier):
     assert AutoModelForSequenceClassification.from_pretrained(model).config.id2label == {0: "negative", 1: "positive"}
 
 
+@pytest.mark.once
 def test_fit_takes_pairs_numbers_and_a_dev_file(preset, tmp_path):
     columns = {"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [f"{i / 4}" for i in range(20)]}
     write_csv(tmp_path / "train.tsv", columns, "\t")
@@ -292,6 +293,7 @@ def test_embed_averages_real_tokens_as_transformers_gives_them(preset, tmp_path)
     assert "give 2 to 10 texts" in complaint("embed", "one", "--preset", preset)
 
 
+@pytest.mark.once
 def test_convert_keeps_weights_tokenizer_and_head(preset, classifier, tmp_path):
     from transformers import AutoModel, BertModel
 
@@ -312,6 +314,7 @@ def test_convert_keeps_weights_tokenizer_and_head(preset, classifier, tmp_path):
     assert not info["missing_keys"] and not info["unexpected_keys"]
 
 
+@pytest.mark.once
 def test_convert_refuses_a_head_that_the_file_lacks(preset, tmp_path):
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -418,6 +421,7 @@ def test_course_grading_says_what_keeps_it_from_a_verdict(tmp_path, monkeypatch)
     assert "could not be graded: json.decoder.JSONDecodeError" in complaint("course", tmp_path, "--check", "01")
 
 
+@pytest.mark.once  # the program runs on each backend in pretraining/test_program.py
 def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(TEXTS))

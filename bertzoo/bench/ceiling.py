@@ -16,7 +16,8 @@ def product_rate(dtype: str) -> float:
     # An accelerator is asked for many products before the host waits for one, so that the waiting does not count.
     size, products = (8192, 16) if accelerator() else (2048, 1)
     a = ops.cast(keras.random.normal((size, size)), dtype)
-    product = _compiled(lambda x, y: ops.sum(ops.matmul(x, y)))
+    # TensorFlow's bfloat16 scalars are no NumPy arrays.
+    product = _compiled(lambda x, y: ops.cast(ops.sum(ops.matmul(x, y)), "float32"))
     times = []
     for _ in range(8):
         begun = time.perf_counter()

@@ -49,7 +49,12 @@ FAMILIES = {
 }
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+# Of the others, the attention is that of "bert".
+OF_ITS_OWN = ("bert", "albert", "mpnet", "deberta", "deberta-v2", "modernbert")
+PARAMS = [name if name in OF_ITS_OWN else pytest.param(name, marks=pytest.mark.once) for name in FAMILIES]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def task(request, words):
     config = EncoderConfig.from_hf({**SHAPE, **FAMILIES[request.param], "model_type": request.param})
     bz.set_seed(1)

@@ -29,10 +29,10 @@ def test_scores_before_and_after_each(pair, numpy, close):
     assert found.heads == tuple(LOST)
 
 
-def test_training_and_transformers_leave_them_out(pair, numpy, close, tmp_path):
+def test_training_and_transformers_leave_them_out(pair, numpy, close, tmp_path, eager):
     task, _ = pair
     prune_heads(task, LOST, lambda: 0.0)
-    task.compile(keras.optimizers.Adam(1e-2), jit_compile=keras.backend.backend() == "jax")
+    task.compile(keras.optimizers.Adam(1e-2), run_eagerly=eager)
     task.fit(TEXTS, [0, 1, 0, 1], epochs=3, batch_size=4, verbose=0)
     for block, head in LOST:
         attention, own = task.backbone.blocks[block].attention, slice(head * 8, head * 8 + 8)

@@ -1,14 +1,33 @@
 """`bertzoo bench` on the smallest work."""
 
 import json
+import sys
 
 import keras
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bertzoo.bench import case, ceiling
+from bertzoo.bench.contestants import main
 from bertzoo.cli import app
+from bertzoo.commands import bench
 
 
+def test_what_runs_in_a_contestants_process(backend, monkeypatch, capsys):
+    monkeypatch.setitem(case.SIZES, "mini", (16, 1, 2, 32))
+    work = case.Case("bertzoo", backend, "infer", "mini", length=16, batch_size=2, steps=2)
+    monkeypatch.setattr(sys, "argv", ["contestants", json.dumps(work.to_json())])
+    main()
+    measured = case.Measured(**json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("MEASURED ")))
+    assert 0 < measured.seconds < 10 and 0 < measured.first < 100 and measured.memory > 2**20
+    assert f"{backend} " in measured.versions and measured.device
+    normal = keras.random.normal
+    monkeypatch.setattr(keras.random, "normal", lambda shape: normal((128, 128)))  # not for seconds
+    assert 1e9 < ceiling.product_rate("bfloat16") < np.inf
+
+
+@pytest.mark.once
 def test_it_measures_the_library_beside_a_peer(tmp_path):
     backend = keras.backend.backend()
     contestants = ["bertzoo", *["transformers"] * (backend == "torch")]  # which is the same beside any backend
@@ -31,7 +50,9 @@ def test_unknown_names_get_a_sentence():
 
 
 @pytest.mark.once
-def test_a_contestant_that_fails_is_a_row_of_the_table(tmp_path):
+def test_a_contestant_that_fails_is_a_row_of_the_table(monkeypatch):
+    child = bench._child
+    monkeypatch.setattr(bench, "_child", lambda module, *rest: 1e10 if "ceiling" in module else child(module, *rest))
     arguments = ["bench", "--backend", keras.backend.backend(), "--contestant", "bertzoo", "--mode", "infer"]
     arguments += ["--padding", "none", "--length", "512", "--batch-size", "64", "--steps", "50", "--timeout", "10"]
     ended = CliRunner().invoke(app, [*arguments, "--size", "base"])

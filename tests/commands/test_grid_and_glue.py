@@ -73,6 +73,7 @@ def fake(monkeypatch):
 # ---- grid
 
 
+@pytest.mark.once
 def test_the_best_cell_is_fit_again_and_saved(preset, tmp_path):
     file = write(tmp_path / "a.tsv", text=TEXTS, label=LABELS)
     options = ("--preset", preset, "--out", tmp_path / "grid", "--dev", file)
@@ -88,6 +89,7 @@ def test_the_best_cell_is_fit_again_and_saved(preset, tmp_path):
     assert metrics.matthews_corrcoef(LABELS, answers) == pytest.approx(high["matthews"])
 
 
+@pytest.mark.once
 def test_what_is_finished_is_not_done_again(fake, tmp_path):
     file = write(tmp_path / "a.tsv", text=TEXTS, label=LABELS)
     command = ("grid", file, "--out", tmp_path / "grid", "--dev", file, "--seeds", 2, "--epochs", "3")
@@ -116,6 +118,7 @@ def test_what_is_finished_is_not_done_again(fake, tmp_path):
     assert len(fake.calls) == 13
 
 
+@pytest.mark.once
 def test_mistakes_in_a_grid_are_sentences(fake, tmp_path):
     file = write(tmp_path / "a.tsv", text=TEXTS, label=LABELS)
     assert "separated by commas" in complaint("grid", file, "--out", tmp_path / "g", "--epochs", "2;3")
@@ -130,6 +133,7 @@ def test_mistakes_in_a_grid_are_sentences(fake, tmp_path):
 # ---- GLUE
 
 
+@pytest.mark.once
 def test_each_task_has_its_own_metrics_and_missing_ones_are_told(fake, tmp_path):
     pairs = {"sentence1": TEXTS, "sentence2": TEXTS[::-1]}
     scores = np.round(np.random.default_rng(0).uniform(0, 5, len(TEXTS)), 2)
@@ -168,6 +172,7 @@ def test_glue_fits_a_regression(preset, tmp_path):
     assert json.loads((tmp_path / "glue.json").read_text())["runs"][0]["scores"]["pearson"] > 0.5
 
 
+@pytest.mark.once
 def test_mistakes_in_glue_are_sentences(fake, tmp_path):
     assert "none of GLUE's tasks" in complaint("glue", "m", "--data", tmp_path, "--tasks", "sst2,squad")
     assert "holds none of the tasks" in complaint("glue", "m", "--data", tmp_path, "--out", tmp_path / "a.json")

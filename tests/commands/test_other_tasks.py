@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 
 from bertzoo.cli import app
 
+# The tasks are fit, saved and loaded on each backend in tests/tasks, and a classifier by these commands in test_cli.py.
+pytestmark = pytest.mark.once
+
 CONLL = "we O\nsaw O\nparis B-X\n\nrome B-X\nagain O\n\n" * 4
 RECORDS = [
     {

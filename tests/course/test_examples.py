@@ -87,10 +87,14 @@ def test_the_head_reads_the_vectors_of_the_markers(preset, tmp_path, close):
     assert loaded.classify(TEXTS)[0]["label"] in RELATIONS
 
 
-def test_both_run_on_a_tiny_model(preset, capsys):
+def test_relations_run_on_a_tiny_model(preset):
     model = relations.make(preset)
     relations.fit(model, rows=32, epochs=1)
     assert 0 <= relations.accuracy(model, rows=20) <= 1
+
+
+@pytest.mark.once  # its model is a plain TextClassifier
+def test_entailment_runs_on_a_tiny_model(preset):
     found = entailment.scores(entailment.fit(preset, rows=32, epochs=1), rows=60)
     assert found.keys() == {"all", "traps"} and all(0 <= score <= 1 for score in found.values())
     assert entailment.is_trap("the doctor helped the judge .", "the judge helped the doctor .", "neutral")

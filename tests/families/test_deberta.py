@@ -289,41 +289,6 @@ def test_relative_embeddings_are_dropped_out_anew_in_each_block():
     assert ((seen[0] == 0) != (seen[1] == 0)).mean() > 0.2
 
 
-ONE_RUN = """
-import sys
-import keras, numpy as np
-import bertzoo as bz
-from bertzoo.families import FAMILIES
-
-ids = np.random.default_rng(0).integers(3, 50, (4, 9)).astype("int32")
-labels = np.random.default_rng(1).integers(0, 2, (4, 9)).astype("int32")
-sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-         "intermediate_size": 24, "max_position_embeddings": 24}
-v2 = {"position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True, "conv_kernel_size": 3}
-for name, changes in (("deberta-v2", v2), ("modernbert", {"local_attention": 6})):
-    bz.set_seed(3)
-    encoder = bz.Encoder(FAMILIES[name].config_class(**sizes, **changes), dropout=0.2)
-    task = bz.TokenClassifier(encoder)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=keras.backend.backend() != "jax")
-    print(name, *(float(np.ravel(task.train_on_batch({"token_ids": ids}, labels))[0]) for _ in range(3)))
-"""
-
-
-def test_one_seed_gives_one_run(python, backend):
-    if backend != "jax":
-        pytest.skip("it runs all three backends itself; once is enough")
-    runs = []
-    for name in ("jax", "tensorflow", "torch"):
-        lines = [line.split() for line in python(ONE_RUN, KERAS_BACKEND=name).splitlines()]
-        runs.append({line[0]: np.array(line[1:], float) for line in lines if line and line[0] in FAMILIES})
-    for other in runs[1:]:
-        assert list(other) == ["deberta-v2", "modernbert"]
-        for name, losses in other.items():
-            assert len(set(losses)) == 3
-            np.testing.assert_allclose(losses, runs[0][name], rtol=1e-5, err_msg=name)
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("changes", "message"),

@@ -14,12 +14,13 @@ TEXTS = ["the film was good", "a bad plot and a slow story, again", "we saw it w
 
 @pytest.fixture(scope="module")
 def written(write_checkpoint):
-    return write_checkpoint("BertForMaskedLM", seed=4, num_hidden_layers=4)[0]
+    """Number of layers -> a directory."""
+    return {layers: write_checkpoint("BertForMaskedLM", seed=4, num_hidden_layers=layers)[0] for layers in (2, 4)}
 
 
 @pytest.fixture
 def teacher(written):
-    return bz.MaskedLM.from_preset(written, verbose=False, dropout=0.1)
+    return bz.MaskedLM.from_preset(written[2], verbose=False, dropout=0.1)
 
 
 @pytest.fixture
@@ -35,10 +36,10 @@ def test_layers_of_the_student():
         student_layers(4, 5)
 
 
-def test_the_student_begins_as_the_teachers_layers(teacher, written, numpy):
+def test_the_student_begins_as_the_teachers_layers(written, numpy):
     """Told by the tensors of transformers' file."""
-    student = make_student(teacher, 2)
-    theirs = transformers.BertForMaskedLM.from_pretrained(written).state_dict()
+    student = make_student(bz.MaskedLM.from_preset(written[4], verbose=False), 2)
+    theirs = transformers.BertForMaskedLM.from_pretrained(written[4]).state_dict()
     ours = weight_names(student)
 
     def equal(name, tensor):
@@ -55,11 +56,11 @@ def test_the_student_begins_as_the_teachers_layers(teacher, written, numpy):
     assert not any("segment" in name or "pooler" in name for name in ours)
 
 
-def test_each_loss_equals_numpy(teacher, batch, numpy):
-    model = Distillation(teacher, make_student(teacher, 2), temperature=3.0, soft=5.0, hard=2.0, cosine=0.5)
-    model.compile()
+def test_each_loss_equals_numpy(teacher, batch, numpy, eager, compiled):
+    model = Distillation(teacher, make_student(teacher, 1), temperature=3.0, soft=5.0, hard=2.0, cosine=0.5)
+    model.compile(run_eagerly=eager)
     (inputs,) = model.mask(batch, np.random.default_rng(0))
-    outputs = {key: value.astype("float64") for key, value in numpy(model(inputs)).items()}
+    outputs = {key: value.astype("float64") for key, value in numpy(compiled(model, model)(inputs)).items()}
     counted, real = inputs["mask_weights"] > 0, inputs["padding_mask"] > 0
 
     def log_softmax(x):
@@ -80,7 +81,7 @@ def test_each_loss_equals_numpy(teacher, batch, numpy):
 def test_a_student_of_all_layers_is_its_teacher(teacher, batch, numpy, close):
     """But for the segment embeddings, which a DistilBERT has not."""
     weight_names(teacher)["embeddings/segment"].assign(np.zeros((2, 32), "float32"))
-    model = Distillation(teacher, make_student(teacher, 4))
+    model = Distillation(teacher, make_student(teacher, 2))
     (inputs,) = model.mask(batch, np.random.default_rng(0))
     outputs = numpy(model(inputs))
     close(outputs["student"], outputs["teacher"])
@@ -100,7 +101,7 @@ def test_soft_targets_equal_torchs(numpy):
 
 
 def test_only_the_student_learns_and_transformers_loads_it(teacher, batch, tmp_path, numpy, close):
-    model = Distillation(teacher, make_student(teacher, 2, dropout=0.0))
+    model = Distillation(teacher, make_student(teacher, 1, dropout=0.0))
     model.compile(bz.AdamW(3e-3, warmup=0.0))
     (inputs,) = model.mask(batch, np.random.default_rng(0))
     before = [numpy(weight).copy() for weight in teacher.weights]
@@ -118,7 +119,7 @@ def test_only_the_student_learns_and_transformers_loads_it(teacher, batch, tmp_p
 
 
 def test_mistakes_are_named(teacher):
-    student = make_student(teacher, 2)
+    student = make_student(teacher, 1)
     with pytest.raises(ValueError, match="temperature must be above 0"):
         Distillation(teacher, student, temperature=0)
     narrow = bz.EncoderConfig(

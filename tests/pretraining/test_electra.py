@@ -9,8 +9,9 @@ from sklearn.metrics import roc_auc_score
 
 import bertzoo as bz
 from bertzoo.families.electra import ElectraConfig
+from bertzoo.pretraining import electra
 from bertzoo.pretraining.auc import LogitAuc
-from bertzoo.pretraining.electra import ReplacedTokenTraining, draw, generator_config, put_in
+from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config, put_in
 from bertzoo.random import step_key
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -66,10 +67,10 @@ def test_what_is_shared():
     assert any("generator/embeddings/projection" in weight.path for weight in make(hidden=1.0).weights)
 
 
-def test_only_tokens_that_differ_are_called_replaced(batch, numpy):
+def test_only_tokens_that_differ_are_called_replaced(batch, numpy, compiled):
     model = make()
     (inputs,) = model.mask(batch, np.random.default_rng(1))
-    outputs = numpy(model(inputs, training=True))
+    outputs = numpy(compiled(lambda inputs: model(inputs, training=True), model)(inputs))
     read, replaced = outputs["token_ids"], outputs["replaced"]
     np.testing.assert_array_equal(replaced, (read != batch["token_ids"]).astype("int32"))
     chosen = np.zeros_like(read)
@@ -83,7 +84,8 @@ def key(step):
     return step_key(0, keras.ops.convert_to_tensor(step, "int32"))
 
 
-def test_draws_follow_the_distribution_and_repeat(numpy):
+def test_draws_follow_the_distribution_and_repeat(numpy, compiled):
+    draw = compiled(electra.draw)
     logits = np.log(np.array([[0.5, 0.3, 0.15, 0.05, 1e-9]], "float32"))
     logits = np.broadcast_to(logits, (200, 200, 5)).copy()
     drawn = numpy(draw(logits, key(3)))
@@ -96,9 +98,9 @@ def test_draws_follow_the_distribution_and_repeat(numpy):
 
 
 @pytest.mark.parametrize("vocabulary", [128, 301])
-def test_draws_from_several_blocks_follow_the_distribution(vocabulary, numpy):
+def test_draws_from_several_blocks_follow_the_distribution(vocabulary, numpy, compiled):
     logits = np.random.default_rng(0).normal(size=vocabulary).astype("float32")
-    drawn = numpy(draw(np.broadcast_to(logits, (200, 200, vocabulary)).copy(), key(3)))
+    drawn = numpy(compiled(electra.draw)(np.broadcast_to(logits, (200, 200, vocabulary)).copy(), key(3)))
     counts = np.bincount(drawn.ravel(), minlength=vocabulary)
     expected = 40_000 * np.exp(logits.astype("float64")) / np.exp(logits.astype("float64")).sum()
     # chi² has as many degrees of freedom as there are tokens, less one; five standard deviations.
@@ -123,12 +125,12 @@ def losses(model, inputs, outputs):
     return masked_lm, np.log1p(np.exp(-signs * rtd))[real].mean()
 
 
-def test_loss_and_scores_are_true_means(batch, numpy):
+def test_loss_and_scores_are_true_means(batch, numpy, eager, compiled):
     # Initial logits are larger than the bins in which the area is counted.
     model = make(dropout=0.0, changes={"initializer_range": 0.3})
-    model.compile()
+    model.compile(run_eagerly=eager)
     (inputs,) = model.mask(batch, np.random.default_rng(1))
-    outputs = numpy(model(inputs))
+    outputs = numpy(compiled(model, model)(inputs))
     masked_lm, rtd = losses(model, inputs, outputs)
     scores = model.evaluate(inputs, verbose=0, return_dict=True, batch_size=4)
     assert scores["loss"] == pytest.approx(masked_lm + 50 * rtd, rel=1e-5)
@@ -159,7 +161,7 @@ def test_auc_equals_scikit_learn(numpy):
     assert float(numpy(metric.result())) == pytest.approx(1.0)
 
 
-def test_the_discriminator_moves_the_generator_through_shared_tables_only(batch, numpy):
+def test_the_discriminator_moves_the_generator_through_shared_tables_only(batch, numpy, eager):
     """With the generator's own loss left out, what it does not share stays where it was."""
     model = make(dropout=0.0)
 
@@ -168,7 +170,7 @@ def test_the_discriminator_moves_the_generator_through_shared_tables_only(batch,
         return keras.ops.mean(keras.ops.softplus(y_pred["rtd"]) - y_pred["rtd"] * replaced)
 
     model.compute_loss = only_rtd
-    model.compile(bz.AdamW(0.01, 0.0, warmup=0.0))
+    model.compile(bz.AdamW(0.01, 0.0, warmup=0.0), run_eagerly=eager)
     (inputs,) = model.mask(batch, np.random.default_rng(1))
     before = {w.path: numpy(w).copy() for w in model.trainable_weights}
     model.fit(inputs, batch_size=4, epochs=2, shuffle=False, verbose=0)

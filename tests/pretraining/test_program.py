@@ -100,7 +100,7 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
     assert 0 <= held_out["pair_accuracy"] <= 1 and 0 <= held_out["masked_lm_masked_accuracy"] <= 1
 
 
-def test_losses_are_true_means(shards, numpy):
+def test_losses_are_true_means(shards, numpy, eager):
     """The sum over masked tokens by their number, and over rows by theirs, from the logits."""
     from bertzoo.pretraining.pairs import SentencePairs
     from bertzoo.pretraining.rows import CorpusRows, Shape
@@ -109,7 +109,7 @@ def test_losses_are_true_means(shards, numpy):
     corpus = Shards.open(shards)
     config = bz.EncoderConfig(vocab_size=len(WORDS), **ENCODER)
     model = bz.MaskedLMAndPair(bz.Encoder(config), bz.Preprocessor(corpus.tokenizer))
-    model.compile(bz.AdamW(1e-3))
+    model.compile(bz.AdamW(1e-3), run_eagerly=eager)
     data = CorpusRows(SentencePairs(corpus, "nsp", short=0.5), [Shape(48, 16)], model.mask, steps=1)
     inputs, targets, weights = data[0]
     assert 0 < weights["masked_lm"].mean() < 1  # some rows have fewer
@@ -127,6 +127,7 @@ def test_losses_are_true_means(shards, numpy):
     model.fit(data, verbose=0)  # as any Keras model
 
 
+@pytest.mark.once  # both are fit on each backend in test_electra.py and test_distillation.py
 def test_replaced_tokens_and_distillation(shards, write, tmp_path):
     result = pretrain(
         write(ELECTRA, "[generator]\nhidden = 0.5\n", objective="rtd"), shards, tmp_path / "electra", shards
@@ -193,6 +194,7 @@ def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
         np.testing.assert_allclose(value, theirs[name], atol=1e-6)
 
 
+@pytest.mark.once  # the state is written and read as in the test above
 def test_killed_it_goes_on_from_the_last_state(shards, write, tmp_path, monkeypatch):
     config = write(steps=9, every=3)
     whole = pretrain(config, shards, tmp_path / "whole", minutes=0)
@@ -207,6 +209,7 @@ def test_killed_it_goes_on_from_the_last_state(shards, write, tmp_path, monkeypa
         pretrain(config, shards, tmp_path / "cut", resume=True)
 
 
+@pytest.mark.once
 def test_the_state_of_another_model_is_refused(shards, write, tmp_path, monkeypatch):
     monkeypatch.setattr(program.Run, "result", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -215,6 +218,7 @@ def test_the_state_of_another_model_is_refused(shards, write, tmp_path, monkeypa
         pretrain(write({**ENCODER, "hidden_size": 32}, steps=6, every=3), shards, tmp_path / "cut", resume=True)
 
 
+@pytest.mark.once
 def test_continued_with_more_words(shards, write, tmp_path, numpy):
     """New words are tokens of their own, and begin as the mean of the pieces that they were."""
     pretrain(write(), shards, tmp_path / "first")
@@ -283,6 +287,7 @@ def test_flops_by_hand():
     assert head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
 
 
+@pytest.mark.once
 def test_mistakes_are_named(shards, write, tmp_path):
     def complaint(*arguments, **options):
         with pytest.raises(ValueError) as caught:

@@ -62,18 +62,19 @@ def test_several_masks_and_targets(model, pipeline):
     )
 
 
-def test_predict_gives_logits_at_the_masks_in_the_order_of_the_texts(model, numpy):
+def test_predict_gives_logits_at_the_masks_in_the_order_of_the_texts(model, numpy, compiled):
     texts = ["good", "the [MASK] was good", "[MASK] [MASK]", "a film, very bright, and not [MASK] in the end"]
     logits = model.predict(texts, batch_size=2, verbose=0)
     assert logits.shape == (4, 2, model.backbone.config.vocab_size) and logits.dtype == np.float32
     assert not logits[0].any() and not logits[1, 1].any()
     inputs = model.preprocessor(texts)
-    full = numpy(model(inputs))
+    full = numpy(compiled(model, model)(inputs))
     for row, places in ((1, 1), (2, 2), (3, 1)):
         at_masks = full[row][inputs["token_ids"][row] == model.masking.mask_id]
         np.testing.assert_allclose(logits[row, :places], at_masks, atol=2e-5)
 
 
+@pytest.mark.once
 def test_mistakes_are_named(model):
     with pytest.raises(ValueError, match=r"no \[MASK\] in 'the film'"):
         model.fill_mask("the film")
@@ -90,14 +91,14 @@ def test_mistakes_are_named(model):
         bz.MaskedLM(model.backbone, bz.Preprocessor(tokenizer))
 
 
-def test_the_loss_is_the_mean_over_masked_tokens(written, numpy):
+def test_the_loss_is_the_mean_over_masked_tokens(written, numpy, compiled):
     """Fault 8: the loss was averaged over all slots instead of the real masks."""
     model = bz.MaskedLM.from_preset(written[0], verbose=False, dropout=0.0)
     model.compile(keras.optimizers.SGD(0.0))
     data = model.batches(TEXTS, batch_size=16, shuffle=False)
     inputs, labels, weights = data[0]
     assert (weights == 0).any() and (weights == 1).any()  # rows of unlike length: some slots are empty
-    logits = numpy(model(inputs)).astype("float64")
+    logits = numpy(compiled(model, model)(inputs)).astype("float64")
     odds = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     cross_entropy = -np.take_along_axis(odds, labels[..., None], axis=-1)[..., 0][weights > 0].mean()
     hits = (logits.argmax(axis=-1) == labels)[weights > 0].mean()
@@ -123,7 +124,7 @@ def test_fit_learns_and_masks_anew_each_epoch(written):
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3])
 
 
-@pytest.mark.parametrize("masking", [None, "own"])
+@pytest.mark.parametrize("masking", [pytest.param(None, marks=pytest.mark.once), "own"])
 def test_keras_files_bring_it_back(written, tmp_path, masking):
     own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), share=0.3)} if masking else {}
     model = bz.MaskedLM.from_preset(written[0], verbose=False, **own)

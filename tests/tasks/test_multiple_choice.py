@@ -26,22 +26,23 @@ def make(preset, eager):
     return make
 
 
+FORMS = [
+    lambda: (list(zip(QUESTIONS, CHOICES)), ["good"] * 4),
+    lambda: (pandas.DataFrame({"question": QUESTIONS, "choices": CHOICES, "label": ANSWERS}), None),
+    lambda: (
+        {
+            "sent1": QUESTIONS,
+            "ending0": [c[0] for c in CHOICES],
+            "ending1": [c[1] for c in CHOICES],
+            "label": [str(a) for a in ANSWERS],
+        },
+        None,
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    "form",
-    [
-        lambda: ((QUESTIONS, CHOICES), ANSWERS),
-        lambda: (list(zip(QUESTIONS, CHOICES)), ["good"] * 4),
-        lambda: (pandas.DataFrame({"question": QUESTIONS, "choices": CHOICES, "label": ANSWERS}), None),
-        lambda: (
-            {
-                "sent1": QUESTIONS,
-                "ending0": [c[0] for c in CHOICES],
-                "ending1": [c[1] for c in CHOICES],
-                "label": [str(a) for a in ANSWERS],
-            },
-            None,
-        ),
-    ],
+    "form", [lambda: ((QUESTIONS, CHOICES), ANSWERS), *(pytest.param(form, marks=pytest.mark.once) for form in FORMS)]
 )
 def test_forms_of_input(make, form):
     x, y = form()
@@ -71,6 +72,7 @@ def test_logits_are_those_of_transformers_in_the_order_of_the_rows(make, preset,
             close(row, reference(*tensors).logits[0].numpy())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
@@ -88,6 +90,7 @@ def test_errors(make, x, y, message):
         make().fit(x, y, verbose=0)
 
 
+@pytest.mark.once
 def test_errors_of_type(make):
     with pytest.raises(TypeError, match="choices of question 0"):
         make().fit((["a"], ["cd"]), [0], verbose=0)

@@ -70,17 +70,16 @@ def test_a_window_without_the_whole_answer_points_to_its_first_token(make):
     assert [text is not None for text in found] == whole
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda: RECORDS,
-        lambda: pandas.DataFrame(RECORDS),
-        lambda: {name: [record[name] for record in RECORDS] for name in ("question", "context", "answers")},
-        lambda: pytest.importorskip("datasets").Dataset.from_list(
-            [{**r, "answers": {"text": ["rome"], "answer_start": [17]}} for r in RECORDS]
-        ),
-    ],
-)
+FORMS = [
+    lambda: pandas.DataFrame(RECORDS),
+    lambda: {name: [record[name] for record in RECORDS] for name in ("question", "context", "answers")},
+    lambda: pytest.importorskip("datasets").Dataset.from_list(
+        [{**r, "answers": {"text": ["rome"], "answer_start": [17]}} for r in RECORDS]
+    ),
+]
+
+
+@pytest.mark.parametrize("form", [lambda: RECORDS, *(pytest.param(form, marks=pytest.mark.once) for form in FORMS)])
 def test_forms_of_input(make, form):
     history = make(new=True).fit(form(), batch_size=4, verbose=0, validation_data=form()).history
     assert {"loss", "span_accuracy", "val_loss", "val_span_accuracy"} <= set(history)
@@ -185,6 +184,7 @@ def test_fit_threshold_is_no_worse_than_always_or_never_answering(make):
     assert score(threshold) >= max(score(1e6), score(-1e6))
 
 
+@pytest.mark.once
 def test_spans_are_true_for_1000_random_texts(random_texts, plain_texts):
     tokenizer = bz.train_wordpiece(plain_texts, vocabulary_size=600, progress=False)
     config = bz.EncoderConfig(
@@ -251,9 +251,10 @@ def test_without_preprocessor(make, preset, eager):
         bare.answer("we", "saw")
 
 
-# ---- mistakes
+# ---- mistakes, which are told before Keras has anything to do
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("records", "message"),
     [
@@ -270,6 +271,7 @@ def test_errors(make, records, message):
         make().fit(records, verbose=0)
 
 
+@pytest.mark.once
 def test_errors_of_type(make):
     with pytest.raises(TypeError, match="record 0 must be a dict"):
         make().fit(["a"], verbose=0)

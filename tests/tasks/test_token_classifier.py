@@ -71,14 +71,15 @@ def test_spans_become_the_tags_of_their_words(make):
     assert [label for _, label in targets_of(make(), [text], [spans])] == expected
 
 
+FORMS = [
+    lambda: (pandas.DataFrame({"tokens": SENTENCES, "ner_tags": TAGS}), None),
+    lambda: ({"words": SENTENCES, "tags": [[LABELS.index(t) for t in tags] for tags in TAGS]}, None),
+    lambda: ({"text": ["paris", "a film"], "entities": [[(0, 5, "CITY")], []]}, None),
+]
+
+
 @pytest.mark.parametrize(
-    "form",
-    [
-        lambda: (SENTENCES, TAGS),
-        lambda: (pandas.DataFrame({"tokens": SENTENCES, "ner_tags": TAGS}), None),
-        lambda: ({"words": SENTENCES, "tags": [[LABELS.index(t) for t in tags] for tags in TAGS]}, None),
-        lambda: ({"text": ["paris", "a film"], "entities": [[(0, 5, "CITY")], []]}, None),
-    ],
+    "form", [lambda: (SENTENCES, TAGS), *(pytest.param(form, marks=pytest.mark.once) for form in FORMS)]
 )
 def test_forms_of_input(make, form):
     x, y = form()
@@ -141,7 +142,7 @@ def test_logits_are_those_of_transformers(make, preset, close):
             close(ours, reference(torch.tensor(ids[None].astype("int64"))).logits[0, 1:-1].numpy())
 
 
-@pytest.mark.parametrize("options", [{}, {"crf": True}, {"pieces": "all"}])
+@pytest.mark.parametrize("options", [{}, {"crf": True}, pytest.param({"pieces": "all"}, marks=pytest.mark.once)])
 def test_files(make, tmp_path, options):
     model = make(new=True, **options)
     model.fit(SENTENCES, TAGS, batch_size=4, verbose=0)
@@ -227,6 +228,7 @@ def kinds(plain_texts):
     return dict(tokenizers(plain_texts))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_texts):
     config = bz.EncoderConfig(
@@ -254,6 +256,7 @@ def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_text
     assert count > 500
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
     for text in random_texts[:300]:
@@ -267,9 +270,10 @@ def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
         assert (units.pieces[1:, 0] >= units.pieces[:-1, 1]).all()
 
 
-# ---- mistakes
+# ---- mistakes, which are told before Keras has anything to do
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
@@ -293,6 +297,7 @@ def test_errors(make, x, y, message):
         make().fit(x, y, verbose=0)
 
 
+@pytest.mark.once
 def test_errors_of_type_and_constructor(make, preset):
     with pytest.raises(TypeError, match=r"x\[1\]"):
         make().tag([["a"], "b"])

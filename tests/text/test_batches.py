@@ -223,7 +223,7 @@ def expected_losses(data, epoch: int) -> list[float]:
     return (np.cumsum(squares) / np.cumsum(counts)).tolist()
 
 
-@pytest.mark.parametrize("rows", [5, 20, 150])
+@pytest.mark.parametrize("rows", [pytest.param(5, marks=pytest.mark.once), 20, 150])
 def test_fit_trains_on_each_row_once_an_epoch_in_the_order_of_the_epoch(rows):
     data = LengthBatches(make_encoded(rows), np.zeros((rows, 1), "float32"), batch_size=16)
     got = fit(data, compiled(), callbacks=[data.begin_at(2)], initial_epoch=2, epochs=5)

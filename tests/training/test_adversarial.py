@@ -19,7 +19,11 @@ PROBLEMS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROBLEMS)
+# They differ in the divergence alone, which is a line of `keras.ops` each.
+ONE, *OTHERS = PROBLEMS
+
+
+@pytest.fixture(scope="module", params=[ONE, *(pytest.param(name, marks=pytest.mark.once) for name in OTHERS)])
 def problem(request):
     return request.param
 
@@ -156,12 +160,14 @@ def test_embeddings_of_other_shapes_are_moved_between_normalisation_and_scale(fa
     close(ops.convert_to_numpy(moved)[real], ops.convert_to_numpy(shifted)[real])
 
 
-def test_half_precision_gives_numbers(write_checkpoint, backend):
+def test_half_precision_gives_numbers(write_checkpoint, backend, compiled):
     """float16 where the backend has it on a CPU."""
     preset = write_checkpoint("BertForSequenceClassification", num_hidden_layers=1)[0]
     dtype = "mixed_bfloat16" if backend == "jax" else "mixed_float16"
     model = bz.TextClassifier.from_preset(preset, verbose=False, dtype=dtype)
-    assert 0 < extra(model, SiFT()) < np.inf
+    sift = SiFT()
+    loss = compiled(lambda batch: sift.loss(model, batch, model(batch, training=True)), model)
+    assert 0 < number(loss(model.preprocessor(TEXTS))) < np.inf
 
 
 def test_mistakes_are_named():

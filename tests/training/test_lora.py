@@ -13,7 +13,7 @@ LABELS = [1, 0, 0, 0]
 
 @pytest.fixture(scope="module")
 def preset(write_checkpoint):
-    return write_checkpoint("BertForSequenceClassification", num_hidden_layers=2)
+    return write_checkpoint("BertForSequenceClassification", num_hidden_layers=1)
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def values(weights):
     return {w.path: np.array(keras.ops.convert_to_numpy(w)) for w in weights}
 
 
-def test_factors_and_head_train_and_merging_changes_nothing(make, tmp_path):
+def test_factors_and_head_train_and_merging_changes_nothing(make, tmp_path, eager):
     model = make()
     before = model.predict(TEXTS, verbose=0)
     enable_lora(model, rank=2)
     np.testing.assert_allclose(model.predict(TEXTS, verbose=0), before, atol=1e-5)  # B starts at 0
-    assert len(lora_layers(model)) == 2 and len(model.trainable_weights) == 2 * 4 + 2
+    assert len(lora_layers(model)) == 1 and len(model.trainable_weights) == 4 + 2
     old = values(model.weights)
-    model.compile(bz.AdamW(3e-2, warmup=0.0, schedule="constant"))
+    model.compile(bz.AdamW(3e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
     model.fit(TEXTS, LABELS, epochs=3, verbose=0)
     trainable = {w.path for w in model.trainable_weights}
     for path, value in values(model.weights).items():

@@ -16,10 +16,10 @@ def preset(write_checkpoint):
 
 
 @pytest.fixture
-def make(preset):
+def make(preset, eager):
     def make(optimizer=None, **options):
         model = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, new_head=True, dropout=0.0, **options)
-        model.compile(optimizer)
+        model.compile(optimizer, run_eagerly=eager)
         return model
 
     return make
@@ -139,6 +139,7 @@ def test_entity_f1_can_be_watched(preset):
     assert history["val_entity_f1"][-1] == expected
 
 
+@pytest.mark.once  # as the one above: predictions in between epochs
 def test_answer_f1_can_be_watched(preset):
     records = [{"question": "we", "context": "saw a film", "answers": ["film"]}]
     model = bz.QuestionAnswerer.from_preset(preset, verbose=False, dropout=0.0)
@@ -173,6 +174,7 @@ def test_where_weights_are_finite_the_outputs_are_named(make):
         model.fit(TEXTS, LABELS, batch_size=8, verbose=0)
 
 
+@pytest.mark.once  # one run is one run on every backend
 def test_32_examples_with_the_defaults_do_not_diverge(make):
     model = make()
     losses = model.fit(TEXTS * 2, LABELS * 2, epochs=5, verbose=0).history["loss"]
