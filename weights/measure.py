@@ -6,7 +6,7 @@
     python weights/measure.py cloze [NAME …]
 
 `rates` scores four peak rates on the dev sets of two tasks, STS-B for sentences and WNUT-17 for words. `scores`
-fine-tunes with the two best rates and one recipe for all, and scores as tests/peers/tasks.py does, to whose sets
+fine-tunes with the best rate and one recipe for all, and scores as tests/peers/tasks.py does, to whose sets
 BERTZOO_DATA leads. What has its number is passed over. `speed` times a sentence classifier on this machine. `cloze`
 counts the committed facts whose word is among a masked language model's ten likeliest. NAME is a preset of this
 directory; all by default. Several processes may share the work. `python weights/report.py` makes tables and pictures
@@ -36,14 +36,14 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests" / "peers"))
 import tasks  # noqa: E402
 
-SENTENCES, WORDS = 1e-4, 1e-4  # the best of RATES, in the mean of bert, electra and deberta
-TASKS = {  # epochs, peak rate, longest row
-    "sst2": (3, SENTENCES, 128),
-    "mrpc": (5, SENTENCES, 128),
-    "stsb": (6, SENTENCES, 128),
-    "wnut17": (8, WORDS, 128),
-    "ewt_pos": (6, WORDS, 128),
-    "squad": (4, WORDS, 384),
+RATE = 1e-4  # the best of RATES, in the mean of bert, electra and deberta, on each of RATED
+TASKS = {  # epochs, longest row
+    "sst2": (3, 128),
+    "mrpc": (5, 128),
+    "stsb": (6, 128),
+    "wnut17": (8, 128),
+    "ewt_pos": (6, 128),
+    "squad": (4, 384),
 }
 RATES = (5e-5, 1e-4, 2e-4, 4e-4)
 RATED = ("stsb", "wnut17")
@@ -53,10 +53,10 @@ PRESETS = sorted(path.parent.name for path in HERE.glob("*/config.json"))
 
 def score(name: str, task: str, seed: int, rate: float | None = None) -> float:
     """In percent; with a `rate`, on the dev set."""
-    epochs, usual, length = TASKS[task]
+    epochs, length = TASKS[task]
     held_out = tasks.HELD.get(task, "test") if rate is None else "dev"
     train, held = (tasks.load(task, split, None) for split in ("train", held_out))
-    predicted = tasks.run_bertzoo(task, str(HERE / name), train, held, seed, epochs, rate or usual, length)
+    predicted = tasks.run_bertzoo(task, str(HERE / name), train, held, seed, epochs, rate or RATE, length)
     return round(tasks.figure(task, held, predicted), 2)
 
 
@@ -67,7 +67,7 @@ def speed(name: str) -> dict[str, float | str]:
     options = {"labels": 2, "new_head": True, "verbose": False, "dtype": "mixed_bfloat16" if fast else "float32"}
     network = bz.TextClassifier.from_preset(HERE / name, **options)
     network.preprocessor = None
-    network.compile(bz.AdamW(SENTENCES))
+    network.compile(bz.AdamW(RATE))
     rng = np.random.default_rng(0)
     ids = rng.integers(200, 4000, (steps * rows, LENGTH)).astype("int32")
     inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids), "lengths": np.full(len(ids), LENGTH, "int32")}
