@@ -90,9 +90,17 @@ np.savez(sys.argv[1], **out)
 """
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
+def test_one_seed_is_one_run(tmp_path):
+    """In one test, since the runs are dear and tests of a file are shared out to several processes."""
+    runs = run_on_each_backend(tmp_path)
+    losses_agree_between_backends_and_with_recomputation(runs)
+    masks_and_initial_weights_agree_bit_for_bit(runs)
+    other_families_agree(runs)
+    if "torch" in runs:
+        assert off(runs["torch"]["losses_again"], runs["torch"]["losses_first"]) <= 1e-6
+
+
+def run_on_each_backend(folder):
     root = str(Path(bertzoo.__file__).resolve().parents[1])
     env = {**os.environ, "PYTHONPATH": root, "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": ""}  # compiled as for users
     results = {}
@@ -112,7 +120,7 @@ def off(a, b):
     return (np.abs(a - b) / np.maximum(b, 0.1)).max()
 
 
-def test_losses_agree_between_backends_and_with_recomputation(runs):
+def losses_agree_between_backends_and_with_recomputation(runs):
     reference = runs["jax"]["losses_first"]
     assert len(reference) == 52
     assert reference[-12:].mean() < 0.9 * reference[:12].mean()
@@ -124,13 +132,7 @@ def test_losses_agree_between_backends_and_with_recomputation(runs):
     assert max(worst.values()) <= 1e-4, worst
 
 
-def test_a_second_run_is_the_same(runs):
-    if "torch" not in runs:
-        pytest.skip("PyTorch is not installed")
-    assert off(runs["torch"]["losses_again"], runs["torch"]["losses_first"]) <= 1e-6
-
-
-def test_masks_and_initial_weights_agree_bit_for_bit(runs):
+def masks_and_initial_weights_agree_bit_for_bit(runs):
     reference = runs["jax"]
     assert len([name for name in reference if name.startswith("start_")]) == 33
     for run in runs.values():
@@ -142,7 +144,7 @@ def test_masks_and_initial_weights_agree_bit_for_bit(runs):
                 assert abs(values.mean() - 0.9) < 0.03
 
 
-def test_other_families_agree_between_backends(runs):
+def other_families_agree(runs):
     here = {}
     exec(OTHERS, here)
     for backend in set(runs) - {"jax"}:
