@@ -9,7 +9,6 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.checkpoints.files import bundled_names, bundled_root
-from bertzoo.data import cloze
 
 ROOT = bundled_root()
 MINI = ROOT / "bert_mini_en"
@@ -33,6 +32,13 @@ KNOWS = {
     "distilbert_small_en": 41,
     "roberta_small_en": 38,
 }
+
+
+def script(name: str):
+    """weights/NAME.py as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"{name}.py")
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    return module
 
 
 def test_all_are_tested_and_take_little_room():
@@ -74,13 +80,7 @@ def test_paris():
 @pytest.mark.once
 @pytest.mark.parametrize("name", KNOWS)
 def test_cloze_facts(name):
-    texts, answers = cloze()
-    model = bz.MaskedLM.from_preset(name, verbose=False)
-    mask = model.preprocessor.tokenizer.id_to_token(model.preprocessor.tokenizer.mask_id)
-    best = model.fill_mask([text.replace("[MASK]", mask) for text in texts], top_k=10)
-    right = sum(
-        answer in [guess["token"].strip().lower() for guess in guesses] for answer, guesses in zip(answers, best)
-    )
+    right = script("measure").know(name)
     assert right == KNOWS[name]  # issue 9 asks for 30
     assert f"| {right} of 50 |" in (ROOT / name / "README.md").read_text()
     assert json.loads((ROOT / "results.json").read_text())[name]["knows"]["cloze"] == right
@@ -88,8 +88,7 @@ def test_cloze_facts(name):
 
 @pytest.mark.once
 def test_the_tables_are_those_of_the_numbers():
-    spec = importlib.util.spec_from_file_location("report", ROOT / "report.py")
-    spec.loader.exec_module(report := importlib.util.module_from_spec(spec))
+    report = script("report")
     results, text = json.loads((ROOT / "results.json").read_text()), (ROOT / "README.md").read_text()
     for rows in (report.cost_rows(results), report.quality_rows(results)):
         assert all("| " + " | ".join(row) + " |" in text for row in rows)
