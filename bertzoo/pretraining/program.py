@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bertzoo.accelerator import accelerator
 from bertzoo.pretraining.devices import use_devices
 from bertzoo.pretraining.events import EventLog
 from bertzoo.pretraining.objectives import OBJECTIVES, Objective
@@ -64,7 +65,9 @@ def pretrain(
     set_seed(plan.training.seed)
     model = objective.model(plan)
     plan.check_lengths(model.backbone.config)
-    model.compile(plan.training.optimizer())
+    # PyTorch compiles for minutes, and only where it is told to; a long run on a GPU is worth it.
+    compiled = keras.backend.backend() == "torch" and accelerator() is not None
+    model.compile(plan.training.optimizer(), jit_compile=compiled or "auto")
     model.optimizer.build(model.trainable_variables)
     run = Run(plan, objective, model, Path(out), minutes, EventLog(tensorboard) if tensorboard else None)
     if resume:
@@ -74,7 +77,8 @@ def pretrain(
         return {"steps": run.step, "stopped": True}
     result = run.result()
     if held_out is not None:
-        result["held_out"] = evaluate(model, objective, Shards.open(held_out), plan.longest)
+        length = min(shape.length for shape in plan.shapes)
+        result["held_out"] = evaluate(model, objective, Shards.open(held_out), length)
     corpus.tokenizer.max_length = model.backbone.config.max_length
     model.save_to_preset(out)
     (Path(out) / "training.json").write_text(json.dumps(result) + "\n")
@@ -135,7 +139,7 @@ class Run:
     def _block(self, end: int) -> None:
         self.watch.begin_block(self.step)
         self.model.stop_training = False
-        data = self._data(end - self.step)
+        data = self.model.on_device(self._data(end - self.step))
         fitted = keras.Model.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.watch])
         # Of all that counts steps, the one that cannot be ahead or behind.
         self.step = self.model.backbone.training_calls.count
@@ -171,14 +175,14 @@ class Run:
 
 
 def evaluate(
-    model: keras.Model, objective: Objective, shards: Shards, longest: int = 128, batch_size: int = 64, seed: int = 1
+    model: keras.Model, objective: Objective, shards: Shards, length: int, batch_size: int = 64, seed: int = 1
 ) -> dict[str, float]:
     """Losses (nats) and accuracies on held-out documents, with the entropy of their unigram distribution.
 
-    The rows have 128 tokens, or `longest` where the model saw none of that length: positions that were never trained
-    would tell nothing.
+    The rows have `length` tokens, which should be a length that the model was trained on: the order of two segments is
+    harder to tell the shorter they are.
     """
-    length = min(128, longest, len(shards.tokens))
+    length = min(length, len(shards.tokens))
     steps = max(1, len(shards.tokens) // (length * batch_size))
     rows = objective.rows(shards, 0.0, Sentences(shards))
     data = CorpusRows(rows, [Shape(length, batch_size)], objective.transform(model), steps=steps, seed=seed)
