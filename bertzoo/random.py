@@ -49,12 +49,19 @@ MULTIPLIER_2 = _signed(0x846CA68B)
 
 
 def mix(x):
-    """Scrambles int32 tensors bit by bit (an invertible finaliser; arithmetic shifts are masked to logical ones)."""
-    x = x ^ (ops.right_shift(x, 16) & 0xFFFF)
+    """Scrambles int32 tensors bit by bit (an invertible finaliser)."""
+    x = x ^ _high_bits(x, 16)
     x = x * MULTIPLIER_1
-    x = x ^ (ops.right_shift(x, 15) & 0x1FFFF)
+    x = x ^ _high_bits(x, 15)
     x = x * MULTIPLIER_2
-    return x ^ (ops.right_shift(x, 16) & 0xFFFF)
+    return x ^ _high_bits(x, 16)
+
+
+def _high_bits(x, places: int):
+    """int32 tensors without their lowest bits, moved down; zeros come in at the top."""
+    # Only TensorFlow's tensors have no such operator. On PyTorch, `ops` would copy the number to the GPU each time.
+    moved = ops.right_shift(x, places) if keras.backend.backend() == "tensorflow" else x >> places
+    return moved & ((1 << (32 - places)) - 1)
 
 
 def fold(key, number: int):
@@ -66,18 +73,30 @@ def random_bits(key, shape):
     """Uniform int32 tensor of `shape` (example, …, channel), two axes or more.
 
     Each number depends on the key and its own indices only, so a mask does not change with padding, bucket or replica.
+    """
+    first, second = row_words(key, shape[:-1])
+    return channel_bits(first[..., None], second[..., None], ops.arange(shape[-1], dtype="int32"))
+
+
+def row_words(key, shape):
+    """Two int32 tensors of `shape` (example, …), from which `channel_bits` makes the numbers of their channels.
+
+    With one word a position, the numbers of two positions could be shifted copies of each other.
+    """
+    words = mix(ops.arange(shape[0], dtype="int32") * GOLDEN + key[0])
+    for axis, size in enumerate(shape[1:]):
+        index = ops.arange(size, dtype="int32") * STRIDE
+        words = mix(ops.expand_dims(words, axis + 1) ^ (index + key[1]))
+    return words, mix(words + GOLDEN)
+
+
+def channel_bits(first, second, channel):
+    """The numbers at int32 indices `channel`, of positions with these words.
+
     The high bits are the random ones: the last step of `mix`, which mends the low bits, costs time and is left out.
     """
-    rows, middle, channels = shape[0], shape[1:-1], shape[-1]
-    first = mix(ops.arange(rows, dtype="int32") * GOLDEN + key[0])
-    inner = ops.reshape(first, (-1,) + (1,) * (len(shape) - 1))
-    for axis, size in enumerate(middle):
-        index = ops.reshape(ops.arange(size, dtype="int32") * STRIDE, (-1,) + (1,) * (len(shape) - 2 - axis))
-        inner = mix(inner ^ (index + key[1]))
-    # Two words per position: with one, the numbers of two positions could be shifted copies of each other.
-    word = mix(inner + GOLDEN)
-    bits = ((ops.arange(channels, dtype="int32") * GOLDEN + inner) ^ word) * MULTIPLIER_1
-    return (bits ^ (ops.right_shift(bits, 15) & 0x1FFFF)) * MULTIPLIER_2
+    bits = ((channel * GOLDEN + first) ^ second) * MULTIPLIER_1
+    return (bits ^ _high_bits(bits, 15)) * MULTIPLIER_2
 
 
 class StepCounter(keras.random.SeedGenerator):
@@ -108,7 +127,8 @@ class StepCounter(keras.random.SeedGenerator):
 
     def next_key(self):
         """Counts one training call and returns its key, an int32 tensor (2,)."""
-        self.state.assign_add(np.array([1, 0, 0], "int32"))
+        # Made on the device: a NumPy array would be copied there each step, and stop PyTorch's compiler.
+        self.state.assign_add(ops.cast(ops.arange(3, dtype="int32") == 0, "int32"))
         return self.this_key()
 
     def this_key(self):

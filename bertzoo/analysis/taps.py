@@ -40,11 +40,11 @@ def attending(encoder: Encoder, additions: Sequence | None = None) -> Iterator[l
 
 @contextmanager
 def _tapped(attention: SelfAttention, seen: list, additions: Sequence | None) -> Iterator[None]:
-    usual = attention.call
+    usual = attention.context
 
-    def call(*args, return_attention=False, **kwargs):
-        out, weights = usual(*args, return_attention=True, **kwargs)
-        return (out, weights) if return_attention else out
+    def context(x, attend, relative, key, return_attention, query):
+        out, weights = usual(x, attend, relative, key, True, query)
+        return out, weights if return_attention else None
 
     def explicit(query, key_, value, attend, bias, dropout_key):
         weights = attention_weights(query, key_, attend, bias)
@@ -53,7 +53,7 @@ def _tapped(attention: SelfAttention, seen: list, additions: Sequence | None) ->
         seen.append(weights)
         return ops.einsum("bhts,bshk->bthk", ops.cast(weights, value.dtype), value), weights
 
-    with _replaced(attention, "call", call), _replaced(attention, "_explicit", explicit):
+    with _replaced(attention, "context", context), _replaced(attention, "_explicit", explicit):
         yield
 
 

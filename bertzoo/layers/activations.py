@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 
+import keras
 from keras import ops
 
 
 def _gelu_exact(x):
-    return ops.gelu(x, approximate=False)
+    if keras.backend.backend() != "jax":
+        return ops.gelu(x, approximate=False)
+    from bertzoo.layers.gelu import gelu  # needs JAX
+
+    return gelu(x)
 
 
 def _gelu_tanh(x):

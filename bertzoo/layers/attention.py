@@ -79,18 +79,22 @@ class SelfAttention(keras.layers.Layer):
             return_attention: Also return the weights (batch, heads, length, length); leaves the fused path.
             query: Another stream of vectors (batch, length, hidden) that attends to x, in place of x itself.
         """
-        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        context, weights = self.context(x, attend, relative, key, return_attention, query)
+        out = linear(self.output_dense, context)
+        return (out, weights) if return_attention else out
+
+    def context(self, x, attend, relative, key, return_attention: bool, query):
+        """What `call` projects, (batch, length, hidden), and the weights, None where they are not asked for."""
         queries, key_, value = self.project(x)
         if query is not None:
             queries = self.project(query)[0]
         bias = self.score_bias(queries, key_, relative, key)
-        weights_dropped = key is not None and self.attention_dropout > 0
-        if return_attention or weights_dropped:
+        if return_attention or (key is not None and self.attention_dropout > 0):
             context, weights = self._explicit(queries, key_, value, attend, bias, key)
         else:
             context, weights = fused_attention(queries, key_, value, attend, bias), None
-        out = linear(self.output_dense, ops.reshape(context, (batch, length, self.hidden_size)))
-        return (out, weights) if return_attention else out
+        context = ops.reshape(context, (ops.shape(x)[0], ops.shape(x)[1], self.hidden_size))
+        return context, weights if return_attention else None
 
     def project(self, x):
         """(batch, length, hidden) -> queries, keys and values, each (batch, length, heads, head size)."""

@@ -4,10 +4,10 @@ import keras
 
 from bertzoo.layers.activations import activation
 from bertzoo.layers.attention import SelfAttention
-from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
 from bertzoo.layers.linear import linear
+from bertzoo.layers.residual_norm import residual_norm
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -22,7 +22,7 @@ class EncoderBlock(keras.layers.Layer):
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial kernels.
         attended_dropout: Share of elements dropped after attention; `hidden_dropout` where None.
-        attention: Another attention layer with SelfAttention's call, for families that differ there.
+        attention: Another kind of SelfAttention, for families that differ there.
     """
 
     def __init__(
@@ -67,13 +67,12 @@ class EncoderBlock(keras.layers.Layer):
 
         Where a `query` stream attends to x, what comes out is added to it.
         """
-        attended = self.attention(
-            x, attend=attend, relative=relative, key=key, return_attention=return_attention, query=query
-        )
-        attended, weights = attended if return_attention else (attended, None)
-        x = self.attention_norm((x if query is None else query) + dropout(attended, self.attended_dropout, key, site=1))
+        context, weights = self.attention.context(x, attend, relative, key, return_attention, query)
+        x = x if query is None else query
+        dense = self.attention.output_dense
+        x = residual_norm(self.attention_norm, dense, context, x, self.attended_dropout, key, site=1)
         inner = activation(self.activation)(linear(self.intermediate, x))
-        x = self.output_norm(x + dropout(linear(self.output_dense, inner), self.hidden_dropout, key, site=2))
+        x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, site=2)
         return (x, weights) if return_attention else x
 
     def get_config(self):

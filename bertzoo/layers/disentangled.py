@@ -13,7 +13,7 @@ from keras import ops
 
 from bertzoo.layers.attention import Attend, SelfAttention, as_attend
 from bertzoo.layers.dropout import dropout
-from bertzoo.layers.embeddings import lookup
+from bertzoo.layers.embeddings import constant, lookup
 from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
 from bertzoo.layers.layer_norm import LayerNorm
 
@@ -92,6 +92,8 @@ class DisentangledAttention(SelfAttention):
         self.terms, self.max_distance, self.buckets = tuple(terms), max_distance, buckets
         self.share_projections, self.position_dropout = share_projections, position_dropout
         self.rows = rows_of_distances(max_distance, buckets)
+        # Both look-ups are in tables of two axes: for others Keras squeezes on PyTorch, which ONNX takes at its word.
+        self._row_table = constant(self.rows[:, None])
         self.span = buckets or max_distance
         # Up to this length, a distance's row is the distance itself and the table needs no look-up.
         self.linear = int((self.rows[max_distance:] == self.span + np.arange(max_distance + 1)).cumprod().sum())
@@ -109,12 +111,12 @@ class DisentangledAttention(SelfAttention):
             if dense is not None:
                 build_dense(self, dense, self.hidden_size, self.initializer_range)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
-        """Arguments as SelfAttention's."""
+    def context(self, x, attend, relative, key, return_attention, query):
+        """As SelfAttention's."""
         if attend is not None:
             mask = as_attend(attend).mask
-            attend = Attend(ops.logical_and(mask, ops.transpose(mask, (0, 1, 3, 2))))
-        return super().call(x, attend, relative, key, return_attention, query)
+            attend = Attend(ops.logical_and(mask, ops.transpose(mask, (0, 1, 3, 2))), as_attend(attend).lengths)
+        return super().context(x, attend, relative, key, return_attention, query)
 
     def project(self, x):
         query, key, value = self.project_content(x)
@@ -147,10 +149,9 @@ class DisentangledAttention(SelfAttention):
         static = isinstance(length, int)
         if static and length <= self.linear:
             return self.project_positions(table[self.span - length : self.span + length])
-        place = np if static else ops
+        place = np if static and isinstance(self._row_table, np.ndarray) else ops
         distance = place.clip(place.arange(2 * length, dtype="int32") - length, -self.max_distance, self.max_distance)
-        # Both look-ups are in tables of two axes: for others Keras squeezes on PyTorch, which ONNX takes at its word.
-        rows = place.take(self.rows[:, None], distance + self.max_distance, axis=0)[:, 0]
+        rows = place.take(self._row_table, distance + self.max_distance, axis=0)[:, 0]
         return tuple(None if part is None else _rows_of(part, rows) for part in self.project_positions(table))
 
     def project_positions(self, table):

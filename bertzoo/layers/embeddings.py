@@ -1,6 +1,7 @@
 """Token, segment and position embeddings, summed, normalised and dropped out (Devlin et al. 2019, section 3)."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from bertzoo.layers.dropout import dropout
@@ -134,6 +135,11 @@ def lookup(table, ids):
     if keras.backend.backend() == "tensorflow":
         table = table * 1.0
     return ops.take(table, ids, axis=0)
+
+
+def constant(array: np.ndarray):
+    """A fixed array in the form in which layers keep it: on PyTorch, whose compiler takes no NumPy arrays, a tensor."""
+    return ops.convert_to_tensor(array) if keras.backend.backend() == "torch" else array
 
 
 def select(table, ids):

@@ -4,14 +4,18 @@ import keras
 from keras import ops
 
 
+def is_plain(dense: keras.layers.Layer) -> bool:
+    """Whether it is a product and perhaps a bias, and nothing else."""
+    return type(dense) is keras.layers.Dense and dense.quantization_mode is None
+
+
 def linear(dense: keras.layers.Layer, x):
     """`dense(x)`: (…, in) -> (…, out).
 
     On PyTorch a plain Dense layer is one operation, product and bias together; Keras's are two, and what lies between
     them goes to memory and back. For use inside a layer of the same dtype policy.
     """
-    plain = type(dense) is keras.layers.Dense and dense.quantization_mode is None
-    if keras.backend.backend() != "torch" or not plain:
+    if keras.backend.backend() != "torch" or not is_plain(dense):
         return dense(x)
     from torch.nn import functional
 

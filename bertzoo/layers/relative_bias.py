@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.layers.embeddings import lookup
+from bertzoo.layers.embeddings import constant, lookup
 from bertzoo.layers.initialization import HostTruncatedNormal
 
 
@@ -42,11 +42,12 @@ class RelativeBias(keras.layers.Layer):
         self.table = self.add_weight(
             name="table", shape=(self.buckets, self.num_heads), initializer=initializer, autocast=False
         )
+        self._bucket_of_offset = constant(bucket_of_offset(self.buckets, self.max_distance))
 
     def call(self, x):
         place = ops.arange(ops.shape(x)[1], dtype="int32")
         offset = ops.clip(place[None, :] - place[:, None], -self.max_distance, self.max_distance)
-        by_offset = lookup(self.table, bucket_of_offset(self.buckets, self.max_distance))
+        by_offset = lookup(self.table, self._bucket_of_offset)
         return ops.transpose(lookup(by_offset, offset + self.max_distance), (2, 0, 1))[None]
 
     def get_config(self):

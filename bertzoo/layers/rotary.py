@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.layers.attention import Attend, SelfAttention, as_attend
+from bertzoo.layers.embeddings import constant
 from bertzoo.layers.initialization import build_dense
 
 
@@ -40,22 +41,22 @@ class RotaryAttention(SelfAttention):
     def build(self, input_shape):
         build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.hidden_size, self.output_range)
+        head_size = self.hidden_size // self.num_heads
+        self._frequency = constant(self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size))
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
-        """Arguments as SelfAttention's."""
+    def context(self, x, attend, relative, key, return_attention, query):
+        """As SelfAttention's."""
         length = ops.shape(x)[1]
         if self.window is not None and not (isinstance(length, int) and length <= self.window + 1):
             place = ops.arange(length, dtype="int32")
             near = (ops.abs(place[:, None] - place[None, :]) <= self.window)[None, None]
             attend = Attend(near if attend is None else ops.logical_and(as_attend(attend).mask, near))
-        return super().call(x, attend, relative, key, return_attention, query)
+        return super().context(x, attend, relative, key, return_attention, query)
 
     def project(self, x):
         query, key, value = super().project(x)
-        head_size = self.hidden_size // self.num_heads
-        frequency = self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size)
         place = ops.arange(ops.shape(x)[1], dtype="float32")
-        angle = place[:, None, None] * ops.convert_to_tensor(frequency, dtype="float32")  # (length, 1, head size / 2)
+        angle = place[:, None, None] * self._frequency  # (length, 1, head size / 2)
         cos, sin = ops.cos(angle), ops.sin(angle)
         return rotate(query, cos, sin), rotate(key, cos, sin), value
 

@@ -1,0 +1,155 @@
+"""Bias, dropout, residual sum and LayerNorm in one pass over memory, forward and backward: JAX on a GPU only.
+
+XLA makes eight kernels of them, a sixth of a training step of BERT-base.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from bertzoo.random import channel_bits
+
+ROWS = 4  # of a block, each read by one warp
+PROGRAMS = 528  # of the backward pass: four to a processor of an H100; each adds up the gradients of its rows
+MAX_CHUNKS = 8
+
+
+def chunk_of(width: int) -> int:
+    """The largest power of two that divides the width; kernels hold rows as arrays of so many channels."""
+    return width & -width
+
+
+def fits(rows: int, width: int) -> bool:
+    """Whether the kernels can take rows of this width."""
+    return rows % ROWS == 0 and width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def fused_residual_norm(product, bias, residual, gamma, beta, words, rate: float, epsilon: float):
+    """LayerNorm(residual + dropout(product + bias)).
+
+    Args:
+        product, residual: (rows, width).
+        bias, gamma, beta: (width,).
+        words: int32 (rows,) twice, of `row_words`; None for no dropout.
+        rate: Share to drop.
+        epsilon: Added to the variance.
+    """
+    return _forward(product, bias, residual, gamma, beta, words, rate, epsilon)
+
+
+def _forward(product, bias, residual, gamma, beta, words, rate, epsilon):
+    rows, width = product.shape
+
+    def kernel(*refs):
+        *inputs, out = refs
+        row = pl.ds(pl.program_id(0) * ROWS, ROWS)
+        sums, _ = _sums(inputs, row, width, rate)
+        centred, scale = _normalised(sums, width, epsilon)
+        for c, values in enumerate(centred):
+            channels = _channels(c, width)
+            normed = values * scale * _load(inputs[3], channels) + _load(inputs[4], channels)
+            triton.store(out.at[row, channels], normed.astype(out.dtype))
+
+    out = jax.ShapeDtypeStruct(product.shape, product.dtype)
+    return _call(kernel, out, rows // ROWS, "residual_norm")(product, bias, residual, gamma, beta, *(words or ()))
+
+
+def _kept(*arguments):
+    return fused_residual_norm(*arguments), arguments[:6]
+
+
+def _backward(rate, epsilon, inputs, gradient):
+    product, bias, residual, gamma, beta, words = inputs
+    rows, width = product.shape
+    blocks, chunk = rows // ROWS, chunk_of(width)
+    programs = min(PROGRAMS, blocks)
+
+    def kernel(*refs):
+        *inputs, gradient, d_product, d_residual, d_bias, d_gamma, d_beta = refs
+        first = pl.program_id(0)
+
+        def block(i, totals):
+            row = pl.ds((first + i * programs) * ROWS, ROWS)
+            sums, keeps = _sums(inputs, row, width, rate)
+            centred, scale = _normalised(sums, width, epsilon)
+            normed = [values * scale for values in centred]
+            outer = [_load(gradient, row, _channels(c, width)) for c in range(len(normed))]
+            inner = [d * _load(inputs[3], _channels(c, width)) for c, d in enumerate(outer)]
+            mean = sum(jnp.sum(d, axis=1, keepdims=True) for d in inner) / width
+            slope = sum(jnp.sum(d * n, axis=1, keepdims=True) for d, n in zip(inner, normed)) / width
+            added = []
+            for c, keep in enumerate(keeps):
+                channels = _channels(c, width)
+                d_sum = (inner[c] - mean - normed[c] * slope) * scale
+                d_branch = d_sum if keep is None else jnp.where(keep, d_sum * (1.0 / (1.0 - rate)), 0.0)
+                triton.store(d_residual.at[row, channels], d_sum.astype(d_residual.dtype))
+                triton.store(d_product.at[row, channels], d_branch.astype(d_product.dtype))
+                added.append((d_branch, outer[c] * normed[c], outer[c]))
+            return jax.tree.map(jnp.add, totals, added)
+
+        zeros = [(jnp.zeros((ROWS, chunk), jnp.float32),) * 3 for _ in range(width // chunk)]
+        totals = jax.lax.fori_loop(0, (blocks - first + programs - 1) // programs, block, zeros)
+        for c, parts in enumerate(totals):
+            for ref, part in zip((d_bias, d_gamma, d_beta), parts):
+                triton.store(ref.at[first, _channels(c, width)], jnp.sum(part, axis=0))
+
+    vectors = jax.ShapeDtypeStruct((programs, width), jnp.float32)
+    outs = (jax.ShapeDtypeStruct(product.shape, product.dtype), jax.ShapeDtypeStruct(residual.shape, residual.dtype))
+    call = _call(kernel, (*outs, vectors, vectors, vectors), programs, "residual_norm_gradient")
+    arrays = (product, bias, residual, gamma, beta, *(words or ()), gradient)
+    d_product, d_residual, *partial = call(*arrays)
+    d_bias, d_gamma, d_beta = (jnp.sum(part, axis=0).astype(of.dtype) for part, of in zip(partial, (bias, gamma, beta)))
+    return d_product, d_bias, d_residual, d_gamma, d_beta, None
+
+
+fused_residual_norm.defvjp(_kept, _backward)
+
+
+def _call(kernel, out_shape, programs: int, name: str):
+    on_gpu = jax.default_backend() == "gpu"
+    parameters = triton.CompilerParams(num_warps=ROWS, num_stages=1)
+    return pl.pallas_call(
+        kernel,
+        out_shape,
+        grid=(programs,),
+        interpret=not on_gpu,
+        compiler_params=parameters if on_gpu else None,
+        name=name,
+    )
+
+
+def _channels(c: int, width: int):
+    return pl.ds(c * chunk_of(width), chunk_of(width))
+
+
+def _load(ref, *place):
+    return triton.load(ref.at[place]).astype(jnp.float32)
+
+
+def _sums(inputs, row, width, rate):
+    """The chunks of a block's residual sums, and which elements dropout kept (None without)."""
+    product, bias, residual, _, _, *words = inputs
+    sums, keeps = [], []
+    for c in range(width // chunk_of(width)):
+        channels = _channels(c, width)
+        branch, keep = _load(product, row, channels) + _load(bias, channels), None
+        if words:
+            first, second = (triton.load(word.at[row])[:, None] for word in words)
+            index = c * chunk_of(width) + jax.lax.broadcasted_iota(jnp.int32, branch.shape, 1)
+            keep = channel_bits(first, second, index) >= round(rate * 2**32) - 2**31
+            branch = jnp.where(keep, branch * (1.0 / (1.0 - rate)), 0.0)
+        sums.append(_load(residual, row, channels) + branch)
+        keeps.append(keep)
+    return sums, keeps
+
+
+def _normalised(sums, width, epsilon):
+    """The chunks less their row's mean, and the factor that makes their variance 1."""
+    mean = sum(jnp.sum(values, axis=1, keepdims=True) for values in sums) / width
+    centred = [values - mean for values in sums]
+    variance = sum(jnp.sum(values * values, axis=1, keepdims=True) for values in centred) / width
+    return centred, jax.lax.rsqrt(variance + epsilon)
