@@ -128,7 +128,7 @@ class CRF(keras.layers.Layer):
         def step(alpha, now):
             value, counting = now[:, :-1], now[:, -1:] > 0
             ways = alpha[:, :, None] + table[None]
-            ways = ops.max(ways, axis=1) if best else ops.logsumexp(ways, axis=1)
+            ways = ops.amax(ways, axis=1) if best else ops.logsumexp(ways, axis=1)
             alpha = ops.where(counting, ways + value, alpha)
             return alpha, alpha
 

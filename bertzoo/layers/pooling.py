@@ -63,7 +63,7 @@ class Pooling(keras.layers.Layer):
         return _token(x, ops.argmax(mask * (places + 1), axis=1))
 
     def _max(self, x, mask):
-        return ops.max(ops.where(mask[:, :, None] > 0, x, _MASKED), axis=1)
+        return ops.amax(ops.where(mask[:, :, None] > 0, x, _MASKED), axis=1)
 
     def _mean(self, x, mask):
         return _weighted_mean(x, mask)

@@ -15,6 +15,7 @@ from bertzoo.pretraining.masking import Masking
 from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.training.optimizer import AdamW
+from bertzoo.training.step import BackendStep
 
 LAYER = re.compile(r"layer_(\d+)/")
 
@@ -78,7 +79,7 @@ def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None,
     return student
 
 
-class Distillation(keras.Model):
+class Distillation(BackendStep, keras.Model):
     """Trains a student to guess as its teacher does.
 
     The loss is `soft` times T² KL(teacher ‖ student), distributions softened by the temperature T, mean over masked

@@ -18,6 +18,7 @@ from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.optimizer import AdamW
+from bertzoo.training.step import BackendStep
 
 SHARING = ("plain", "disentangled")
 BLOCK = 128  # tokens
@@ -41,7 +42,7 @@ def generator_config(config: EncoderConfig, hidden: float = 0.25, layers: float 
     )
 
 
-class ReplacedTokenTraining(keras.Model):
+class ReplacedTokenTraining(BackendStep, keras.Model):
     """A generator and a discriminator that share token, position and segment tables and their normalisation.
 
     The generator guesses masked tokens. What it draws from its own guesses takes their place, and the discriminator
@@ -193,8 +194,10 @@ def draw(logits, key):
     logits = ops.stop_gradient(ops.cast(logits, "float32"))
     batch, places, vocabulary = ops.shape(logits)
     blocks = -(-vocabulary // BLOCK)
-    weights = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
-    weights = ops.pad(weights, ((0, 0), (0, 0), (0, blocks * BLOCK - vocabulary)))
+    weights = ops.exp(logits - ops.amax(logits, axis=-1, keepdims=True))
+    # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
+    rest = ops.tile(ops.zeros_like(weights[..., :1]), (1, 1, blocks * BLOCK - vocabulary))
+    weights = ops.concatenate([weights, rest], axis=-1)
     weights = ops.reshape(weights, (batch, places, blocks, BLOCK))
     bits = ops.right_shift(random_bits(key, (batch, places, 1)), 8) & 0xFFFFFF
     uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-24

@@ -11,4 +11,4 @@ def weighted_mean(values, weights):
 def hits(logits, labels):
     """Where no logit is larger than the label's: (…, classes), int (…) -> float32 (…)."""
     own = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
-    return ops.cast(own >= ops.max(logits, axis=-1), "float32")
+    return ops.cast(own >= ops.amax(logits, axis=-1), "float32")

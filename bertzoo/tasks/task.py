@@ -21,11 +21,12 @@ from bertzoo.training.callbacks import with_callback
 from bertzoo.training.default_rate import default_rate
 from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
+from bertzoo.training.step import BackendStep
 
 HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
-class Task(keras.Model):
+class Task(BackendStep, keras.Model):
     """An encoder with a head, fit on raw text. The base of all tasks; see `TextClassifier` for one to use.
 
     Subclasses make their head, state `heads` (the names of the family's heads that they have) and implement `call`.
@@ -267,6 +268,11 @@ class Task(keras.Model):
         AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each
         `fit`, gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et
         al. 2019).
+
+        On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
+        with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
+        compiled for a minute or two, at the first step, at the first batch of another length and at the first of fewer
+        rows: it pays in long runs. A loss or metric that cannot be compiled is an error.
         """
         if optimizer is None:
             rate = default_rate(self.backbone.config)
@@ -327,7 +333,7 @@ class Task(keras.Model):
         if isinstance(train, (LengthBatches, StreamBatches)):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
-            train,
+            self.on_device(train),
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,

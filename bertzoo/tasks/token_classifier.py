@@ -222,7 +222,7 @@ class TokenClassifier(LongTextTask):
         if sample_weight is None:
             sample_weight = ops.ones_like(y_pred[:, :, 0])
         counts = ops.cast(sample_weight > 0, "float32")
-        weights = ops.max(sample_weight, axis=-1)
+        weights = ops.amax(sample_weight, axis=-1)
         likelihood = self.crf.log_likelihood(y_pred, y, counts)
         # By word, so that it compares with the loss of a model without CRF.
         return -ops.sum(likelihood * weights) / ops.maximum(ops.sum(sample_weight), 1.0)

@@ -83,7 +83,7 @@ class SiFT:
         mask = ops.ones(shape[:2]) if padding_mask is None else ops.cast(padding_mask, "float32")
         slope = ops.cast(slope, "float32") * mask[:, :, None]
         # By its largest element first: the squares of small slopes would vanish.
-        slope = slope / ops.maximum(ops.max(ops.abs(slope), axis=(1, 2), keepdims=True), 1e-30)
+        slope = slope / ops.maximum(ops.amax(ops.abs(slope), axis=(1, 2), keepdims=True), 1e-30)
         norm = ops.sqrt(ops.sum(ops.square(slope), axis=(1, 2), keepdims=True))
         length = ops.sqrt(ops.sum(mask, axis=1) * slope.shape[2])
         return slope / ops.maximum(norm, 1e-6) * length[:, None, None]

@@ -2,9 +2,20 @@
 
 import math
 from collections import defaultdict
+from typing import NamedTuple
 
 import keras
 import torch
+
+
+class Group(NamedTuple):
+    """Variables on one device, of one dtype, decay and factor of the rate: their places among the variables that are
+    updated, and the lists of their tensors, momentums and velocities."""
+
+    multiplier: float
+    decay: float
+    places: tuple[int, ...]
+    tensors: tuple[list, list, list]
 
 
 class TorchUpdate:
@@ -25,6 +36,7 @@ class TorchUpdate:
             variable.value.data = variable.value.data.contiguous()
         # By device: the step at which the kernel's own bias correction, 1 - beta ** step, is exactly 1.
         self._last_step = {v.value.device: torch.full((), math.inf, device=v.value.device) for v in variables}
+        self._grouped: tuple[tuple, list[Group]] = ((), [])
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None) -> None:
@@ -46,19 +58,20 @@ class TorchUpdate:
     @torch.no_grad()
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
         rate, correction = map(float, learning_rate)
-        for (multiplier, decay, device, _), members in self._groups(grads, trainable_variables).items():
-            parameters, gradients, momentums, velocities = map(list, zip(*members))
+        for group in self._groups(trainable_variables):
+            parameters, momentums, velocities = group.tensors
+            gradients = [grads[i].to(parameters[0].dtype).contiguous() for i in group.places]
             torch._fused_adamw_(
                 parameters,
                 gradients,
                 momentums,
                 velocities,
                 [],
-                [self._last_step[device]] * len(parameters),
+                [self._last_step[parameters[0].device]] * len(parameters),
                 # The kernel adds epsilon after its bias correction, Keras before. So the kernel's correction is made 1,
                 # and Keras's goes into the rate; the decay, which the kernel multiplies by the rate, loses it again.
-                lr=rate * multiplier * correction,
-                weight_decay=decay / correction,
+                lr=rate * group.multiplier * correction,
+                weight_decay=group.decay / correction,
                 beta1=self.beta_1,
                 beta2=self.beta_2,
                 eps=self.epsilon,
@@ -66,15 +79,25 @@ class TorchUpdate:
                 maximize=False,
             )
 
-    def _groups(self, grads, variables) -> dict:
-        groups = defaultdict(list)
-        for gradient, variable in zip(grads, variables):
-            index = self._get_variable_index(variable)
-            value = variable.value
-            key = (self._multipliers[index], self._decays[index], value.device, value.dtype)
-            gradient = gradient.to(value.dtype).contiguous()
-            groups[key].append((value, gradient, self._momentums[index].value, self._velocities[index].value))
-        return groups
+    def _groups(self, variables) -> list[Group]:
+        """What one kernel each updates. Found once: Keras changes what is in a variable's tensor, not the tensor."""
+        names = tuple(map(id, variables))
+        if names != self._grouped[0]:
+            members = defaultdict(list)
+            for place, variable in enumerate(variables):
+                index, value = self._get_variable_index(variable), variable.value
+                tensors = (value, self._momentums[index].value, self._velocities[index].value)
+                key = (self._multipliers[index], self._decays[index], value.device, value.dtype)
+                members[key].append((place, tensors))
+            self._grouped = (
+                names,
+                [
+                    Group(multiplier, decay, places, tuple(map(list, zip(*tensors))))
+                    for (multiplier, decay, *_), group in members.items()
+                    for places, tensors in [zip(*group)]
+                ],
+            )
+        return self._grouped[1]
 
     @torch.no_grad()
     def _backend_reset_gradient_accumulators(self) -> None:

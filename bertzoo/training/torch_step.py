@@ -1,0 +1,85 @@
+"""How PyTorch trains: forward pass, loss and backward pass of a step as one compiled graph."""
+
+import types
+import warnings
+
+import keras
+import torch
+
+from bertzoo.layers.dropout import dropout
+from bertzoo.random import fold, random_bits
+from bertzoo.training.torch_data import OnDevice, sent
+
+# The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
+# that anew for each use, which is exponential in the length of the hash; its own limit for CPUs takes minutes.
+OPTIONS = {"realize_opcount_threshold": 30}
+# Keras notes the names of the layers that it is in, which a recomputed block need not do again. Older versions
+# of PyTorch have no such setting.
+RECOMPUTING = "skip_fwd_side_effects_in_bwd_under_checkpoint"
+
+
+class TorchStep:
+    """Mixed into models under PyTorch, before `keras.Model`.
+
+    Keras hands its whole step to `torch.compile`, whose graph then breaks at the optimizer, the metrics and the log.
+    Here the model, its loss and its metrics are one graph without breaks, and so is the backward pass that PyTorch
+    derives from it. The optimizer runs outside, see `TorchUpdate`.
+
+    The first shape of batch is compiled as it is, the next with the axis that changed as a variable, so that a run of
+    many lengths needs two or three graphs. `jit_compile=True` asks for it; "auto" is Keras's, which compiles nothing on
+    PyTorch. Predictions are never compiled: a few of them are sooner done.
+    """
+
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+        """A dataset of the same batches, where the weights are."""
+        device = self._device()
+        return OnDevice(data, device) if device.type == "cuda" else data
+
+    def _should_torch_compile(self) -> bool:
+        return False  # not by Keras
+
+    def make_train_function(self, force: bool = False):
+        if force or self.train_function is None:
+            self._forward_pass = self._compiled(_forward_pass) if self.jit_compile else _forward_pass
+        return super().make_train_function(force)
+
+    def _compiled(self, function):
+        for known in (dropout, fold, random_bits):  # functions of tensors alone, most of what there is to trace
+            torch.compiler.allow_in_graph(known)
+        # Keras's tables of dtypes are behind such caches; that they are traced is as it should be.
+        warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
+        # PyTorch keeps graphs, and counts them, by code object: without a copy all models would share one count.
+        own = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
+        compiled = torch.compile(own, fullgraph=True, options=OPTIONS)
+        if hasattr(torch._dynamo.config, RECOMPUTING):
+            compiled = torch._dynamo.config.patch({RECOMPUTING: True})(compiled)
+        return compiled
+
+    def train_step(self, data):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(sent(data, self._device()))
+        loss, logs = self._forward_pass(self, x, y, sample_weight)
+        trained = self.trainable_weights[:]
+        if not trained:
+            warnings.warn("the model has no trainable weights.", stacklevel=2)
+            return logs
+        gradients = torch.autograd.grad(
+            self.optimizer.scale_loss(loss), [weight.value for weight in trained], allow_unused=True
+        )
+        with torch.no_grad():
+            self.optimizer.apply(list(gradients), trained)
+        return logs
+
+
+def _forward_pass(model, x, y, sample_weight):
+    """The loss of a batch, and the log of all metrics so far."""
+    y_pred = model(x, training=True)
+    loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
+    # With a gradient, the backward pass would take zeros for that of each output.
+    with torch.no_grad():
+        rows = next(part for part in keras.tree.flatten(x) if part is not None).shape[0]
+        model._loss_tracker.update_state(loss.detach(), sample_weight=rows)
+        y_pred = keras.tree.map_structure(torch.Tensor.detach, y_pred)
+        return loss, model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
