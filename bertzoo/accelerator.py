@@ -18,3 +18,14 @@ def accelerator() -> str | None:
 
     devices = tf.config.list_physical_devices("GPU")
     return tf.config.experimental.get_device_details(devices[0]).get("device_name") if devices else None
+
+
+def ampere_or_later() -> bool:
+    """Whether JAX computes on an NVIDIA GPU that cuDNN's attention and Triton's bfloat16 are made for."""
+    import jax
+
+    if jax.default_backend() != "gpu":
+        return False
+    # "9.0" on an H100; AMD's begin with letters.
+    generation = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
+    return generation.isdigit() and int(generation) >= 8

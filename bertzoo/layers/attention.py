@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.linear import linear
@@ -147,8 +148,8 @@ def fused_attention(query, key, value, attend: Attend | None = None, bias=None):
 def _jax_attention(query, key, value, attend, bias):
     import jax
 
-    on_gpu = jax.default_backend() == "gpu" and query.dtype in ("bfloat16", "float16")
-    if on_gpu and attend is not None and attend.lengths is not None:
+    half = query.dtype in ("bfloat16", "float16")
+    if half and ampere_or_later() and attend is not None and attend.lengths is not None:
         # cuDNN then skips the padding and reads no mask: 4 % of a training step of BERT-base on an H200.
         lengths = attend.lengths
         bias = None if bias is None else ops.cast(bias, query.dtype)

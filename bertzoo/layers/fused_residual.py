@@ -34,7 +34,7 @@ def fused_residual_norm(product, bias, residual, gamma, beta, words, rate: float
     Args:
         product, residual: (rows, width).
         bias, gamma, beta: (width,).
-        words: int32 (rows,) twice, of `row_words`; None for no dropout.
+        words: int32 (rows,) twice, of `row_words`; () for no dropout.
         rate: Share to drop.
         epsilon: Added to the variance.
     """
@@ -55,7 +55,7 @@ def _forward(product, bias, residual, gamma, beta, words, rate, epsilon):
             triton.store(out.at[row, channels], normed.astype(out.dtype))
 
     out = jax.ShapeDtypeStruct(product.shape, product.dtype)
-    return _call(kernel, out, rows // ROWS, "residual_norm")(product, bias, residual, gamma, beta, *(words or ()))
+    return _call(kernel, out, rows // ROWS, "residual_norm")(product, bias, residual, gamma, beta, *words)
 
 
 def _kept(*arguments):
@@ -100,7 +100,7 @@ def _backward(rate, epsilon, inputs, gradient):
     vectors = jax.ShapeDtypeStruct((programs, width), jnp.float32)
     outs = (jax.ShapeDtypeStruct(product.shape, product.dtype), jax.ShapeDtypeStruct(residual.shape, residual.dtype))
     call = _call(kernel, (*outs, vectors, vectors, vectors), programs, "residual_norm_gradient")
-    arrays = (product, bias, residual, gamma, beta, *(words or ()), gradient)
+    arrays = (product, bias, residual, gamma, beta, *words, gradient)
     d_product, d_residual, *partial = call(*arrays)
     d_bias, d_gamma, d_beta = (jnp.sum(part, axis=0).astype(of.dtype) for part, of in zip(partial, (bias, gamma, beta)))
     return d_product, d_bias, d_residual, d_gamma, d_beta, None

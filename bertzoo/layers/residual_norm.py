@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.layer_norm import LayerNorm
 from bertzoo.layers.linear import is_plain, linear
@@ -37,7 +38,5 @@ def residual_norm(norm: LayerNorm, dense: keras.layers.Layer, x, residual, rate:
 
 
 def _one_gpu() -> bool:
-    """Whether JAX computes on one GPU: it can't split the fused kernel's arrays over several."""
-    import jax
-
-    return jax.default_backend() == "gpu" and keras.distribution.distribution() is None
+    """Whether JAX computes on one GPU that has the kernels: arrays that lie on several it can't hand to them."""
+    return ampere_or_later() and keras.distribution.distribution() is None

@@ -22,7 +22,7 @@ def sent(batch, device: torch.device):
 class OnDevice(keras.utils.PyDataset):
     """The batches of another dataset, as tensors on a device.
 
-    Keras copies array by array, and each copy waits for all that the GPU was asked before: a third of a step is lost.
+    Keras copies array by array, and each copy waits for all that the GPU was asked before: a tenth of a step is lost.
     """
 
     def __init__(self, data: keras.utils.PyDataset, device: torch.device):

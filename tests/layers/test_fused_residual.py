@@ -1,5 +1,7 @@
 """The fused kernels, interpreted on the CPU, against the layers that they stand for; that they lower for a GPU."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import bertzoo as bz
+from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers import residual_norm
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.fused_residual import fits, fused_residual_norm
@@ -57,6 +60,13 @@ def test_an_encoder_computes_the_same_with_them(monkeypatch):
     for mine, other in zip(outputs(), usual, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-5)
     assert len(called) == 2 * 2 * config.num_hidden_layers
+
+
+@pytest.mark.parametrize(("capability", "has"), [("9.0", True), ("10.0", True), ("7.5", False), ("gfx90a", False)])
+def test_gpus_that_have_them(monkeypatch, capability, has):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
+    assert ampere_or_later() is has
 
 
 def test_what_does_not_fit():
