@@ -12,6 +12,7 @@ written on one backend loads on any other, so each format is one load away.
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import keras
@@ -83,8 +84,17 @@ def export_model(model: keras.Model, filepath: str | os.PathLike, format: str = 
     # The wrapper itself is not tracked: TensorFlow would also trace it with all inputs in one list.
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serve", wrapper.call, input_signature=signature, **options)
-    archive.write_out(path, verbose=False)
+    with _readable(backend):
+        archive.add_endpoint("serve", wrapper.call, input_signature=signature, **options)
+        archive.write_out(path, verbose=False)
+
+
+def _readable(backend: str) -> AbstractContextManager:
+    if backend != "jax":
+        return nullcontext()
+    from bertzoo.layers.gelu import exportable
+
+    return exportable()
 
 
 def _torch_onnx(wrapper: Positional, path: str, axes: Sequence[str], max_length: int, outputs: list[str]) -> None:

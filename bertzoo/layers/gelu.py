@@ -1,6 +1,8 @@
 """The exact GELU under JAX."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -30,5 +32,23 @@ def _gradient(x, gradient):
 gelu.defvjp(_kept, _gradient)
 
 
+def _spelled_out(x):
+    return 1.0 - jax.lax.erfc(x)
+
+
+_erf = jax.lax.erf
+
+
 def _normal(x):
-    return 0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5))
+    return 0.5 + 0.5 * _erf(x * math.sqrt(0.5))
+
+
+@contextmanager
+def exportable() -> Iterator[None]:
+    """Within it, GELU is traced without the operation erf: TensorFlow 2.21 can't read what JAX makes of it."""
+    global _erf
+    _erf = _spelled_out
+    try:
+        yield
+    finally:
+        _erf = jax.lax.erf
