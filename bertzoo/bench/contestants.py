@@ -26,12 +26,11 @@ def measure(run: Callable[[], None]) -> tuple[float, float]:
 def run_bertzoo(case: Case) -> Measured:
     """`fit` and `predict` of a TextClassifier, batches and padding its own."""
     import bertzoo as bz
-    from bertzoo.accelerator import accelerator
+    from bertzoo.training.step import long_run
 
     set_policy(case)
     model = bz.TextClassifier(bz.Encoder(case.config()))
-    compiled = case.backend == "torch" and accelerator() is not None  # on a CPU it takes longer than it saves
-    model.compile(bz.AdamW(1e-5), metrics=[], jit_compile=compiled or "auto")
+    model.compile(bz.AdamW(1e-5), metrics=[], jit_compile=long_run())
     ids, mask, labels = case.rows()
     return measure_keras(model, {"token_ids": ids, "padding_mask": mask}, labels, case)
 

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.accelerator import accelerator
 from bertzoo.pretraining.devices import use_devices
 from bertzoo.pretraining.events import EventLog
 from bertzoo.pretraining.objectives import OBJECTIVES, Objective
@@ -20,6 +19,7 @@ from bertzoo.pretraining.state import has_state, load_state, remove_state, save_
 from bertzoo.pretraining.throughput import peak_flops
 from bertzoo.pretraining.watch import Watch, on_termination
 from bertzoo.random import set_seed
+from bertzoo.training.step import long_run
 
 
 def pretrain(
@@ -65,9 +65,7 @@ def pretrain(
     set_seed(plan.training.seed)
     model = objective.model(plan)
     plan.check_lengths(model.backbone.config)
-    # PyTorch compiles for minutes, and only where it is told to; a long run on a GPU is worth it.
-    compiled = keras.backend.backend() == "torch" and accelerator() is not None
-    model.compile(plan.training.optimizer(), jit_compile=compiled or "auto")
+    model.compile(plan.training.optimizer(), jit_compile=long_run())
     model.optimizer.build(model.trainable_variables)
     run = Run(plan, objective, model, Path(out), minutes, EventLog(tensorboard) if tensorboard else None)
     if resume:

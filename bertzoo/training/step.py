@@ -2,6 +2,8 @@
 
 import keras
 
+from bertzoo.accelerator import accelerator
+
 if keras.backend.backend() == "torch":
     from bertzoo.training.torch_step import TorchStep as BackendStep
 else:
@@ -14,4 +16,10 @@ else:
             return data
 
 
-__all__ = ["BackendStep"]
+def long_run() -> bool | str:
+    """`jit_compile` for a run of many steps: PyTorch compiles for minutes, and only where it is told to. On a GPU that
+    pays; elsewhere Keras decides."""
+    return (keras.backend.backend() == "torch" and accelerator() is not None) or "auto"
+
+
+__all__ = ["BackendStep", "long_run"]
