@@ -61,11 +61,11 @@ def runner(path, format):
     return serve
 
 
-def assert_same(model, path, format, numpy, close, shapes=SHAPES):
-    run = runner(path, format)
+def assert_same(model, path, format, numpy, close, compiled, shapes=SHAPES):
+    run, call = runner(path, format), compiled(model, model)
     for shape in shapes:
         inputs = make_inputs(model, shape)
-        ours, theirs = numpy(model(inputs)), run(inputs)
+        ours, theirs = numpy(call(inputs)), run(inputs)
         if not isinstance(ours, dict):
             assert len(theirs) == 1
             close(next(iter(theirs.values())), ours, 1e-4)
@@ -86,19 +86,20 @@ BOTH += [pytest.param(name, "classifier", marks=pytest.mark.once) for name in ("
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(("model_type", "task"), BOTH)
-def test_every_family(model_type, task, format, tmp_path, numpy, close):
+def test_every_family(model_type, task, format, tmp_path, numpy, close, compiled):
     model = make(model_type, task)
     path = tmp_path / ("model.onnx" if format == "onnx" else "model")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporters
         model.export(path, format=format)
-    assert_same(model, path, format, numpy, close)
+    assert_same(model, path, format, numpy, close, compiled)
 
 
-def test_multiple_choice_has_an_axis_more(tmp_path, numpy, close):
+def test_multiple_choice_has_an_axis_more(tmp_path, numpy, close, compiled):
     model = bz.MultipleChoice(make("bert", "encoder"))
     model.export(tmp_path / "model", format=FORMATS[0])
-    assert_same(model, tmp_path / "model", FORMATS[0], numpy, close, [(1, 5, 1), (5, 1, 1), (1, 1, 120)])
+    shapes = [(1, 5, 1), (5, 1, 1), (1, 1, 120)]
+    assert_same(model, tmp_path / "model", FORMATS[0], numpy, close, compiled, shapes)
 
 
 def test_what_cannot_be_exported(tmp_path):

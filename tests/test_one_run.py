@@ -43,6 +43,10 @@ import bertzoo as bz
 from bertzoo.data import reviews
 from bertzoo.random import fold
 
+compiled = lambda function: function
+if keras.backend.backend() == "jax":  # as its operations are in a step, and sooner than one by one
+    from jax import jit as compiled
+
 def split(text):
     return re.findall(r"[a-z]+|[^a-z\\s]", text.lower())
 
@@ -71,10 +75,11 @@ def run(recompute=False):
     model.fit(texts, labels, batch_size=16, epochs=4, verbose=0, callbacks=[Read()])
     key = model.backbone.training_calls.next_key()
     ids = model.preprocessor(texts[:8])["token_ids"]
-    masks = [keras.ops.convert_to_numpy(model.backbone.embeddings(ids, key=fold(key, 0))) != 0]
+    embedded = compiled(lambda ids, key: model.backbone.embeddings(ids, key=fold(key, 0)))(ids, key)
+    masks = [keras.ops.convert_to_numpy(embedded) != 0]
     for layer, site, shape in ((1, 0, (4, 4, 9, 9)), (1, 1, (8, 24, 32)), (2, 2, (8, 24, 32))):
-        dropped = bz.layers.dropout(keras.ops.ones(shape), 0.1, fold(key, layer), site=site)
-        masks.append(keras.ops.convert_to_numpy(dropped) != 0)
+        drop = compiled(lambda x, key: bz.layers.dropout(x, 0.1, fold(key, layer), site=site))
+        masks.append(keras.ops.convert_to_numpy(drop(keras.ops.ones(shape), key)) != 0)
     return losses, masks, start
 
 runs = {"first": run(), "recomputed": run(recompute=True)}

@@ -66,8 +66,8 @@ def test_transformers_gives_the_same(name):
     found = found["sequence_output"] if kind is bz.Encoder else found
     real = ours["padding_mask"].astype(bool)
     reference, found = reference.numpy()[real], keras.ops.convert_to_numpy(found)[real]
-    # In float32, transformers itself is 1.5e-5 away from its results in float64, for the generator.
-    bound = 2e-5 if name.endswith("generator") else 1e-5
+    # For the generator, transformers in float32 is itself 1.5e-5 away from its results in float64: twice that.
+    bound = 3e-5 if name.endswith("generator") else 1e-5
     assert np.abs(found.reshape(reference.shape) - reference).max() <= bound * np.abs(reference).max()
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+from jax.sharding import PartitionSpec
 
 from bertzoo.random import channel_bits
 
@@ -27,8 +28,9 @@ def fits(rows: int, width: int) -> bool:
     return rows % ROWS == 0 and width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def fused_residual_norm(product, bias, residual, gamma, beta, words, rate: float, epsilon: float):
+def fused_residual_norm(
+    product, bias, residual, gamma, beta, words, rate: float, epsilon: float, mesh: jax.sharding.Mesh | None = None
+):
     """LayerNorm(residual + dropout(product + bias)).
 
     Args:
@@ -37,7 +39,25 @@ def fused_residual_norm(product, bias, residual, gamma, beta, words, rate: float
         words: int32 (rows,) twice, of `row_words`; () for no dropout.
         rate: Share to drop.
         epsilon: Added to the variance.
+        mesh: Devices that take an equal part of the rows each; `fits` is about such a part. None for one device.
     """
+    arrays = (product, bias, residual, gamma, beta, words)
+    if mesh is None:
+        return _fused(*arrays, rate, epsilon)
+    # XLA can't part a kernel's work. The gradients of what each device has whole are added up over the devices.
+    parted, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
+    each = jax.shard_map(
+        lambda *parts: _fused(*parts, rate, epsilon),
+        mesh=mesh,
+        in_specs=(parted, whole, parted, whole, whole, parted),
+        out_specs=parted,
+        check_vma=False,  # a kernel does not say on which devices its results differ
+    )
+    return each(*arrays)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def _fused(product, bias, residual, gamma, beta, words, rate, epsilon):
     return _forward(product, bias, residual, gamma, beta, words, rate, epsilon)
 
 
@@ -59,7 +79,7 @@ def _forward(product, bias, residual, gamma, beta, words, rate, epsilon):
 
 
 def _kept(*arguments):
-    return fused_residual_norm(*arguments), arguments[:6]
+    return _fused(*arguments), arguments[:6]
 
 
 def _backward(rate, epsilon, inputs, gradient):
@@ -106,7 +126,7 @@ def _backward(rate, epsilon, inputs, gradient):
     return d_product, d_bias, d_residual, d_gamma, d_beta, None
 
 
-fused_residual_norm.defvjp(_kept, _backward)
+_fused.defvjp(_kept, _backward)
 
 
 def _call(kernel, out_shape, programs: int, name: str):

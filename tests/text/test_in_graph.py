@@ -97,7 +97,8 @@ def test_a_task_without_preprocessor_is_told(checkpoint):
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_saved_model_takes_strings(checkpoint, tmp_path, pairs):
     task = bz.TextClassifier.from_preset(checkpoint[0], labels=["bad", "good"], verbose=False)
-    StringModel(task, pairs=pairs).save(tmp_path / "model")
+    model = StringModel(task, pairs=pairs)
+    model.save(tmp_path / "model")
     texts = ["The film was good!", "", "unhappy badly [MASK] " * 40]
     columns = [texts, texts[::-1]][: 1 + pairs]
     loaded = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
@@ -105,4 +106,4 @@ def test_a_saved_model_takes_strings(checkpoint, tmp_path, pairs):
     logits = loaded(**named)["outputs"].numpy()
     rows = texts if not pairs else list(zip(*columns))
     np.testing.assert_allclose(logits, task.predict(rows, verbose=0), atol=1e-5)
-    np.testing.assert_allclose(StringModel(task, pairs)(*named.values())["outputs"], logits, atol=1e-6)
+    np.testing.assert_allclose(model(*named.values())["outputs"], logits, atol=1e-6)
