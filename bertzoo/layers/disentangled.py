@@ -11,7 +11,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers.attention import Attend, SelfAttention, as_attend
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.embeddings import constant, lookup
@@ -134,15 +133,16 @@ class DisentangledAttention(SelfAttention):
         length, head_size = ops.shape(query)[1], query.shape[-1]
         table = dropout(relative, self.position_dropout, dropout_key, site=3)
         position_query, position_key = self.positions_by_distance(table, length)
-        c2p = p2c = None
+        bias = 0.0
         if "c2p" in self.terms:
             # In descending order of distance, which is the order of a query's keys.
             position_key = ops.flip(position_key, axis=0) * (1.0 / math.sqrt(head_size))
-            c2p = ops.einsum("bthd,rhd->bhtr", query, position_key)
+            bias = skew(ops.einsum("bthd,rhd->bhtr", query, position_key), length - 1)
         if "p2c" in self.terms:
             position_query = position_query * (1.0 / math.sqrt(head_size * (1 + len(self.terms))))
-            p2c = ops.einsum("bshd,rhd->bhsr", key, position_query)
-        return sum_of_terms(c2p, p2c, length)
+            by_key = skew(ops.einsum("bshd,rhd->bhsr", key, position_query), length)
+            bias = bias + ops.transpose(by_key, (0, 1, 3, 2))
+        return bias
 
     def positions_by_distance(self, table, length):
         """The queries and keys of the distances -length to length - 1, each (2 * length, heads, head size)."""
@@ -193,33 +193,6 @@ class FirstDisentangledAttention(DisentangledAttention):
 def _rows_of(table, rows):
     """(all rows, …), int (rows,) -> (rows, …)."""
     return ops.reshape(lookup(ops.reshape(table, (table.shape[0], -1)), rows), (-1, *table.shape[1:]))
-
-
-def sum_of_terms(c2p, p2c, length):
-    """(batch, heads, length, 2 * length) twice, None where a term is not -> (batch, heads, length, length).
-
-    c2p has a row for each query, in the order of its keys; p2c one for each key, in the order of its queries.
-    """
-    if c2p is not None and p2c is not None and keras.backend.backend() == "jax" and _one_gpu() and _is_static(c2p):
-        from bertzoo.layers.fused_bias import fused_relative_bias  # needs JAX
-
-        return fused_relative_bias(c2p, p2c)
-    bias = 0.0
-    if c2p is not None:
-        bias = skew(c2p, length - 1)
-    if p2c is not None:
-        bias = bias + ops.transpose(skew(p2c, length), (0, 1, 3, 2))
-    return bias
-
-
-def _one_gpu() -> bool:
-    """Whether JAX computes on one GPU that has the kernel: XLA can't part a kernel's work among several."""
-    return ampere_or_later() and keras.distribution.distribution() is None
-
-
-def _is_static(x) -> bool:
-    """False in an export with free sizes, which kernels can't have."""
-    return all(isinstance(size, int) for size in x.shape)
 
 
 def skew(x, first):

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 
 from bertzoo.random import channel_bits
 
-ROWS = 4  # of a block, each read by one warp
+WARPS = 4
 PROGRAMS = 528  # of the backward pass: four to a processor of an H100; each adds up the gradients of its rows
 MAX_CHUNKS = 8
 
@@ -23,9 +23,14 @@ def chunk_of(width: int) -> int:
     return width & -width
 
 
+def block_of(rows: int, width: int) -> int:
+    """The number of rows that are read at once: one by each warp, or more where they are short."""
+    return min(WARPS * max(1, 512 // pl.next_power_of_2(width)), rows & -rows)
+
+
 def fits(rows: int, width: int) -> bool:
     """Whether the kernels can take rows of this width."""
-    return rows % ROWS == 0 and width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
+    return rows % WARPS == 0 and width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
 
 
 def fused_residual_norm(
@@ -63,10 +68,11 @@ def _fused(product, bias, residual, gamma, beta, words, rate, epsilon):
 
 def _forward(product, bias, residual, gamma, beta, words, rate, epsilon):
     rows, width = product.shape
+    size = block_of(rows, width)
 
     def kernel(*refs):
         *inputs, out = refs
-        row = pl.ds(pl.program_id(0) * ROWS, ROWS)
+        row = pl.ds(pl.program_id(0) * size, size)
         sums, _ = _sums(inputs, row, width, rate)
         centred, scale = _normalised(sums, width, epsilon)
         for c, values in enumerate(centred):
@@ -75,7 +81,7 @@ def _forward(product, bias, residual, gamma, beta, words, rate, epsilon):
             triton.store(out.at[row, channels], normed.astype(out.dtype))
 
     out = jax.ShapeDtypeStruct(product.shape, product.dtype)
-    return _call(kernel, out, rows // ROWS, "residual_norm")(product, bias, residual, gamma, beta, *words)
+    return _call(kernel, out, rows // size, "residual_norm")(product, bias, residual, gamma, beta, *words)
 
 
 def _kept(*arguments):
@@ -85,7 +91,8 @@ def _kept(*arguments):
 def _backward(rate, epsilon, inputs, gradient):
     product, bias, residual, gamma, beta, words = inputs
     rows, width = product.shape
-    blocks, chunk = rows // ROWS, chunk_of(width)
+    size, chunk = block_of(rows, width), chunk_of(width)
+    blocks = rows // size
     programs = min(PROGRAMS, blocks)
 
     def kernel(*refs):
@@ -93,7 +100,7 @@ def _backward(rate, epsilon, inputs, gradient):
         first = pl.program_id(0)
 
         def block(i, totals):
-            row = pl.ds((first + i * programs) * ROWS, ROWS)
+            row = pl.ds((first + i * programs) * size, size)
             sums, keeps = _sums(inputs, row, width, rate)
             centred, scale = _normalised(sums, width, epsilon)
             normed = [values * scale for values in centred]
@@ -111,7 +118,7 @@ def _backward(rate, epsilon, inputs, gradient):
                 added.append((d_branch, outer[c] * normed[c], outer[c]))
             return jax.tree.map(jnp.add, totals, added)
 
-        zeros = [(jnp.zeros((ROWS, chunk), jnp.float32),) * 3 for _ in range(width // chunk)]
+        zeros = [(jnp.zeros((size, chunk), jnp.float32),) * 3 for _ in range(width // chunk)]
         totals = jax.lax.fori_loop(0, (blocks - first + programs - 1) // programs, block, zeros)
         for c, parts in enumerate(totals):
             for ref, part in zip((d_bias, d_gamma, d_beta), parts):
@@ -131,7 +138,7 @@ _fused.defvjp(_kept, _backward)
 
 def _call(kernel, out_shape, programs: int, name: str):
     on_gpu = jax.default_backend() == "gpu"
-    parameters = triton.CompilerParams(num_warps=ROWS, num_stages=1)
+    parameters = triton.CompilerParams(num_warps=WARPS, num_stages=1)
     return pl.pallas_call(
         kernel,
         out_shape,

@@ -3,19 +3,17 @@
     KERAS_BACKEND=jax python tests/peers/epochs.py CONTESTANT TASK … --data DIRECTORY [--size base] [--batch-size 32]
         [--examples N] [--workers 2] [--sampling group_by_length] [--multiple 8] [--cold]
 
-CONTESTANT: bertzoo, transformers, transformers+compile, or all, which runs the three one after another and ends with a
-table. TASK: sst2, mrpc, stsb or squad, a folder each in DIRECTORY. Each run is a process of its own on one GPU, or on
-the CPU where there is none, and prints a line of JSON. `seconds` are those of a second pass over the training set,
-whose shapes are all compiled; `first_seconds` those of the first. The clock starts with lists of strings in memory, so
-each pass tokenizes, and stops when the device is done.
+CONTESTANT: bertzoo, transformers, transformers+compile, or all, which ends with a table. TASK: sst2, mrpc, stsb or
+squad, a folder each in DIRECTORY. Each run is a process of its own, on one GPU where there is one, and prints a line of
+JSON: `seconds` of a second pass over the training set, whose shapes are all compiled, and `first_seconds` of the first.
+The clock starts with lists of strings in memory, so each pass tokenizes, and stops when the device is done.
 
-Both sides train the same shape from random weights with the WordPiece tokenizer of bert_mini_en: rows of at most 128
-tokens, SQuAD in the same windows of 384 from every 128th token; bfloat16 on a GPU, float32 on a CPU; dropout 0.1 and
-none on attention weights; AdamW, gradients clipped to 1. The Trainer pads each batch to its longest row, and has what
-makes it fast: batches of like length, lengths that are multiples of 8, workers that pad, fused AdamW, SDPA, copies that
-do not block, no logging, no look at each loss for NaN. Its rows are a plain list, which is faster than a
-`datasets.Dataset`. The second pass is the same Trainer's, so its model stays compiled; `graphs` counts what
-torch.compile had compiled after each pass.
+Both sides train one shape from random weights with bert_mini_en's tokenizer: rows of at most 128 tokens, SQuAD in the
+same windows of 384 from every 128th token; bfloat16 on a GPU, float32 on a CPU; dropout 0.1, none on attention weights;
+AdamW, gradients clipped to 1. The Trainer pads each batch to its longest row and has what makes it fast: batches of
+like length, lengths that are multiples of 8, workers that pad, fused AdamW, SDPA, copies that do not block, no logs and
+no look at each loss for NaN. Its rows are a list, which is faster than a `datasets.Dataset`. Its second pass is by the
+same Trainer, so the model stays compiled: `graphs` is how many torch.compile had made after each pass.
 """
 
 import argparse
@@ -26,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 from tasks import COLUMNS, QUESTION, SETTINGS, STRIDE, SquadPeer, TextPeer, bundle, column, load, texts
@@ -35,14 +34,9 @@ from bertzoo.config import EncoderConfig
 
 PRESET = Path(__file__).resolve().parents[2] / "weights" / "bert_mini_en"
 RATE = 2e-5
-# What a row of the peers in tasks.py holds -> what the model calls it.
-INPUTS = {
-    "input_ids": "input_ids",
-    "token_type_ids": "token_type_ids",
-    "target": "labels",
-    "start": "start_positions",
-    "end": "end_positions",
-}
+# Of what a row of tasks.py's peers holds, the model's inputs, and the names that the model has for some.
+INPUTS = ("input_ids", "token_type_ids", "target", "start", "end")
+NAMES = {"target": "labels", "start": "start_positions", "end": "end_positions"}
 
 
 def shape(run) -> EncoderConfig:
@@ -51,7 +45,7 @@ def shape(run) -> EncoderConfig:
     return dataclasses.replace(case.config(), vocab_size=vocabulary)
 
 
-# ---- the contestants: each gives a function that runs an epoch, and one that tells what it was
+# ---- the contestants: each gives a function that trains for an epoch, and one that tells the lengths of the rows
 
 
 def bertzoo(run, train: list[dict]):
@@ -59,99 +53,70 @@ def bertzoo(run, train: list[dict]):
 
     import bertzoo as bz
     from bertzoo.accelerator import accelerator
-    from bertzoo.bench.device import keras_versions
     from bertzoo.text.preprocessor import load_preprocessor
     from bertzoo.training.step import long_run
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator() else "float32")
     config, squad = shape(run), run.task == "squad"
-    preprocessor = load_preprocessor(PRESET, config, SETTINGS[run.task][2], None)
-    encoder = bz.Encoder(config, pooler=not squad)
+    parts = bz.Encoder(config, pooler=not squad), load_preprocessor(PRESET, config, SETTINGS[run.task][2], None)
     if squad:
-        model = bz.QuestionAnswerer(encoder, preprocessor, stride=STRIDE, question_limit=QUESTION)
-        x, y = train, None
+        model, data = bz.QuestionAnswerer(*parts, stride=STRIDE, question_limit=QUESTION), (train,)
     else:
-        model = bz.TextClassifier(encoder, preprocessor, labels=1 if run.task == "stsb" else 2)
-        x, y = bundle(texts(train, run.task)), column(train, COLUMNS[run.task][1])
+        model = bz.TextClassifier(*parts, labels=1 if run.task == "stsb" else 2)
+        data = bundle(texts(train, run.task)), column(train, COLUMNS[run.task][1])
     model.compile(bz.AdamW(RATE), metrics=[], jit_compile=long_run())
 
     def epoch() -> None:
-        model.fit(x, y, batch_size=run.batch_size, verbose=0)  # reads the mean loss at its end: that waits
+        model.fit(*data, batch_size=run.batch_size, verbose=0)  # it reads the mean loss at its end, and so waits
 
-    def told() -> dict:
-        batches = model.batches(x, y, batch_size=run.batch_size)
-        lengths = [int(n) for i in range(len(batches)) for n in batches[i][0]["lengths"]]
-        return {"rows": len(lengths), "tokens": sum(lengths), "versions": keras_versions()}
+    def lengths() -> list[int]:
+        batches = model.batches(*data, batch_size=run.batch_size)
+        return [int(length) for i in range(len(batches)) for length in batches[i][0]["lengths"]]
 
-    return epoch, told
+    return epoch, lengths
 
 
 class SquadRows(SquadPeer):
-    """Windows to learn from: whose each token is matters for reading answers alone, and takes as long as the rest."""
+    """Windows to learn from: which of them owns a token matters for answers alone, and takes as long as all else."""
 
     def mark_owners(self, rows):
         pass
 
 
 def peer(run, train: list[dict]):
-    import accelerate
     import torch
     import transformers
 
-    gpu, compiled = torch.cuda.is_available(), run.contestant.endswith("+compile")
+    gpu, length = torch.cuda.is_available(), SETTINGS[run.task][2]
     special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    file = str(PRESET / "tokenizer.json")
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=file, model_input_names=inputs, **special)
-    kind = SquadRows if run.task == "squad" else TextPeer
-    part = kind(run.task, tokenizer, train, SETTINGS[run.task][2])
+    special["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(PRESET / "tokenizer.json"), **special)
+    part = (SquadRows if run.task == "squad" else TextPeer)(run.task, tokenizer, train, length)
     config = transformers.AutoConfig.for_model(**shape(run).to_hf(), **part.options)
-    options = transformers.TrainingArguments(
-        output_dir=tempfile.mkdtemp(),
-        num_train_epochs=1,
-        per_device_train_batch_size=run.batch_size,
-        learning_rate=RATE,
-        weight_decay=0.01,
-        optim="adamw_torch_fused",
-        bf16=gpu,
-        use_cpu=not gpu,
-        torch_compile=compiled,
-        train_sampling_strategy=run.sampling,
-        dataloader_num_workers=run.workers,
-        accelerator_config={"non_blocking": True},
-        logging_strategy="no",
-        logging_nan_inf_filter=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
+    model = part.auto(transformers).from_config(config, attn_implementation="sdpa")
+    recipe = {"num_train_epochs": 1, "per_device_train_batch_size": run.batch_size, "learning_rate": RATE}
+    step = {"bf16": gpu, "use_cpu": not gpu, "optim": "adamw_torch_fused", "torch_compile": "+" in run.contestant}
+    loader = {"train_sampling_strategy": run.sampling, "dataloader_num_workers": run.workers}
+    loader["accelerator_config"] = {"non_blocking": True}
+    quiet = {"logging_strategy": "no", "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    quiet["logging_nan_inf_filter"] = False  # it waits for the device at each step
+    options = {"output_dir": tempfile.mkdtemp(), "weight_decay": 0.01, **recipe, **step, **loader, **quiet}
     trainer = transformers.Trainer(
-        model=part.auto(transformers).from_config(config, attn_implementation="sdpa"),
-        args=options,
-        data_collator=transformers.DataCollatorWithPadding(tokenizer, pad_to_multiple_of=run.multiple),
+        model,
+        transformers.TrainingArguments(**options),
+        transformers.DataCollatorWithPadding(tokenizer, pad_to_multiple_of=run.multiple),
         processing_class=tokenizer,
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    graphs = []
 
     def epoch() -> None:
         rows = part.rows(train)
-        trainer.train_dataset = [{INPUTS[name]: row[name] for name in INPUTS if name in row} for row in rows]
+        trainer.train_dataset = [{NAMES.get(name, name): row[name] for name in INPUTS if name in row} for row in rows]
         trainer.train()
         if gpu:
             torch.cuda.synchronize()
-        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
-    def told() -> dict:
-        rows, settings = (
-            trainer.train_dataset,
-            {name: getattr(run, name) for name in ("workers", "sampling", "multiple")},
-        )
-        versions = ", ".join(f"{m.__name__} {m.__version__}" for m in (transformers, torch, accelerate))
-        tokens = sum(len(row["input_ids"]) for row in rows)
-        return {"rows": len(rows), "tokens": tokens, "versions": versions, **settings, "graphs": graphs}
-
-    return epoch, told
+    return epoch, lambda: [len(row["input_ids"]) for row in trainer.train_dataset]
 
 
 CONTESTANTS = {"bertzoo": bertzoo, "transformers": peer, "transformers+compile": peer}
@@ -162,32 +127,30 @@ CONTESTANTS = {"bertzoo": bertzoo, "transformers": peer, "transformers+compile":
 
 def measure(run) -> dict:
     train = load(run.task, "train", run.examples)
-    epoch, told = CONTESTANTS[run.contestant](run, train)
-    taken = []
+    epoch, lengths = CONTESTANTS[run.contestant](run, train)
+    taken, graphs, names = [], [], ("transformers", "torch", "accelerate")
     for _ in range(2):
         begun = time.perf_counter()
         epoch()
         taken.append(time.perf_counter() - begun)
-    from bertzoo.bench.device import device  # Keras, which the peers do without while they are timed
+        if run.contestant != "bertzoo":
+            graphs.append(sys.modules["torch"]._dynamo.utils.counters["stats"]["unique_graphs"])
+    from bertzoo.bench.device import device, keras_versions  # Keras, which the peers do without while they are timed
 
-    first, seconds = taken
-    facts = told()
+    (first, seconds), rows = taken, lengths()
+    versions = ", ".join(f"{name} {version(name)}" for name in names) if graphs else keras_versions()
     return {
-        **{name: getattr(run, name) for name in ("contestant", "task", "size", "batch_size", "cold")},
-        "seconds": round(seconds, 3),
-        "first_seconds": round(first, 3),
-        "examples": len(train),
-        "examples_per_second": round(len(train) / seconds, 1),
-        "tokens_per_second": round(facts["tokens"] / seconds),
-        "device": device(),
-        **facts,
+        **{name: value for name, value in vars(run).items() if name != "data"},
+        **{"examples": len(train), "rows": len(rows), "tokens": sum(rows), "graphs": graphs},
+        **{"seconds": round(seconds, 3), "first_seconds": round(first, 3)},
+        **{"examples/s": round(len(train) / seconds), "tokens/s": round(sum(rows) / seconds)},
+        **{"device": device(), "versions": versions},
     }
 
 
 def in_process(run: dict) -> dict | None:
     """What a process of its own measured; None where it failed, and has said why."""
-    own = {"CUDA_VISIBLE_DEVICES": "0", "KERAS_BACKEND": "jax", "TOKENIZERS_PARALLELISM": "true"}
-    environment = {**own, **os.environ}
+    environment = {"KERAS_BACKEND": "jax", "CUDA_VISIBLE_DEVICES": "0", "TOKENIZERS_PARALLELISM": "true", **os.environ}
     if run["contestant"] != "bertzoo":
         environment["KERAS_BACKEND"] = "torch"
     with tempfile.TemporaryDirectory() as empty:
@@ -203,15 +166,14 @@ def in_process(run: dict) -> dict | None:
 
 
 def show(lines: list[dict]) -> None:
-    """Each run, with how many times as long as bertzoo it took."""
-    print(
-        f"\n{'task':6}{'contestant':22}{'epoch, s':>10}{'first, s':>10}{'examples/s':>12}{'tokens/s':>12}{'ratio':>8}"
-    )
+    """A row a run, with how many times as long as bertzoo's it took."""
+    print(f"\n{'task':6}{'contestant':22}{'epoch':>9}{'first':>9}{'examples/s':>12}{'tokens/s':>12}{'ratio':>7}")
+    ours = {line["task"]: line["seconds"] for line in lines if line["contestant"] == "bertzoo"}
     for line in lines:
-        ours = [x["seconds"] for x in lines if x["task"] == line["task"] and x["contestant"] == "bertzoo"]
-        ratio = f"{line['seconds'] / ours[0]:.2f}" if ours else ""
-        numbers = f"{line['seconds']:10.2f}{line['first_seconds']:10.2f}{line['examples_per_second']:12,.0f}"
-        print(f"{line['task']:6}{line['contestant']:22}{numbers}{line['tokens_per_second']:12,}{ratio:>8}")
+        times = f"{line['seconds']:7.2f} s{line['first_seconds']:7.1f} s"
+        rates = f"{line['examples/s']:12,.0f}{line['tokens/s']:12,.0f}"
+        ratio = f"{line['seconds'] / ours[line['task']]:7.2f}" if line["task"] in ours else ""
+        print(f"{line['task']:6}{line['contestant']:22}{times}{rates}{ratio}")
 
 
 def main() -> None:
