@@ -26,6 +26,8 @@ SUPERSEDED = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin",
 
 DEFAULT_SHARD_BYTES = 5 * 1000**3
 
+_BUSY = "{} is being replaced by other processes all the time; save to another place."
+
 _ATTEMPTS = 100
 _STALE_SECONDS = 24 * 3600
 _SIBLING = re.compile(r"\.(.+)\.(saving|backup|discarded)-(\d{1,20})-(\w+)-(\d{1,10})-[0-9a-f]{8}", re.DOTALL)
@@ -160,6 +162,8 @@ def _carry_over(old: Path, new: Path, files: Mapping[str, object]) -> None:
         recover(old)
         before = _inode(old)
         if before is None:
+            if _siblings(old, "backup") or old.exists():  # another writer is between its two renames, or was
+                continue
             return
         try:
             shutil.copytree(
@@ -169,6 +173,7 @@ def _carry_over(old: Path, new: Path, files: Mapping[str, object]) -> None:
         except (shutil.Error, FileNotFoundError):
             if _inode(old) == before:  # otherwise another writer replaced it meanwhile
                 raise
+    raise CheckpointError(_BUSY.format(old))
 
 
 def _left_behind(old: Path, files: Mapping[str, object]) -> Callable[[str, list[str]], set[str]]:
@@ -224,7 +229,7 @@ def _replace(directory: Path, temporary: Path) -> None:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-        raise CheckpointError(f"{directory} is being replaced by other processes all the time; save to another place.")
+        raise CheckpointError(_BUSY.format(directory))
     finally:
         if not directory.exists():
             recover(directory)

@@ -392,3 +392,20 @@ def test_writers_at_the_same_time(tmp_path, helpers):
     assert codes == [0, 0, 0]
     assert version_of(directory) in (1039, 2039, 3039)
     assert left_overs(directory) == []
+
+
+def test_between_the_renames_of_another_writer(tmp_path, monkeypatch):
+    directory, looks = tmp_path / "preset", []
+    directory.mkdir()
+    (directory / "README.md").write_text("mine")
+
+    def recover_and_lose(path):
+        recover(path)
+        if not looks:
+            os.rename(path, saving._sibling(path, "backup"))
+        looks.append(path)
+
+    monkeypatch.setattr(saving, "recover", recover_and_lose)
+    write_preset(directory, {"config.json": b"{}"})
+    assert (directory / "README.md").read_text() == "mine"
+    assert len(looks) > 1
