@@ -37,8 +37,6 @@ TINY = {
 
 
 def pytest_sessionstart(session):
-    if session.config.getoption("numprocesses", None):
-        return  # this process hands the tests out to others, which would wait until it has imported a backend
     import keras
 
     from bertzoo.backend import skip_graph_rewriting

@@ -63,10 +63,6 @@ def fused_residual_norm(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
 def _fused(product, bias, residual, gamma, beta, words, rate, epsilon):
-    return _forward(product, bias, residual, gamma, beta, words, rate, epsilon)
-
-
-def _forward(product, bias, residual, gamma, beta, words, rate, epsilon):
     rows, width = product.shape
     size = block_of(rows, width)
 
