@@ -47,14 +47,13 @@ class Embeddings(keras.layers.Layer):
         self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
         self.projection, self.norm_bias = projection, norm_bias
-        self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
         self.dense = (
             None if projection is None else keras.layers.Dense(projection, name="projection", dtype=self.dtype_policy)
         )
 
     def build(self, input_shape):
         self.make_tables()
-        self.norm.build((None, None, self.width))
+        self.make_norm(self.width)
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
 
@@ -62,6 +61,10 @@ class Embeddings(keras.layers.Layer):
         self.token = self._table("token", self.vocab_size)
         self.position = self._table("position", self.max_positions)
         self.segment = self._table("segment", self.segments)
+
+    def make_norm(self, width):
+        self.norm = LayerNorm(self.layer_norm_eps, self.norm_bias, dtype=self.dtype_policy)
+        self.norm.build((None, None, width))
 
     def _table(self, name, rows):
         if not rows:

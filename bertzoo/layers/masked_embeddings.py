@@ -19,7 +19,7 @@ class MaskedEmbeddings(Embeddings):
 
     def build(self, input_shape):
         self.make_tables()
-        self.norm.build((None, None, self.projection or self.width))
+        self.make_norm(self.projection or self.width)
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
 

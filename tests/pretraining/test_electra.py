@@ -55,6 +55,7 @@ def test_generator_sizes(shares, expected):
 
 def test_what_is_shared():
     model = make()
+    assert all(layer.built for layer in model._flatten_layers())  # or each `fit` of Keras would trace it all anew
     ours, theirs = ({id(w): w.path for w in part.weights} for part in (model.discriminator, model.generator))
     shared = sorted(path.split("/", 1)[1] for key, path in ours.items() if key in theirs)
     parts = ("norm/beta", "norm/gamma", "position", "segment", "token")
