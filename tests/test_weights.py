@@ -48,7 +48,7 @@ def test_all_are_tested_and_take_little_room():
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_transformers_gives_the_same(name):
+def test_transformers_gives_the_same(name, compiled):
     import torch
     import transformers
 
@@ -62,7 +62,8 @@ def test_transformers_gives_the_same(name):
         reference = peer(**{k: v for k, v in batch.items() if k != "token_type_ids" or "Distil" not in theirs})[output]
     ours = bz.Tokenizer.from_directory(ROOT / name)(texts)
     np.testing.assert_array_equal(ours["token_ids"], batch["input_ids"].numpy())
-    found = kind.from_preset(ROOT / name, verbose=False).predict_on_batch(ours)
+    model = kind.from_preset(ROOT / name, verbose=False)
+    found = compiled(model, model)(ours)
     found = found["sequence_output"] if kind is bz.Encoder else found
     real = ours["padding_mask"].astype(bool)
     reference, found = reference.numpy()[real], keras.ops.convert_to_numpy(found)[real]

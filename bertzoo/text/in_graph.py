@@ -164,7 +164,8 @@ class StringModel(tf.Module):
         )
         self.task = task
         strings = [tf.TensorSpec([None], tf.string, name) for name in ("texts", "pairs")[: 1 + pairs]]
-        self.serve = tf.function(self._serve, input_signature=strings)
+        # Nothing here is for autograph, which takes seconds to read the task's code for statements to convert.
+        self.serve = tf.function(self._serve, input_signature=strings, autograph=False)
 
     def __call__(self, texts, pairs=None):
         """strings (n,) -> what the task gives for them at inference, such as logits (n, labels)."""

@@ -1,6 +1,9 @@
 """`bertzoo bench` on the smallest work."""
 
+import contextlib
+import io
 import json
+import runpy
 import sys
 
 import keras
@@ -28,8 +31,19 @@ def test_what_runs_in_a_contestants_process(backend, monkeypatch, capsys):
 
 
 @pytest.mark.once
-def test_it_measures_the_library_beside_a_peer(tmp_path):
-    backend = keras.backend.backend()
+def test_it_measures_the_library_beside_a_peer(tmp_path, monkeypatch):
+    """The library in a process of its own. The others run as programs in this one, which has imported all they need."""
+    backend, child = keras.backend.backend(), bench._child
+
+    def here(module, argument, *rest):
+        if '"bertzoo"' in argument:
+            return child(module, argument, *rest)
+        monkeypatch.setattr(sys, "argv", [module, argument])
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            runpy.run_module(module, run_name="__main__")
+        return json.loads(printed.getvalue().splitlines()[-1].removeprefix("MEASURED "))
+
+    monkeypatch.setattr(bench, "_child", here)
     contestants = ["bertzoo", *["transformers"] * (backend == "torch")]  # which is the same beside any backend
     arguments = ["bench", "--backend", backend, *(part for name in contestants for part in ("--contestant", name))]
     arguments += ["--mode", "infer", "--padding", "real", "--length", "16", "--batch-size", "2", "--steps", "2"]
@@ -52,8 +66,15 @@ def test_unknown_names_get_a_sentence():
 @pytest.mark.once
 def test_a_contestant_that_fails_is_a_row_of_the_table(monkeypatch):
     child = bench._child
-    monkeypatch.setattr(bench, "_child", lambda module, *rest: 1e10 if "ceiling" in module else child(module, *rest))
+
+    def given_less(module, argument, backend, timeout):
+        if "ceiling" in module:
+            return 1e10
+        assert timeout == 10
+        return child(module, argument, backend, 0.5)
+
+    monkeypatch.setattr(bench, "_child", given_less)
     arguments = ["bench", "--backend", keras.backend.backend(), "--contestant", "bertzoo", "--mode", "infer"]
     arguments += ["--padding", "none", "--length", "512", "--batch-size", "64", "--steps", "50", "--timeout", "10"]
     ended = CliRunner().invoke(app, [*arguments, "--size", "base"])
-    assert ended.exit_code == 0 and "gave up after 10 s" in ended.output
+    assert ended.exit_code == 0 and "gave up after 0.5 s" in ended.output

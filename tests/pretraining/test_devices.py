@@ -42,7 +42,8 @@ def test_four_devices_are_as_one(python, backend, tmp_path):
     """With dropout, whose masks depend on the row's number in the whole batch."""
     if backend != "jax":
         pytest.skip("keras.distribution works on JAX alone")
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
+    # In front: XLA reads flags up to the first word that is none.
+    flags = f"--xla_force_host_platform_device_count=4 {os.environ['XLA_FLAGS']}"
     results = [json.loads(line) for line in python(RUN, str(tmp_path), XLA_FLAGS=flags).splitlines()[-4:]]
     for one, four in zip(results[:2], results[2:]):
         np.testing.assert_allclose(np.array(four[0])[:, 1], np.array(one[0])[:, 1], rtol=1e-5)

@@ -74,7 +74,7 @@ if keras.backend.backend() != "torch":  # each takes a compilation; what differs
 
 @pytest.mark.parametrize(("objective", "encoder", "architecture"), CASES)
 def test_what_is_saved_is_the_model_that_transformers_loads(
-    shards, write, tmp_path, objective, encoder, architecture, numpy, close
+    shards, write, tmp_path, objective, encoder, architecture, numpy, close, compiled
 ):
     result = pretrain(write(encoder, objective=objective), shards, tmp_path / "model", held_out=shards)
     assert result["tokens"] == 4 * 48 * 4 if keras.backend.backend() != "torch" else 3 * 24 * 8 + 48 * 4
@@ -89,7 +89,7 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
     names = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
     with torch.no_grad():
         outputs = theirs.eval()(**{names[key]: torch.tensor(value) for key, value in inputs.items()})
-    got, real = numpy(ours(inputs)), inputs["padding_mask"].astype(bool)
+    got, real = numpy(compiled(ours, ours)(inputs)), inputs["padding_mask"].astype(bool)
     if objective == "mlm":
         assert "loss" in result["held_out"] and 0 <= result["held_out"]["masked_accuracy"] <= 1
         return close(got[real], outputs.logits[torch.tensor(real)])
@@ -100,7 +100,7 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
     assert 0 <= held_out["pair_accuracy"] <= 1 and 0 <= held_out["masked_lm_masked_accuracy"] <= 1
 
 
-def test_losses_are_true_means(shards, numpy, eager):
+def test_losses_are_true_means(shards, numpy, eager, compiled):
     """The sum over masked tokens by their number, and over rows by theirs, from the logits."""
     from bertzoo.pretraining.pairs import SentencePairs
     from bertzoo.pretraining.rows import CorpusRows, Shape
@@ -114,7 +114,7 @@ def test_losses_are_true_means(shards, numpy, eager):
     inputs, targets, weights = data[0]
     assert 0 < weights["masked_lm"].mean() < 1  # some rows have fewer
     scores = model.evaluate(data, verbose=0, return_dict=True)
-    logits = {key: value.astype("float64") for key, value in numpy(model(inputs)).items()}
+    logits = {key: value.astype("float64") for key, value in numpy(compiled(model, model)(inputs)).items()}
     losses, hits = {}, {}
     for head, values in logits.items():
         odds = values - np.log(np.exp(values).sum(-1, keepdims=True))

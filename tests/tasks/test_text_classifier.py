@@ -25,7 +25,9 @@ TEXTS = [
 ] * 2
 NAMES = ["pos", "neg"] * 8
 IDS = [1, 0] * 8
-FIRSTS, SECONDS = TEXTS, TEXTS[::-1]
+# Two words and three, so that a pair is as long.
+WORDS = [text.replace(",", "").split() for text in TEXTS]
+FIRSTS, SECONDS = [" ".join(words[:2]) for words in WORDS], [" ".join(words[-3:]) for words in WORDS]
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +177,7 @@ def test_forms_of_pairs(make, seen, form):
 def test_without_preprocessor_the_caller_tokenizes(preset, model, seen):
     bare = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, preprocessor=None)
     assert bare.preprocessor is None
-    bare.compile(run_eagerly=True)
+    bare.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=True)
     inputs = model.preprocessor(TEXTS)
     bare.fit(inputs, np.array(IDS), batch_size=8, verbose=0)
     assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS), IDS))
@@ -337,7 +339,7 @@ def test_a_head_of_ones_own_is_trained(make, activation):
 def test_freezing(make, layers):
     model = make(compiled=False)
     model.freeze(layers)
-    model.compile(bz.AdamW(1e-2, warmup=0.0), run_eagerly=True)
+    model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=True)
     before = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
     model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
     moved = {path for w in model.weights if np.abs(keras.ops.convert_to_numpy(w) - before[path := w.path]).max() > 0}
