@@ -14,8 +14,11 @@ def shapes_for(rows: int, batch_size: int, training: bool) -> int:
     """
     if not training and keras.backend.backend() != "jax":
         return 8
-    steps = 16 if accelerator() is None else 100
-    return min(8, 2 + rows // (steps * batch_size))
+    if accelerator() is None:
+        return min(8, 2 + rows // (16 * batch_size))
+    # One shape is the left-over batch's: of two, all rows would be padded to the longest. What is compiled is kept for
+    # later runs, so that a third pays off where an epoch is short.
+    return min(8, (3 if training else 2) + rows // (100 * batch_size))
 
 
 def takes_any_shape() -> bool:
