@@ -83,11 +83,13 @@ def tests(python: str, backends: list[str], compiled: str) -> Iterator[tuple]:
 
 def notebooks(python: str, backends: list[str], parts: int = 3) -> Iterator[tuple]:
     """In parts, so that what runs last is short, and the other core is not idle for long."""
+    plugins = str(ROOT / "tests" / "course")  # where warm_kernels.py is: kernels that need not import Keras anew
     files = sorted(map(str, ROOT.glob("course/*.ipynb")))
     for backend in reversed(backends):
         for part in range(parts):
-            command = [python, "-m", "pytest", *STRICT, *files[part::parts]]
-            yield f"notebooks on {backend}, {part + 1} of {parts}", command, {"KERAS_BACKEND": backend}
+            command = [python, "-m", "pytest", "-p", "warm_kernels", *STRICT, *files[part::parts]]
+            environment = {"KERAS_BACKEND": backend, "PYTHONPATH": plugins}
+            yield f"notebooks on {backend}, {part + 1} of {parts}", command, environment
 
 
 async def check_wheel() -> None:
