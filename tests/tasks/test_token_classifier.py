@@ -87,7 +87,7 @@ def test_forms_of_input(make, form):
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history) and np.isfinite(history["loss"][0])
 
 
-@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.parametrize("crf", [pytest.param(False, marks=pytest.mark.once), True])
 def test_it_learns(make, crf):
     model = make(new=True, crf=crf, eager=False)
     losses = model.fit(SENTENCES, TAGS, batch_size=4, epochs=15, verbose=0, validation_split=1 / 3).history["loss"]
