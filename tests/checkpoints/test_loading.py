@@ -397,15 +397,19 @@ for i in range(10**6):
 @pytest.mark.once
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_killed_while_saving(copy):
-    """The writer alone is killed 50 times in test_saving.py; here a whole process is, in the midst of its saves."""
+    """The writer alone is killed 50 times in test_saving.py; here whole processes are, in the midst of their saves."""
     env = {**os.environ, "PYTHONPATH": str(Path(bz.__file__).resolve().parents[1])}
-    directory = copy()
-    process = subprocess.Popen([sys.executable, "-c", SAVER, directory], stdout=subprocess.PIPE, text=True, env=env)
-    for expected in ("ready", "0", "1", "2"):
-        assert process.stdout.readline() == f"{expected}\n"
-    time.sleep(0.013)
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    values = weights_of(load(directory))[0]
-    assert (values == values.flat[0]).all() and values.flat[0] >= 2
+    directories = [copy(), copy()]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", SAVER, str(place)], stdout=subprocess.PIPE, text=True, env=env)
+        for place in directories
+    ]
+    for pause, (directory, process) in enumerate(zip(directories, writers)):
+        for expected in ("ready", "0", "1", "2"):
+            assert process.stdout.readline() == f"{expected}\n"
+        time.sleep(0.013 * pause)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        values = weights_of(load(directory))[0]
+        assert (values == values.flat[0]).all() and values.flat[0] >= 2
