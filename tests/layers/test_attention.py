@@ -1,0 +1,66 @@
+"""cuDNN's fused attention under JAX is asked only for what it takes. XLA stands in for it here."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "jax":
+    pytest.skip("the kernel is called by JAX", allow_module_level=True)
+
+import jax
+import jax.numpy as jnp
+
+from bertzoo.layers import attention
+from bertzoo.layers.attention import Attend, attention_weights, fused_attention
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The shapes of the queries that cuDNN gets."""
+    shapes = []
+
+    def stand_in(query, key, value, bias=None, *, implementation, **lengths):
+        assert implementation == "cudnn"
+        shapes.append(query.shape)
+        return xla(query, key, value, bias, implementation="xla", **lengths)
+
+    xla = jax.nn.dot_product_attention
+    monkeypatch.setattr(attention, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    return shapes
+
+
+@pytest.mark.parametrize(("length", "computed"), [(7, 8), (6, 6)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_its_lengths_are_even(asked, length, computed, biased):
+    """It has no gradient for odd ones."""
+    draws = np.random.default_rng(0)
+    query, key, value, weights = (jnp.asarray(draws.normal(size=(2, length, 3, 8)), "float16") for _ in range(4))
+    bias = jnp.asarray(draws.normal(size=(1, 3, length, length)), "float32") if biased else None
+    lengths = jnp.asarray([length, 4])
+    real = (jnp.arange(length) < lengths[:, None])[:, None, None, :]
+
+    def by_kernel(query, key, value):
+        out = fused_attention(query, key, value, Attend(real, lengths), bias)
+        return jnp.where(real[:, 0, 0, :, None, None], out * weights, 0).sum(), out
+
+    def by_formula(query, key, value):
+        shares = attention_weights(query, key, Attend(real), bias).astype("float16")
+        out = jnp.einsum("bhts,bshk->bthk", shares, value)
+        return jnp.where(real[:, 0, 0, :, None, None], out * weights, 0).sum(), out
+
+    mine, expected = (jax.grad(f, argnums=(0, 1, 2), has_aux=True)(query, key, value) for f in (by_kernel, by_formula))
+    assert asked == [(2, computed, 3, 8)]
+    for gradient, other in zip(mine[0], expected[0], strict=True):
+        np.testing.assert_allclose(gradient, other, atol=0.01)
+    assert mine[1].shape == query.shape
+    for out, other, count in zip(mine[1], expected[1], lengths):
+        np.testing.assert_allclose(out[:count], other[:count], atol=0.01)
+
+
+@pytest.mark.parametrize("size", [12, 136])
+def test_it_is_not_asked_for_other_heads(asked, size):
+    heads = jnp.ones((1, 4, 2, size), "bfloat16")
+    out = fused_attention(heads, heads, heads, Attend(jnp.ones((1, 1, 1, 4), bool), jnp.asarray([4])))
+    np.testing.assert_allclose(out.astype("float32"), 1, atol=0.01)
+    assert asked == []
