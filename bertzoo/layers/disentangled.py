@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo.accelerator import accelerator
 from bertzoo.layers.attention import Attend, SelfAttention, as_attend
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.embeddings import constant, lookup
@@ -133,16 +134,19 @@ class DisentangledAttention(SelfAttention):
         length, head_size = ops.shape(query)[1], query.shape[-1]
         table = dropout(relative, self.position_dropout, dropout_key, site=3)
         position_query, position_key = self.positions_by_distance(table, length)
-        bias = 0.0
+        # A GPU's products put heads first, and would be copied to put them second; here that is half as much, later. On
+        # a CPU XLA is 10 % faster with examples first.
+        heads_first = accelerator() is not None
+        axes, bias = "hb" if heads_first else "bh", 0.0
         if "c2p" in self.terms:
             # In descending order of distance, which is the order of a query's keys.
             position_key = ops.flip(position_key, axis=0) * (1.0 / math.sqrt(head_size))
-            bias = skew(ops.einsum("bthd,rhd->bhtr", query, position_key), length - 1)
+            bias = skew(ops.einsum(f"bthd,rhd->{axes}tr", query, position_key), length - 1)
         if "p2c" in self.terms:
             position_query = position_query * (1.0 / math.sqrt(head_size * (1 + len(self.terms))))
-            by_key = skew(ops.einsum("bshd,rhd->bhsr", key, position_query), length)
+            by_key = skew(ops.einsum(f"bshd,rhd->{axes}sr", key, position_query), length)
             bias = bias + ops.transpose(by_key, (0, 1, 3, 2))
-        return bias
+        return ops.transpose(bias, (1, 0, 2, 3)) if heads_first else bias
 
     def positions_by_distance(self, table, length):
         """The queries and keys of the distances -length to length - 1, each (2 * length, heads, head size)."""
@@ -196,15 +200,15 @@ def _rows_of(table, rows):
 
 
 def skew(x, first):
-    """(batch, heads, length, 2 * length) -> (batch, heads, length, length): element j of row i is x[i, first - i + j].
+    """(…, …, length, 2 * length) -> (…, …, length, length): element j of row i is x[…, i, first - i + j].
 
     Rows of 2 * length elements, read as rows of one element less, begin one element earlier each: a shift, not a
     look-up.
     """
-    batch, heads, length = ops.shape(x)[0], x.shape[1], ops.shape(x)[2]
+    *outer, length = ops.shape(x)[:3]
     size = length * (2 * length - 1)
-    flat = ops.reshape(x, (batch, heads, 2 * length * length))[:, :, first : first + size]
-    return ops.reshape(flat, (batch, heads, length, 2 * length - 1))[:, :, :, :length]
+    flat = ops.reshape(x, (*outer, 2 * length * length))[:, :, first : first + size]
+    return ops.reshape(flat, (*outer, length, 2 * length - 1))[:, :, :, :length]
 
 
 def rows_of_distances(max_distance: int, buckets: int = 0) -> np.ndarray:

@@ -12,6 +12,7 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo.families import FAMILIES
+from bertzoo.layers import disentangled
 from bertzoo.layers.disentangled import DisentangledAttention, rows_of_distances, skew
 
 SIZES = {
@@ -219,6 +220,20 @@ def test_skew_is_a_lookup():
         i, j = np.indices((length, length))
         np.testing.assert_array_equal(ops.convert_to_numpy(skew(x, length - 1)), x[:, :, i, length - 1 - i + j])
         np.testing.assert_array_equal(ops.convert_to_numpy(skew(x, length)), x[:, :, i, length - i + j])
+
+
+@pytest.mark.parametrize("terms", [("c2p",), ("c2p", "p2c")])
+def test_the_order_of_a_gpu_gives_the_same(terms, monkeypatch, compiled):
+    attention = DisentangledAttention(16, 2, max_distance=24, buckets=8, terms=terms, share_projections=True)
+    attention.build((None, None, 16))
+    draws = np.random.default_rng(0)
+    x, table = (draws.normal(size=shape).astype("float32") for shape in ((3, 9, 16), (16, 16)))
+    orders = []
+    for place in (None, "a GPU"):
+        monkeypatch.setattr(disentangled, "accelerator", lambda place=place: place)
+        call = compiled(lambda x, table: attention(x, None, table), attention)
+        orders.append(ops.convert_to_numpy(call(x, table)))
+    np.testing.assert_allclose(*orders, atol=1e-6)
 
 
 @pytest.mark.parametrize("length", [4, 9, 30])
