@@ -91,7 +91,7 @@ def test_cloze_facts(name):
 def test_the_tables_are_those_of_the_numbers():
     report = script("report")
     results, text = json.loads((ROOT / "results.json").read_text()), (ROOT / "README.md").read_text()
-    for rows in (report.cost_rows(results), report.quality_rows(results)):
+    for rows in (report.cost_rows(results), report.quality_rows(results), report.again_rows(results)):
         assert all("| " + " | ".join(row) + " |" in text for row in rows)
 
 

@@ -1,13 +1,14 @@
 """Measures the presets and keeps each number in weights/results.json as soon as it is known.
 
     BERTZOO_DATA=DIRECTORY python weights/measure.py rates [NAME …] [--task TASK …]
-    BERTZOO_DATA=DIRECTORY python weights/measure.py scores [NAME …] [--task TASK …] [--seed 0 1 2]
+    BERTZOO_DATA=DIRECTORY python weights/measure.py scores [NAME …] [--task TASK …] [--seed 0 1 2] [--again]
     python weights/measure.py speed [NAME …]
     python weights/measure.py cloze [NAME …]
 
 `rates` scores four peak rates on the dev sets of two tasks, STS-B for sentences and WNUT-17 for words. `scores`
 fine-tunes with the best rate and one recipe for all, and scores as tests/peers/tasks.py does, to whose sets
-BERTZOO_DATA leads. What has its number is passed over. `speed` times a sentence classifier on this machine. `cloze`
+BERTZOO_DATA leads; with `--again`, in second runs, which tell how far the numbers can be trusted. What has its number
+is passed over. `speed` times a sentence classifier on this machine. `cloze`
 counts the committed facts whose word is among a masked language model's ten likeliest. NAME is a preset of this
 directory; all by default. Several processes may share the work. `python weights/report.py` makes tables and pictures
 of the numbers.
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", default=PRESETS)
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seed", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--again", action="store_true", help="second runs of the seeds")
     arguments = parser.parse_args()
     machine = f"{device()}, {keras_versions()}"
     for name in arguments.names:
@@ -138,7 +140,7 @@ def main() -> None:
         elif arguments.what == "scores":
             for task in arguments.task:
                 for seed in arguments.seed:
-                    keep_score(name, task, str(seed), machine, task, seed)
+                    keep_score(name, task, f"{seed} again" if arguments.again else str(seed), machine, task, seed)
         elif objective(name) != "rtd":
             keep(name, "knows", "cloze", know(name))
 

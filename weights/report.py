@@ -73,7 +73,7 @@ def quality_rows(results: dict) -> Iterator[list[str]]:
             f"{run['tokens'] / 1e6:,.0f} M",
             held_out_cell(run["held_out"]),
             f"{known['knows']['cloze']} of 50" if "knows" in known else "–",
-            *(mean_and_spread(scores(known, task)) for task in TASKS),
+            *(score_cell(known, task) for task in TASKS),
             f"{mean(known):.1f}" if complete(known) else "–",
         ]
 
@@ -86,26 +86,62 @@ def held_out_cell(found: dict) -> str:
     return f"masked-LM loss {found.get('masked_lm_loss', found['loss']):.2f}, {right:.0%} right{pairs}"
 
 
-def scores(known: dict, task: str) -> list[float]:
-    return [run["score"] for run in known.get(task, {}).values()]
+def again_rows(results: dict) -> Iterator[list[str]]:
+    """How far the second runs lie from the first ones of the same seeds."""
+    yield ["preset", *TASKS.values()]
+    found = {name: [again(results[name], task) for task in TASKS] for name in names() if name in results}
+    for name, cells in found.items():
+        yield [name, *(cell for cell, _ in cells)]
+    yield ["within the spread", *(f"{sum(within)} of {len(within)}" for within in _columns(found))]
+
+
+def _columns(found: dict) -> Iterator[list[bool]]:
+    for cells in zip(*found.values()):
+        yield [within for _, within in cells if within is not None]
+
+
+def again(known: dict, task: str) -> tuple[str, bool | None]:
+    """The difference of the means, and whether it is at most the standard deviation of all runs."""
+    found = seeds(known, task)
+    twice = [runs for runs in found if len(runs) == 2]
+    if not twice:
+        return "–", None
+    apart = statistics.mean(second - first for first, second in twice)
+    number = f"{round(apart, 1) + 0.0:+.1f}".replace("-", "−")
+    cell = number if len(twice) == len(found) else f"{number} ({len(twice)} of {len(found)})"
+    return cell, abs(apart) <= statistics.stdev(run for runs in found for run in runs)
+
+
+def seeds(known: dict, task: str) -> list[list[float]]:
+    """For each seed the score of its run, and of its second if there is one."""
+    found = known.get(task, {})
+    return [
+        [found[key]["score"] for key in (seed, f"{seed} again") if key in found]
+        for seed in sorted(key for key in found if "again" not in key)
+    ]
+
+
+def task_score(known: dict, task: str) -> float:
+    """The mean of the seeds."""
+    return statistics.mean(statistics.mean(runs) for runs in seeds(known, task))
 
 
 def complete(known: dict) -> bool:
     """Whether each task has a score."""
-    return all(scores(known, task) for task in TASKS)
+    return all(seeds(known, task) for task in TASKS)
 
 
 def mean(known: dict) -> float:
-    """Of the tasks' means."""
-    return statistics.mean(statistics.mean(scores(known, task)) for task in TASKS)
+    """Of the tasks' scores."""
+    return statistics.mean(task_score(known, task) for task in TASKS)
 
 
-def mean_and_spread(values: list[float]) -> str:
-    """Mean ± standard deviation between seeds."""
-    if not values:
+def score_cell(known: dict, task: str) -> str:
+    """With the standard deviation of its runs."""
+    runs = [run for found in seeds(known, task) for run in found]
+    if not runs:
         return "–"
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else " (1 seed)"
-    return f"{statistics.mean(values):.1f}{spread}"
+    return f"{task_score(known, task):.1f} " + (f"± {statistics.stdev(runs):.1f}" if len(runs) > 1 else "(1 seed)")
 
 
 def put_table(name: str, rows: Iterator[list[str]]) -> None:
@@ -190,7 +226,7 @@ def short(name: str) -> str:
 
 def draw_scores(axes, done: list[str], results: dict) -> None:
     """A row for each preset, with its training compute; colours say how far a score lies from bert_small_en's."""
-    means = np.array([[statistics.mean(scores(results[name], task)) for task in TASKS] for name in done])
+    means = np.array([[task_score(results[name], task) for task in TASKS] for name in done])
     apart = means - means[done.index("bert_small_en")]
     axes.imshow(apart, cmap="RdBu", vmin=-6, vmax=6, aspect="auto")
     for (row, column), score in np.ndenumerate(means):
@@ -225,6 +261,7 @@ def main() -> None:
     results = read("", "results.json")
     put_table("costs", cost_rows(results))
     put_table("qualities", quality_rows(results))
+    put_table("again", again_rows(results))
     draw_family(results)
     for name in names():
         draw_curve(HERE / name)
