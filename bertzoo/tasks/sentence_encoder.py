@@ -30,6 +30,7 @@ from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
 
 # Tokens and texts, enough to keep a processor or an accelerator busy between the calls of one batch and the next.
 AT_ONCE, AT_ONCE_ACCELERATED = (4096, 256), (2**17, 4096)
+ROWS_KEPT = 2**17  # vectors that wait on an accelerator
 LONG_WORK = 100  # batches from which on a progress bar is shown
 
 
@@ -286,7 +287,13 @@ class SentenceEncoder(Task):
         data = super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
         if bar is None:
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
-        return data.restore(keras.Model.predict(self, data, verbose=1 if bar else 0))
+        progress = keras.utils.Progbar(len(data), verbose=1 if bar else 0)
+        told = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs: progress.add(1))
+        vectors = np.empty((len(encoded), self.width), "float32")
+        # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
+        for part in data.parts(ROWS_KEPT):
+            vectors[part.order] = keras.Model.predict(self, part, verbose=0, callbacks=[told])
+        return vectors
 
     def similarity(self, vectors, others) -> np.ndarray:
         """How alike each of some vectors is to each of others, (n, m), by the measure that the model was made for."""

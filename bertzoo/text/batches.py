@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -106,6 +107,15 @@ class LengthBatches(keras.utils.PyDataset):
         """Of the tokens computed in an epoch, the share that are not padding."""
         computed = sum(len(rows) * self._length_of(rows) for rows in self._plan)
         return len(self._encoded.token_ids) / computed
+
+    def parts(self, rows: int) -> Iterator[LengthBatches]:
+        """The batches of this epoch in data sets of about so many rows each, for outputs that are to be fetched before
+        the next are computed."""
+        size = max(2, rows // self._batch_size)
+        for begin in range(0, len(self._plan), size):
+            part = copy.copy(self)
+            part._plan = self._vary_first_two(self._plan[begin : begin + size])
+            yield part
 
     def restore(self, outputs):
         """Outputs of `predict`, one array or a nest of arrays (n, …) in batch order, back in the order of the rows."""

@@ -10,6 +10,7 @@ import pytest
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.layers import Normalize, Pooling
+from bertzoo.tasks import sentence_encoder
 from bertzoo.training.sentence_losses import LOSSES, MultipleNegativesRanking, SoftmaxOfPairs
 
 TEXTS = [
@@ -280,10 +281,22 @@ def test_a_generator_is_read_as_it_is_consumed(encoder, monkeypatch, close):
     assert list(encoder.encode(iter([]))) == []
 
 
+def test_what_is_fetched_in_parts_is_the_same(encoder, monkeypatch):
+    texts = [TEXTS[i % len(TEXTS)] for i in range(23)]
+    whole, sizes, predict = encoder.encode(texts, batch_size=3), [], keras.Model.predict
+
+    def counted(model, data, **options):
+        sizes.append(len(data.order))
+        return predict(model, data, **options)
+
+    monkeypatch.setattr(sentence_encoder, "ROWS_KEPT", 9)
+    monkeypatch.setattr(keras.Model, "predict", counted)
+    np.testing.assert_allclose(encoder.encode(texts, batch_size=3), whole, atol=1e-6)
+    assert sum(sizes) == 23 and max(sizes) <= 9
+
+
 @pytest.mark.once
 def test_a_progress_bar_on_long_work_only(encoder, monkeypatch, capsys):
-    from bertzoo.tasks import sentence_encoder
-
     encoder.encode(TEXTS)
     assert capsys.readouterr().out == ""
     encoder.encode(TEXTS, show_progress_bar=True)
