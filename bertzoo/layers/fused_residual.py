@@ -48,11 +48,11 @@ def fused_residual_norm(
     """
     arrays = (product, bias, residual, gamma, beta, words)
     if mesh is None:
-        return _fused(*arrays, rate, epsilon)
+        return _traced_once(*arrays, rate, epsilon)
     # XLA can't part a kernel's work. The gradients of what each device has whole are added up over the devices.
     parted, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
     each = jax.shard_map(
-        lambda *parts: _fused(*parts, rate, epsilon),
+        lambda *parts: _traced_once(*parts, rate, epsilon),
         mesh=mesh,
         in_specs=(parted, whole, parted, whole, whole, parted),
         out_specs=parted,
@@ -84,6 +84,7 @@ def _kept(*arguments):
     return _fused(*arguments), arguments[:6]
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _backward(rate, epsilon, inputs, gradient):
     product, bias, residual, gamma, beta, words = inputs
     rows, width = product.shape
@@ -130,6 +131,8 @@ def _backward(rate, epsilon, inputs, gradient):
 
 
 _fused.defvjp(_kept, _backward)
+# A kernel takes a twentieth of a second to trace and to lower, and a model calls each dozens of times.
+_traced_once = jax.jit(_fused, static_argnums=(6, 7))
 
 
 def _call(kernel, out_shape, programs: int, name: str):
