@@ -76,16 +76,17 @@ STRICT = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120", "--nbval
 def tests(python: str, backends: list[str], compiled: str) -> Iterator[tuple]:
     """Name, command and environment of a step for each backend; those that take longest first, as they begin first."""
     for backend in reversed(backends):
-        chosen = [] if backend == backends[0] else ["-m", "not once"]
+        chosen = ["-p", "no:nbval", *([] if backend == backends[0] else ["-m", "not once"])]
         environment = {"KERAS_BACKEND": backend, "JAX_COMPILATION_CACHE_DIR": compiled, **KEEP_COMPILED}
         yield f"tests on {backend}", [python, "-m", "pytest", *chosen], environment
 
 
-def notebooks(python: str, backends: list[str], parts: int = 3) -> Iterator[tuple]:
-    """In parts, so that what runs last is short, and the other core is not idle for long."""
+def notebooks(python: str, backends: list[str]) -> Iterator[tuple]:
+    """The last backend's in parts, so that what runs last is short, and the other core is not idle for long."""
     plugins = str(ROOT / "tests" / "course")  # where warm_kernels.py is: kernels that need not import Keras anew
     files = sorted(map(str, ROOT.glob("course/*.ipynb")))
     for backend in reversed(backends):
+        parts = 4 if backend == backends[0] else 1
         for part in range(parts):
             command = [python, "-m", "pytest", "-p", "warm_kernels", *STRICT, *files[part::parts]]
             environment = {"KERAS_BACKEND": backend, "PYTHONPATH": plugins}

@@ -162,6 +162,7 @@ def test_each_task_has_its_own_metrics_and_missing_ones_are_told(fake, tmp_path)
     assert len(fake.calls) == 4
 
 
+@pytest.mark.once  # regression is fit on each backend in test_text_classifier.py
 def test_glue_fits_a_regression(preset, tmp_path):
     scores = [5.0 if "good" in text or text == "great" else 0.5 for text in TEXTS]
     for split in ("train", "test"):
