@@ -3,14 +3,16 @@
     BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL vectors
     BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL {speed,tune} {bertzoo,sentence_transformers}
     BERTZOO_DATA=… KERAS_BACKEND=torch python tests/peers/sentences.py MODEL speed both
+    BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL growth SENTENCES
 
 MODEL is a directory of sentence-transformers. `vectors` compares 1,000 sentences of STS-B, the Spearman correlation on
 its test set, and MRR@10 of SQuAD's development questions against their paragraphs. `speed` encodes 2,500 sentences of
 SST-2 and 2,500 of STS-B, the best of three after one pass, and says how long that one took (it compiles); float32 and
 the threads that the environment gives on a CPU, bfloat16 on a GPU; `both` takes turns in one process, for machines
-whose own speed changes. `tune` trains on STS-B with five seeds (TUNE_SEEDS),
-one epoch of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives
-(pairs that score 4 or more), and gives the Spearman correlation on the test set.
+whose own speed changes. `growth` encodes so many sentences, drawn from SST-2's, and says how fast a second pass was and
+what memory the process came to hold besides the vectors. `tune` trains on STS-B with five seeds (TUNE_SEEDS), one epoch
+of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives (pairs
+that score 4 or more), and gives the Spearman correlation on the test set.
 """
 
 import gzip
@@ -110,6 +112,20 @@ def speed(model: str, who: str) -> None:
         print(f"{name}: {min(others):.2f} s for {len(texts)} sentences; the first pass {first:.2f} s")
 
 
+def growth(model: str, count: str) -> None:
+    import resource
+
+    encoder, draws = load("bertzoo", model, *accelerated()), np.random.default_rng(0)
+    sst2 = [line.split("\t")[0] for line in data("sst2", "train.tsv.gz").splitlines()[1:]]
+    texts = [sst2[i] for i in draws.integers(0, len(sst2), int(count))]
+    for place in ("first", "second"):
+        begun = time.perf_counter()
+        found = encoder.encode(texts)
+        taken = time.perf_counter() - begun
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - found.nbytes
+        print(f"{place} pass: {len(texts) / taken:,.0f} sentences a second, {held / 1e9:.2f} GB besides the vectors")
+
+
 def tune(model: str, who: str) -> None:
     firsts, seconds, scores = stsb("train")
     alike = scores >= 4
@@ -177,7 +193,7 @@ def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
 
 
 def main() -> None:
-    what = {"vectors": vectors, "speed": speed, "tune": tune}
+    what = {"vectors": vectors, "speed": speed, "growth": growth, "tune": tune}
     if len(sys.argv) not in (3, 4) or sys.argv[2] not in what:
         sys.exit(__doc__)
     what[sys.argv[2]](sys.argv[1], *sys.argv[3:])
