@@ -58,7 +58,7 @@ def pytest_sessionfinish(session, exitstatus):
 def pytest_unconfigure(config):
     """Ends the process at once: Python would take all that TensorFlow has traced apart, piece by piece, for 15 s and
     more."""
-    if hasattr(config, "ends_with"):
+    if hasattr(config, "ends_with") and not hasattr(config, "workerinput"):  # xdist's workers have more to say
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
