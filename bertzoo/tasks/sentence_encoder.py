@@ -287,12 +287,17 @@ class SentenceEncoder(Task):
         data = super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
         if bar is None:
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
-        progress = keras.utils.Progbar(len(data), verbose=1 if bar else 0)
-        told = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs: progress.add(1))
+        progress, done = keras.utils.Progbar(len(data), verbose=1 if bar else 0), 0
+
+        def tell(batch, logs):
+            progress.update(done + batch + 1)
+
+        told = keras.callbacks.LambdaCallback(on_predict_batch_end=tell)
         vectors = np.empty((len(encoded), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
         for part in data.parts(ROWS_KEPT):
             vectors[part.order] = keras.Model.predict(self, part, verbose=0, callbacks=[told])
+            done += len(part)
         return vectors
 
     def similarity(self, vectors, others) -> np.ndarray:
