@@ -54,7 +54,9 @@ async def check(venv: Path, backends: list[str]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(in_turn(check_wheel))
             python = await in_turn(prepare, venv, backends)
-            for job in [*tests(python, backends, compiled), *notebooks(python, backends)]:
+            suites, courses = list(tests(python, backends, compiled)), list(notebooks(python, backends))
+            # In this order both cores are busy until the end, where the short parts are.
+            for job in [*suites[:2], *courses[:1], *suites[2:], *courses[1:]]:
                 group.create_task(in_turn(step, *job))
 
 
@@ -74,7 +76,7 @@ STRICT = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120", "--nbval
 
 
 def tests(python: str, backends: list[str], compiled: str) -> Iterator[tuple]:
-    """Name, command and environment of a step for each backend; those that take longest first, as they begin first."""
+    """Name, command and environment of a step for each backend."""
     for backend in reversed(backends):
         chosen = ["-p", "no:nbval", *([] if backend == backends[0] else ["-m", "not once"])]
         environment = {"KERAS_BACKEND": backend, "JAX_COMPILATION_CACHE_DIR": compiled, **KEEP_COMPILED}
@@ -82,10 +84,10 @@ def tests(python: str, backends: list[str], compiled: str) -> Iterator[tuple]:
 
 
 def notebooks(python: str, backends: list[str]) -> Iterator[tuple]:
-    """The last backend's in parts, so that what runs last is short, and the other core is not idle for long."""
+    """The last in parts, so that what runs last is short, and the other core is not idle for long."""
     plugins = str(ROOT / "tests" / "course")  # where warm_kernels.py is: kernels that need not import Keras anew
     files = sorted(map(str, ROOT.glob("course/*.ipynb")))
-    for backend in reversed(backends):
+    for backend in [*backends[1:], backends[0]]:
         parts = 4 if backend == backends[0] else 1
         for part in range(parts):
             command = [python, "-m", "pytest", "-p", "warm_kernels", *STRICT, *files[part::parts]]
