@@ -11,6 +11,14 @@ else:
     class BackendStep:
         """Keras compiles the whole step on JAX and TensorFlow."""
 
+        def __setattr__(self, name, value):
+            # JAX's trainer puts the state here at each step, hundreds of arrays. Keras would look at each for something
+            # to track, and copy their lists, which takes a short step longer than the step itself.
+            if name == "_jax_state":
+                object.__setattr__(self, name, value)
+            else:
+                super().__setattr__(name, value)
+
         def on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
             """The dataset itself: these backends copy a batch while they compute another."""
             return data

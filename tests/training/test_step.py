@@ -1,0 +1,32 @@
+"""What `fit` does around each step."""
+
+import keras
+import numpy as np
+import pytest
+from keras.src.utils.tracking import Tracker
+
+import bertzoo as bz
+from bertzoo.config import EncoderConfig
+
+
+@pytest.fixture
+def tracked(monkeypatch) -> list:
+    """All that Keras looks at for something to track."""
+    seen, track = [], Tracker.track
+    monkeypatch.setattr(Tracker, "track", lambda self, value: seen.append(value) or track(self, value))
+    return seen
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX's trainer keeps all variables in an attribute")
+def test_no_step_goes_through_the_variables(tracked):
+    shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = bz.TextClassifier(bz.Encoder(EncoderConfig(**shape, intermediate_size=8)))
+    model.compile(bz.AdamW(1e-3), metrics=[])
+    ids = np.random.default_rng(0).integers(5, 30, (24, 6)).astype("int32")
+    counts = []
+    for batches in (1, 2, 12):
+        tracked.clear()
+        rows = ids[: 2 * batches]
+        model.fit({"token_ids": rows, "padding_mask": np.ones_like(rows)}, rows[:, 0] % 2, batch_size=2, verbose=0)
+        counts.append(len(tracked))
+    assert counts[2] - counts[1] < len(model.variables), counts
