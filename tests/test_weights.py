@@ -93,6 +93,9 @@ def test_the_tables_are_those_of_the_numbers():
     results, text = json.loads((ROOT / "results.json").read_text()), (ROOT / "README.md").read_text()
     for rows in (report.cost_rows(results), report.quality_rows(results), report.again_rows(results)):
         assert all("| " + " | ".join(row) + " |" in text for row in rows)
+    for name in report.names():
+        card = (ROOT / name / "README.md").read_text()
+        assert all("| " + " | ".join(row) + " |" in card for row in report.card_rows(results, name))
 
 
 def test_the_held_out_loss_of_the_card():

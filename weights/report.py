@@ -78,6 +78,12 @@ def quality_rows(results: dict) -> Iterator[list[str]]:
         ]
 
 
+def card_rows(results: dict, name: str) -> Iterator[list[str]]:
+    """What a card says of fine-tuning."""
+    yield list(TASKS.values())
+    yield [score_cell(results.get(name, {}), task) for task in TASKS]
+
+
 def held_out_cell(found: dict) -> str:
     right = found.get("masked_lm_masked_accuracy", found.get("masked_accuracy"))
     if "rtd_auc" in found:
@@ -144,17 +150,17 @@ def score_cell(known: dict, task: str) -> str:
     return f"{task_score(known, task):.1f} " + (f"± {statistics.stdev(runs):.1f}" if len(runs) > 1 else "(1 seed)")
 
 
-def put_table(name: str, rows: Iterator[list[str]]) -> None:
-    """Renews the table that README.md has between its two marks."""
+def put_table(file: Path, name: str, rows: Iterator[list[str]]) -> None:
+    """Renews the table that a file has between its two marks."""
     header, *others = rows
     lines = [header, ["---"] * len(header), *others]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    text = (HERE / "README.md").read_text()
+    text = file.read_text()
     begin, end = f"<!-- {name} -->\n", "<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"README.md has no {begin.strip()} … {end.strip()} to put the table between.")
-    (HERE / "README.md").write_text(pattern.sub(lambda _: f"{begin}{table}\n{end}", text))
+        raise ValueError(f"{file} has no {begin.strip()} … {end.strip()} to put the table between.")
+    file.write_text(pattern.sub(lambda _: f"{begin}{table}\n{end}", text))
 
 
 # ---- pictures
@@ -259,11 +265,11 @@ def draw_speeds(axes, found: dict, machine: str) -> None:
 
 def main() -> None:
     results = read("", "results.json")
-    put_table("costs", cost_rows(results))
-    put_table("qualities", quality_rows(results))
-    put_table("again", again_rows(results))
+    for table, rows in (("costs", cost_rows), ("qualities", quality_rows), ("again", again_rows)):
+        put_table(HERE / "README.md", table, rows(results))
     draw_family(results)
     for name in names():
+        put_table(HERE / name / "README.md", "scores", card_rows(results, name))
         draw_curve(HERE / name)
     draw_one_run(HERE / "one_run.json")
 
