@@ -4,7 +4,6 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 
 import keras
 from keras import ops
@@ -14,13 +13,7 @@ if keras.backend.backend() == "torch":
 elif keras.backend.backend() == "tensorflow":
     from bertzoo.training.tensorflow_update import TensorFlowUpdate as BackendUpdate
 else:
-
-    class BackendUpdate:
-        """JAX needs nothing beyond Keras: XLA fuses the update."""
-
-        def _counters_device(self):
-            return nullcontext()
-
+    from bertzoo.training.jax_update import JaxUpdate as BackendUpdate
 
 SCHEDULES = ("linear", "cosine", "constant", "inverse_sqrt")
 # By the last part of a variable's path: biases, and the scale and shift of a normalisation layer.
