@@ -7,6 +7,7 @@ import keras
 from bertzoo.config import EncoderConfig
 from bertzoo.families import FAMILIES
 from bertzoo.layers.attention import attention_mask
+from bertzoo.layers.block_calls import block_calls
 from bertzoo.random import StepCounter, fold
 
 
@@ -119,6 +120,7 @@ class Encoder(keras.Model):
         attend = attention_mask(padding_mask, inputs.get("lengths"))
         relative = None if self.relative is None else self.relative(x)
         hidden_states, attentions = [x], []
+        call = block_calls(x)
         for index, key in zip(self.order, keys[1:]):
             block, before = self.blocks[index], x
             if return_all:
@@ -128,7 +130,7 @@ class Encoder(keras.Model):
             elif self.recompute and training:
                 x = _recomputed(block, attend)(x, key, *([] if relative is None else [relative]))
             else:
-                x = block(x, attend=attend, relative=relative, key=key)
+                x = call(block, x, attend, relative, key)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x)
