@@ -120,7 +120,7 @@ class Encoder(keras.Model):
         attend = attention_mask(padding_mask, inputs.get("lengths"))
         relative = None if self.relative is None else self.relative(x)
         hidden_states, attentions = [x], []
-        call = block_calls(x)
+        call = block_calls()
         for index, key in zip(self.order, keys[1:]):
             block, before = self.blocks[index], x
             if return_all:

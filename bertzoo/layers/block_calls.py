@@ -7,7 +7,7 @@ import keras
 from bertzoo.layers.linear import is_plain
 
 
-def block_calls(x) -> Callable:
+def block_calls() -> Callable:
     """A function (block, x, attend, relative, key) -> x, for the blocks of one call of an encoder.
 
     Tracing is most of what a step that XLA has compiled before takes to start; of 12 blocks alike it is halved so. XLA
@@ -17,7 +17,7 @@ def block_calls(x) -> Callable:
         return _call
     import jax
 
-    if not isinstance(x, jax.core.Tracer):  # each call by itself would be compiled
+    if not isinstance(jax.numpy.zeros(()), jax.core.Tracer):  # not within a `jit`, so each call would be compiled
         return _call
     traced = {}
 
@@ -48,18 +48,24 @@ def _with_weights(block) -> Callable:
 
 
 def _form(block) -> Hashable | None:
-    """All that makes a block what it is, but for its weights' values; None where a call may change more than its output
-    (quantized layers keep ranges of what they have seen)."""
+    """All that makes a block what it is, but for its weights' values; None where calls may do more than compute."""
     layers = block._flatten_layers()
-    if any(isinstance(layer, keras.layers.Dense) and not is_plain(layer) for layer in layers):
+    if not all(map(_only_computes, layers)):
         return None
     variables = tuple((variable.name, variable.shape, variable.dtype) for variable in block.variables)
-    return variables, tuple((type(layer), layer.dtype_policy.name, *_attributes(layer)) for layer in layers)
+    return variables, tuple((type(layer), layer.dtype_policy.name, _attributes(layer)) for layer in layers)
 
 
-def _attributes(layer) -> tuple[Hashable, ...]:
-    """Values of its public attributes that are numbers, texts or functions, and the names of all, so that a method
-    which someone has put into one layer counts."""
+def _only_computes(layer) -> bool:
+    """Whether it adds no loss, keeps no ranges as quantized layers do, and has no method that someone put in place of
+    its class's (Keras wraps two), which may keep anything."""
+    plain = is_plain(layer) or not isinstance(layer, keras.layers.Dense)
+    own = {name for name, value in vars(layer).items() if callable(value) and hasattr(type(layer), name)}
+    return plain and layer.activity_regularizer is None and own <= {"build", "quantize"}
+
+
+def _attributes(layer) -> Hashable:
+    """The public attributes that are numbers, texts or functions."""
     named = {name: getattr(value, "__qualname__", value) for name, value in vars(layer).items() if name[0] != "_"}
     plain = {name: value for name, value in named.items() if isinstance(value, (bool, int, float, str, type(None)))}
-    return frozenset(vars(layer)), frozenset(item for item in plain.items() if item[0] != "name")
+    return frozenset(item for item in plain.items() if item[0] != "name")

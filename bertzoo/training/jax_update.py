@@ -1,4 +1,4 @@
-"""What `AdamW` does differently under JAX: its first moments are zeros from the host. XLA fuses the update by itself."""
+"""What `AdamW` does differently under JAX: its first moments come from the host. XLA fuses the update by itself."""
 
 from contextlib import nullcontext
 

@@ -1,0 +1,113 @@
+"""Blocks that are traced once for all: which are, which must not be, and that nothing else changes."""
+
+import keras
+import numpy as np
+import pytest
+
+import bertzoo as bz
+from bertzoo.families import FAMILIES
+from bertzoo.layers.block import EncoderBlock
+from bertzoo.layers.prenorm_block import PreNormBlock
+
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="other backends call each block")
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "initializer_range": 0.3,
+}
+IDS = np.random.default_rng(0).integers(3, 50, (2, 7)).astype("int32")
+
+
+def make(family: str = "bert", **changes) -> bz.Encoder:
+    return bz.Encoder(FAMILIES[family].config_class(**SIZES, **changes), pooler=False)
+
+
+def run(encoder, training: bool = False):
+    return encoder({"token_ids": IDS}, training=training)["sequence_output"]
+
+
+def compiled(encoder, training: bool = False):
+    import jax
+
+    state = [v.value for v in encoder.variables]
+
+    def outputs(values):
+        with keras.StatelessScope(state_mapping=list(zip(encoder.variables, values))):
+            return run(encoder, training)
+
+    return jax.jit(outputs)(state)
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list:
+    """The blocks whose `call` runs."""
+    seen = []
+    for block in (EncoderBlock, PreNormBlock):
+        usual = block.call
+        monkeypatch.setattr(
+            block, "call", lambda self, *args, usual=usual, **kw: seen.append(self) or usual(self, *args, **kw)
+        )
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "traces"),
+    [
+        ("bert", {}, 1),
+        ("albert", {"embedding_size": 8}, 1),
+        ("modernbert", {"local_attention": 6}, 3),  # the first has no norm, two local
+    ],
+)
+def test_one_trace_for_blocks_alike(calls, family, changes, traces):
+    compiled(make(family, **changes), training=True)
+    assert len(calls) == traces
+
+
+def test_the_same_numbers(calls):
+    encoder = make()
+    expected = run(encoder)
+    assert len(calls) == 4  # not compiled, each is called
+    np.testing.assert_allclose(compiled(encoder), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_each_block_has_its_own_gradient():
+    import jax
+
+    encoder = make()
+    variables = encoder.trainable_variables
+
+    def total(values):
+        with keras.StatelessScope(state_mapping=list(zip(variables, values))):
+            return (run(encoder) ** 3).sum()
+
+    values = [v.value for v in variables]
+    for found, expected in zip(jax.jit(jax.grad(total))(values), jax.grad(total)(values)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * max(1.0, float(abs(expected).max())))
+
+
+@pytest.mark.parametrize("change", ["setting", "method", "adapter", "regularizer"])
+def test_a_block_that_differs_is_traced_by_itself(calls, change):
+    encoder = make()
+    before, last = np.array(run(encoder)), encoder.blocks[-1]
+    if change == "setting":
+        last.output_norm.epsilon = 0.5
+    elif change == "method":
+        usual = last.call
+        object.__setattr__(last, "call", lambda *args, **kw: 2.0 * usual(*args, **kw))
+    elif change == "adapter":
+        task = bz.TokenClassifier(encoder, labels=2)
+        bz.training.enable_lora(task, rank=2)
+        for variable in last.variables:
+            if "lora_b" in variable.name:
+                variable.assign(np.ones(variable.shape))
+    else:
+        last.intermediate.activity_regularizer = keras.regularizers.L2(1.0)
+    expected = run(encoder)
+    calls.clear()
+    np.testing.assert_allclose(compiled(encoder), expected, rtol=1e-5, atol=1e-5)
+    if change in ("setting", "method", "adapter"):
+        assert np.abs(np.array(expected) - before).max() > 0.01
+    assert len(calls) == (1 if change == "adapter" else 2)
