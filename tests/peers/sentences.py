@@ -119,6 +119,7 @@ def growth(model: str, count: str) -> None:
     sst2 = [line.split("\t")[0] for line in data("sst2", "train.tsv.gz").splitlines()[1:]]
     texts = [sst2[i] for i in draws.integers(0, len(sst2), int(count))]
     for place in ("first", "second"):
+        found = None  # not the vectors of two passes at once
         begun = time.perf_counter()
         found = encoder.encode(texts)
         taken = time.perf_counter() - begun
