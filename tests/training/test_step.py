@@ -1,4 +1,4 @@
-"""What `fit` does around each step."""
+"""What `fit` does before and around each step."""
 
 import keras
 import numpy as np
@@ -30,3 +30,24 @@ def test_no_step_goes_through_the_variables(tracked):
         model.fit({"token_ids": rows, "padding_mask": np.ones_like(rows)}, rows[:, 0] % 2, batch_size=2, verbose=0)
         counts.append(len(tracked))
     assert counts[2] - counts[1] < len(model.variables), counts
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA compiles what JAX makes on the device")
+def test_moments_need_no_program():
+    import jax
+
+    compiled = []
+    listener = lambda event, seconds, **kwargs: compiled.append(event)  # noqa: E731
+    variables = [keras.Variable(np.ones((3, width), "float32")) for width in range(211, 217)]
+    optimizer = bz.AdamW(1e-3)
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        optimizer.build(variables)
+        built = [event for event in compiled if "backend_compile" in event]
+        jax.numpy.ones((3, 219))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert not built
+    assert any("backend_compile" in event for event in compiled)  # the listener hears of one
+    moments = optimizer._momentums + optimizer._velocities
+    assert all(not np.any(moment) for moment in map(keras.ops.convert_to_numpy, moments)) and len(moments) == 12
