@@ -128,7 +128,7 @@ class Encoder(keras.Model):
                 hidden_states.append(x)
                 attentions.append(weights)
             elif self.recompute and training:
-                x = _recomputed(block, attend)(x, key, *([] if relative is None else [relative]))
+                x = _recomputed(call, block, attend)(x, key, *([] if relative is None else [relative]))
             else:
                 x = call(block, x, attend, relative, key)
         outputs = {"sequence_output": x}
@@ -206,6 +206,6 @@ class Encoder(keras.Model):
         return cls(EncoderConfig.from_hf(config.pop("config")), **config)
 
 
-def _recomputed(block, attend):
+def _recomputed(call, block, attend):
     # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
-    return keras.remat(lambda x, key, relative=None: block(x, attend=attend, relative=relative, key=key))
+    return keras.remat(lambda x, key, relative=None: call(block, x, attend, relative, key))
