@@ -313,7 +313,7 @@ def test_tied_copies_are_ignored_and_stand_in(case, alias, name, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["albert", "mpnet", "deberta", "deberta-v2-xl", "modernbert"])
-def test_one_step_of_training_equals_torch(case, tmp_path):
+def test_one_step_of_training_equals_torch(case, tmp_path, eager):
     """Weights that all blocks share get their whole gradient, also where blocks are recomputed in the backward pass."""
     reference = make_reference(case, "token_classifier")
     reference.save_pretrained(tmp_path / "before")
@@ -331,9 +331,8 @@ def test_one_step_of_training_equals_torch(case, tmp_path):
     task = bz.TokenClassifier.from_preset(
         tmp_path / "before", preprocessor=None, verbose=False, dropout=0.0, recompute=True
     )
-    # Eagerly on JAX too, where compiling the five takes as long.
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
-    task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=True)
+    task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=eager)
     task.train_on_batch(inputs, labels.astype("int32"), inputs["padding_mask"].astype("float32"))
     task.save_to_preset(tmp_path / "after")
     after = safetensors.torch.load_file(tmp_path / "after" / "model.safetensors")

@@ -336,10 +336,10 @@ def test_a_head_of_ones_own_is_trained(make, activation):
 
 
 @pytest.mark.parametrize("layers", [None, 0, 1])
-def test_freezing(make, layers):
+def test_freezing(make, layers, eager):
     model = make(compiled=False)
     model.freeze(layers)
-    model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=True)
+    model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
     before = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
     model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
     moved = {path for w in model.weights if np.abs(keras.ops.convert_to_numpy(w) - before[path := w.path]).max() > 0}
