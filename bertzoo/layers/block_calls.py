@@ -1,10 +1,15 @@
 """Calls of an encoder's blocks, which JAX traces once for all that differ in their weights alone."""
 
 from collections.abc import Callable, Hashable
+from numbers import Number
+from types import FunctionType
 
 import keras
 
 from bertzoo.layers.linear import is_plain
+
+WRAPPED = {"build", "quantize"}  # methods that Keras puts anew into each layer
+SETTINGS = (Number, str, tuple, FunctionType, type(None))
 
 
 def block_calls() -> Callable:
@@ -58,14 +63,14 @@ def _form(block) -> Hashable | None:
 
 def _only_computes(layer) -> bool:
     """Whether it adds no loss, keeps no ranges as quantized layers do, and has no method that someone put in place of
-    its class's (Keras wraps two), which may keep anything."""
+    its class's, which may keep anything."""
     plain = is_plain(layer) or not isinstance(layer, keras.layers.Dense)
     own = {name for name, value in vars(layer).items() if callable(value) and hasattr(type(layer), name)}
-    return plain and layer.activity_regularizer is None and own <= {"build", "quantize"}
+    return plain and layer.activity_regularizer is None and own <= WRAPPED
 
 
 def _attributes(layer) -> Hashable:
-    """The public attributes that are numbers, texts or functions."""
-    named = {name: getattr(value, "__qualname__", value) for name, value in vars(layer).items() if name[0] != "_"}
-    plain = {name: value for name, value in named.items() if isinstance(value, (bool, int, float, str, type(None)))}
-    return frozenset(item for item in plain.items() if item[0] != "name")
+    """The public attributes that are numbers, texts, tuples of them or functions."""
+    kept = (name for name in vars(layer) if name[0] != "_" and name not in (*WRAPPED, "name"))
+    values = ((name, getattr(layer, name)) for name in kept)
+    return frozenset((name, repr(value)) for name, value in values if isinstance(value, SETTINGS))
