@@ -9,7 +9,7 @@ from keras import ops
 from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.linear import linear
+from bertzoo.layers.linear import is_plain, kept_bias, linear
 
 # Added to scores at padding: far below any score, yet finite, so that a row of padding alone gives no NaN.
 MASKED = -1e30
@@ -86,16 +86,42 @@ class SelfAttention(keras.layers.Layer):
 
     def context(self, x, attend, relative, key, return_attention: bool, query):
         """What `call` projects, (batch, length, hidden), and the weights, None where they are not asked for."""
+        explicit = return_attention or (key is not None and self.attention_dropout > 0)
+        if not explicit and query is None and relative is None:
+            context = self._in_one_kernel(x, attend)
+            if context is not None:
+                return context, None
         queries, key_, value = self.project(x)
         if query is not None:
             queries = self.project(query)[0]
         bias = self.score_bias(queries, key_, relative, key)
-        if return_attention or (key is not None and self.attention_dropout > 0):
+        if explicit:
             context, weights = self._explicit(queries, key_, value, attend, bias, key)
         else:
             context, weights = fused_attention(queries, key_, value, attend, bias), None
         context = ops.reshape(context, (ops.shape(x)[0], ops.shape(x)[1], self.hidden_size))
         return context, weights if return_attention else None
+
+    def _in_one_kernel(self, x, attend):
+        """The context, where a kernel makes it of the projection as it is; else None."""
+        plain = type(self) is SelfAttention and is_plain(self.qkv) and self.qkv.use_bias
+        known = attend is None or as_attend(attend).lengths is not None
+        half = keras.backend.standardize_dtype(x.dtype) in ("bfloat16", "float16")
+        if keras.backend.backend() != "jax" or not (plain and known and half):
+            return None
+        from bertzoo.layers.kernels import devices, has_kernels, on_each_device  # needs JAX
+
+        if not has_kernels():
+            return None
+        from bertzoo.layers.short_attention import fits, short_attention
+
+        batch, length, _ = x.shape
+        if batch % devices() or not fits(length, self.hidden_size // self.num_heads):
+            return None
+        lengths = ops.full((batch,), length, "int32") if attend is None else as_attend(attend).lengths
+        product = ops.matmul(x, ops.convert_to_tensor(self.qkv.kernel))
+        call = on_each_device(lambda *arrays: short_attention(*arrays, self.num_heads), (True, False, True))
+        return call(product, kept_bias(self.qkv), lengths)
 
     def project(self, x):
         """(batch, length, hidden) -> queries, keys and values, each (batch, length, heads, head size)."""

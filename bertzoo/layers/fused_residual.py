@@ -7,10 +7,11 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jax.sharding import PartitionSpec
 
+from bertzoo.layers.kernels import call_kernel
 from bertzoo.random import channel_bits
 
 WARPS = 4
@@ -33,9 +34,7 @@ def fits(rows: int, width: int) -> bool:
     return rows % WARPS == 0 and width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
 
 
-def fused_residual_norm(
-    product, bias, residual, gamma, beta, words, rate: float, epsilon: float, mesh: jax.sharding.Mesh | None = None
-):
+def fused_residual_norm(product, bias, residual, gamma, beta, words, rate: float, epsilon: float):
     """LayerNorm(residual + dropout(product + bias)).
 
     Args:
@@ -44,21 +43,8 @@ def fused_residual_norm(
         words: int32 (rows,) twice, of `row_words`; () for no dropout.
         rate: Share to drop.
         epsilon: Added to the variance.
-        mesh: Devices that take an equal part of the rows each; `fits` is about such a part. None for one device.
     """
-    arrays = (product, bias, residual, gamma, beta, words)
-    if mesh is None:
-        return _traced_once(*arrays, rate, epsilon)
-    # XLA can't part a kernel's work. The gradients of what each device has whole are added up over the devices.
-    parted, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
-    each = jax.shard_map(
-        lambda *parts: _traced_once(*parts, rate, epsilon),
-        mesh=mesh,
-        in_specs=(parted, whole, parted, whole, whole, parted),
-        out_specs=parted,
-        check_vma=False,  # a kernel does not say on which devices its results differ
-    )
-    return each(*arrays)
+    return _traced_once(product, bias, residual, gamma, beta, words, rate, epsilon)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -77,7 +63,8 @@ def _fused(product, bias, residual, gamma, beta, words, rate, epsilon):
             triton.store(out.at[row, channels], normed.astype(out.dtype))
 
     out = jax.ShapeDtypeStruct(product.shape, product.dtype)
-    return _call(kernel, out, rows // size, "residual_norm")(product, bias, residual, gamma, beta, *words)
+    call = call_kernel(kernel, out, (rows // size,), WARPS, "residual_norm")
+    return call(product, bias, residual, gamma, beta, *words)
 
 
 def _kept(*arguments):
@@ -93,7 +80,7 @@ def _backward(rate, epsilon, inputs, gradient):
     programs = min(PROGRAMS, blocks)
 
     def kernel(*refs):
-        *inputs, gradient, d_product, d_residual, d_bias, d_gamma, d_beta = refs
+        *inputs, gradient, d_product, d_residual, d_vectors = refs
         first = pl.program_id(0)
 
         def block(i, totals):
@@ -118,34 +105,24 @@ def _backward(rate, epsilon, inputs, gradient):
         zeros = [(jnp.zeros((size, chunk), jnp.float32),) * 3 for _ in range(width // chunk)]
         totals = jax.lax.fori_loop(0, (blocks - first + programs - 1) // programs, block, zeros)
         for c, parts in enumerate(totals):
-            for ref, part in zip((d_bias, d_gamma, d_beta), parts):
-                triton.store(ref.at[first, _channels(c, width)], jnp.sum(part, axis=0))
+            for place, part in enumerate(parts):
+                triton.store(d_vectors.at[first, np.int32(place), _channels(c, width)], jnp.sum(part, axis=0))
 
-    vectors = jax.ShapeDtypeStruct((programs, width), jnp.float32)
-    outs = (jax.ShapeDtypeStruct(product.shape, product.dtype), jax.ShapeDtypeStruct(residual.shape, residual.dtype))
-    call = _call(kernel, (*outs, vectors, vectors, vectors), programs, "residual_norm_gradient")
-    arrays = (product, bias, residual, gamma, beta, *words, gradient)
-    d_product, d_residual, *partial = call(*arrays)
-    d_bias, d_gamma, d_beta = (jnp.sum(part, axis=0).astype(of.dtype) for part, of in zip(partial, (bias, gamma, beta)))
+    outs = (
+        jax.ShapeDtypeStruct(product.shape, product.dtype),
+        jax.ShapeDtypeStruct(residual.shape, residual.dtype),
+        jax.ShapeDtypeStruct((programs, 3, width), jnp.float32),
+    )
+    call = call_kernel(kernel, outs, (programs,), WARPS, "residual_norm_gradient")
+    d_product, d_residual, partial = call(product, bias, residual, gamma, beta, *words, gradient)
+    totals = jnp.sum(partial, axis=0)  # of all three at once: at small batches, what counts is the number of kernels
+    d_bias, d_gamma, d_beta = (total.astype(of.dtype) for total, of in zip(totals, (bias, gamma, beta)))
     return d_product, d_bias, d_residual, d_gamma, d_beta, None
 
 
 _fused.defvjp(_kept, _backward)
 # A kernel takes a twentieth of a second to trace and to lower, and a model calls each dozens of times.
 _traced_once = jax.jit(_fused, static_argnums=(6, 7))
-
-
-def _call(kernel, out_shape, programs: int, name: str):
-    on_gpu = jax.default_backend() == "gpu"
-    parameters = triton.CompilerParams(num_warps=WARPS, num_stages=1)
-    return pl.pallas_call(
-        kernel,
-        out_shape,
-        grid=(programs,),
-        interpret=not on_gpu,
-        compiler_params=parameters if on_gpu else None,
-        name=name,
-    )
 
 
 def _channels(c: int, width: int):

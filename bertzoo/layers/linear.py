@@ -2,11 +2,18 @@
 
 import keras
 from keras import ops
+from keras.src.backend import AutocastScope
 
 
 def is_plain(dense: keras.layers.Layer) -> bool:
     """Whether it is a product and perhaps a bias, and nothing else."""
     return type(dense) is keras.layers.Dense and dense.quantization_mode is None
+
+
+def kept_bias(dense: keras.layers.Layer):
+    """The bias in the type in which it is kept, whatever the policy computes in: a GPU would cast each on its own."""
+    with AutocastScope(None):
+        return ops.convert_to_tensor(dense.bias)
 
 
 def linear(dense: keras.layers.Layer, x):

@@ -1,8 +1,5 @@
 """The fused kernels, interpreted on the CPU, against the layers that they stand for; that they lower for a GPU."""
 
-import os
-from types import SimpleNamespace
-
 import keras
 import numpy as np
 import pytest
@@ -14,54 +11,13 @@ import jax
 import jax.numpy as jnp
 
 import bertzoo as bz
-from bertzoo.accelerator import ampere_or_later
-from bertzoo.layers import residual_norm
+from bertzoo.layers import kernels
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.fused_residual import fits, fused_residual_norm
 from bertzoo.random import fold, row_words
 
 BATCH, LENGTH, WIDTH, RATE, EPSILON = 3, 8, 96, 0.25, 1e-5
 KEY = np.array([12345, -678], "int32")
-FOUR_DEVICES = """
-import jax, keras
-import numpy as np
-from bertzoo.layers import LayerNorm, residual_norm
-
-draws = np.random.default_rng(0)
-x, residual, weights = (draws.normal(size=(8, 4, width)).astype("float32") for width in (16, 96, 96))
-dense, norm = keras.layers.Dense(96), LayerNorm()
-dense.build(x.shape), norm.build(residual.shape)
-variables = dense.variables + norm.variables
-values = [draws.normal(size=variable.shape).astype("float32") for variable in variables]
-
-def result(values, x, residual):
-    with keras.StatelessScope(state_mapping=list(zip(variables, values))):
-        return residual_norm.residual_norm(norm, dense, x, residual, 0.25, np.array([12345, -678], "int32"), 1)
-
-def step():
-    def loss(values, x, residual, weights):
-        out = result(values, x, residual)
-        return (out * weights).sum(), out
-
-    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
-
-expected = step()(values, x, residual, weights)
-residual_norm.ampere_or_later = lambda: True
-strategy = keras.distribution.DataParallel()
-keras.distribution.set_distribution(strategy)
-data = [jax.device_put(part, strategy.get_data_layout(part.shape).backend_layout) for part in (x, residual, weights)]
-compiled = step().lower(values, *data).compile()
-for ours, theirs in zip(jax.tree.leaves(compiled(values, *data)), jax.tree.leaves(expected), strict=True):
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
-assert not any(moved in compiled.as_text() for moved in ("all-gather", "all-to-all", "collective-permute"))
-assert "shard_map" not in str(jax.make_jaxpr(result)(values, x[:6], residual[:6]))
-
-jax.default_backend = lambda: "gpu"
-jax.clear_caches()  # of what was traced for a CPU
-lowered = step().trace(values, *data).lower(lowering_platforms=("cuda",)).as_text()
-assert "residual_norm_gradient" in lowered
-assert lowered.count("stablehlo.all_reduce") == 3  # the gradients of bias, gamma and beta
-"""
 
 
 def arrays(*shapes):
@@ -97,32 +53,10 @@ def test_an_encoder_computes_the_same_with_them(monkeypatch):
         return [np.asarray(encoder(ids, training=training)["sequence_output"]) for training in (True, False)]
 
     usual, called = outputs(), []
-    monkeypatch.setattr(residual_norm, "ampere_or_later", lambda: called.append(1) or True)
+    monkeypatch.setattr(kernels, "ampere_or_later", lambda: called.append(1) or True)
     for mine, other in zip(outputs(), usual, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-5)
     assert len(called) == 2 * 2 * config.num_hidden_layers
-
-
-def test_four_devices_compute_the_same(python):
-    """Each runs the kernels on its part of the batch, and only gradients of weights go from one to another."""
-    # In front: XLA reads flags up to the first word that is none.
-    python(FOUR_DEVICES, XLA_FLAGS=f"--xla_force_host_platform_device_count=4 {os.environ['XLA_FLAGS']}")
-
-
-def test_parted_weights_take_the_plain_path(monkeypatch):
-    monkeypatch.setattr(residual_norm, "ampere_or_later", lambda: True)
-    mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), ["cpu:0"])
-    layouts = keras.distribution.LayoutMap(mesh)
-    with keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch").scope():
-        assert not residual_norm._has_kernel()
-    assert residual_norm._has_kernel()
-
-
-@pytest.mark.parametrize(("capability", "has"), [("9.0", True), ("10.0", True), ("7.5", False), ("gfx90a", False)])
-def test_gpus_that_have_them(monkeypatch, capability, has):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
-    assert ampere_or_later() is has
 
 
 def test_what_does_not_fit():

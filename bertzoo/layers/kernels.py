@@ -1,0 +1,63 @@
+"""Where JAX computes with kernels of this library's own, and how they are called."""
+
+from collections.abc import Callable
+
+import jax
+import keras
+from jax.sharding import PartitionSpec
+
+from bertzoo.accelerator import ampere_or_later
+
+
+def has_kernels() -> bool:
+    """Whether JAX computes on GPUs that have the kernels, with whole examples and all weights on each."""
+    distribution = keras.distribution.distribution()
+    return ampere_or_later() and (distribution is None or isinstance(distribution, keras.distribution.DataParallel))
+
+
+def devices() -> int:
+    """On how many devices a batch lies."""
+    mesh = _mesh()
+    return 1 if mesh is None else mesh.size
+
+
+def on_each_device(function: Callable, parted: tuple[bool, ...]) -> Callable:
+    """The function, called on every device with its part of the arguments that are `parted` by their first axis, and
+    all of the others; so are its results.
+
+    XLA can't part a kernel's work. The gradients of what each device has whole are added up over the devices.
+    """
+    mesh = _mesh()
+    if mesh is None:
+        return function
+    part, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
+    return jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=tuple(part if is_parted else whole for is_parted in parted),
+        out_specs=part,
+        check_vma=False,  # a kernel does not say on which devices its results differ
+    )
+
+
+def _mesh() -> jax.sharding.Mesh | None:
+    distribution = keras.distribution.distribution()
+    return None if distribution is None else distribution.device_mesh.backend_mesh
+
+
+def call_kernel(kernel: Callable, out_shape, grid: tuple[int, ...], warps: int, name: str, **specs) -> Callable:
+    """The kernel as a function of arrays; on a CPU it is interpreted. `specs`: `in_specs` and `out_specs`, where a
+    program does not see whole arrays."""
+    from jax.experimental import pallas as pl  # slow to import, and `has_kernels` is asked everywhere
+    from jax.experimental.pallas import triton
+
+    on_gpu = jax.default_backend() == "gpu"
+    return pl.pallas_call(
+        kernel,
+        out_shape,
+        grid=grid,
+        interpret=not on_gpu,
+        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1) if on_gpu else None,
+        name=name,
+        **specs,
+    )
