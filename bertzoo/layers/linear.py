@@ -11,7 +11,7 @@ def is_plain(dense: keras.layers.Layer) -> bool:
 
 
 def kept_bias(dense: keras.layers.Layer):
-    """The bias in the type in which it is kept, whatever the policy computes in: a GPU would cast each on its own."""
+    """The bias in the type in which it is kept, for kernels that cast by themselves. XLA would launch one for each."""
     with AutocastScope(None):
         return ops.convert_to_tensor(dense.bias)
 

@@ -104,9 +104,10 @@ def _backward(heads, kept, gradient):
             mean = jnp.sum(weights * slope, axis=0, keepdims=True)
             d_scores = (weights * (slope - mean) * (1.0 / math.sqrt(size))).astype(key.dtype)
             d_key += triton.dot(d_scores, query)
-            d_query = triton.dot(d_scores, key, trans_a=True)
-            triton.store(d_product.at[here, QUERY, :], d_query.astype(d_product.dtype), mask=real)
-            return d_key, d_value, d_query_bias + jnp.sum(d_query, axis=0)
+            # Transposed, so that it is long enough in rows for the matrix units of an H100.
+            d_query = triton.dot(key, d_scores, trans_a=True)
+            triton.store(d_product.at[here, QUERY, :], d_query.T.astype(d_product.dtype), mask=real)
+            return d_key, d_value, d_query_bias + jnp.sum(d_query, axis=1)
 
         zeros = jnp.zeros((rows, size), jnp.float32)
         totals = zeros, zeros, jnp.zeros((size,), jnp.float32)
