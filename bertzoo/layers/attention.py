@@ -162,7 +162,7 @@ def fused_attention(query, key, value, attend: Attend | None = None, bias=None):
     """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the
     same."""
     backend, attend = keras.backend.backend(), as_attend(attend)
-    if backend == "jax":
+    if backend == "jax" and _has_product(query):
         return _jax_attention(query, key, value, attend, bias)
     if backend == "torch":
         return _torch_attention(query, key, value, attend, bias)
@@ -178,6 +178,13 @@ def _jax_attention(query, key, value, attend, bias):
     if attend is not None:  # cuDNN's kernel takes masks of full size only
         mask = ops.broadcast_to(attend.mask, (query.shape[0], 1, query.shape[1], key.shape[1]))
     return ops.dot_product_attention(query, key, value, bias=bias, mask=mask)
+
+
+def _has_product(query) -> bool:
+    """Whether JAX's attention compiles here: it asks for a product of float16 that only GPUs have."""
+    import jax
+
+    return query.dtype != "float16" or jax.default_backend() == "gpu"
 
 
 def _has_cudnn(query) -> bool:

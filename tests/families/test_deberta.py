@@ -272,14 +272,14 @@ def test_padding_has_the_values_of_transformers(model_type, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16"])
 @pytest.mark.parametrize("model_type", OPTIONS)
-def test_half_precision_gives_numbers(model_type, dtype):
+def test_half_precision_gives_numbers(compiled, model_type, dtype):
     changes = {"conv_kernel_size": 3} if model_type == "deberta-v2" else {}
     family = FAMILIES[model_type]
     config = family.config_class(**OPTIONS[model_type], **changes, initializer_range=1.0)  # scores of hundreds
     encoder = bz.Encoder(config, dtype=dtype, dropout=0.1)
     inputs = {"token_ids": IDS, "padding_mask": REAL * np.array([[1], [1], [0]], "int32")}  # one row is padding alone
     for options in ({}, {"return_all": True}, {"training": True}):
-        for x in keras.tree.flatten(encoder(inputs, **options)):
+        for x in keras.tree.flatten(compiled(lambda options=options: encoder(inputs, **options), encoder)()):
             assert np.isfinite(ops.convert_to_numpy(ops.cast(x, "float32"))).all()
 
 

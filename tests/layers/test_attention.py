@@ -26,6 +26,7 @@ def asked(monkeypatch):
 
     xla = jax.nn.dot_product_attention
     monkeypatch.setattr(attention, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(attention, "_has_product", lambda query: True)
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
     return shapes
 
@@ -64,3 +65,15 @@ def test_it_is_not_asked_for_other_heads(asked, size):
     out = fused_attention(heads, heads, heads, Attend(jnp.ones((1, 1, 1, 4), bool), jnp.asarray([4])))
     np.testing.assert_allclose(out.astype("float32"), 1, atol=0.01)
     assert asked == []
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_float16_compiles_on_a_cpu(masked):
+    """There, XLA lacks the product that JAX's attention asks for."""
+    draws = np.random.default_rng(0)
+    heads = [jnp.asarray(draws.normal(size=(2, 6, 3, 8)), "float16") for _ in range(3)]
+    attend = Attend((jnp.arange(6) < jnp.array([6, 2])[:, None])[:, None, None, :]) if masked else None
+    out = jax.jit(lambda *heads: fused_attention(*heads, attend))(*heads)
+    weights = attention_weights(*(part.astype("float32") for part in heads[:2]), attend)
+    assert out.dtype == "float16"
+    np.testing.assert_allclose(out, jnp.einsum("bhts,bshk->bthk", weights, heads[2].astype("float32")), atol=0.01)

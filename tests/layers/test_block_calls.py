@@ -6,6 +6,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.families import FAMILIES
+from bertzoo.layers import block_calls
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.prenorm_block import PreNormBlock
 
@@ -62,7 +63,7 @@ def test_the_same_numbers(calls, compiled):
     np.testing.assert_allclose(compiled(lambda: run(encoder), encoder)(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_each_block_has_its_own_gradient():
+def test_each_block_has_its_own_gradient(monkeypatch):
     import jax
 
     encoder = make()
@@ -73,7 +74,9 @@ def test_each_block_has_its_own_gradient():
             return (run(encoder) ** 3).sum()
 
     values = [v.value for v in variables]
-    for found, expected in zip(jax.jit(jax.grad(total))(values), jax.grad(total)(values)):
+    shared = jax.jit(jax.grad(total))(values)
+    monkeypatch.setattr(block_calls, "_form", lambda block: None)  # each by itself
+    for found, expected in zip(shared, jax.jit(jax.grad(lambda values: total(values)))(values)):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * max(1.0, float(abs(expected).max())))
 
 

@@ -160,11 +160,9 @@ def test_embeddings_of_other_shapes_are_moved_between_normalisation_and_scale(fa
     close(ops.convert_to_numpy(moved)[real], ops.convert_to_numpy(shifted)[real])
 
 
-def test_half_precision_gives_numbers(write_checkpoint, backend, compiled):
-    """float16 where the backend has it on a CPU."""
+def test_half_precision_gives_numbers(write_checkpoint, compiled):
     preset = write_checkpoint("BertForSequenceClassification", num_hidden_layers=1)[0]
-    dtype = "mixed_bfloat16" if backend == "jax" else "mixed_float16"
-    model = bz.TextClassifier.from_preset(preset, verbose=False, dtype=dtype)
+    model = bz.TextClassifier.from_preset(preset, verbose=False, dtype="mixed_float16")
     sift = SiFT()
     loss = compiled(lambda batch: sift.loss(model, batch, model(batch, training=True)), model)
     assert 0 < number(loss(model.preprocessor(TEXTS))) < np.inf

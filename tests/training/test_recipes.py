@@ -96,7 +96,6 @@ def test_the_schedule_of_fit_counts_updates_and_reaches_its_end(make):
     assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX multiplies no float16 on a CPU")
 def test_float16_gets_its_schedule_too(make):
     model = make(dtype="mixed_float16")
     model.fit(TEXTS, LABELS, batch_size=8, verbose=0)
@@ -105,10 +104,8 @@ def test_float16_gets_its_schedule_too(make):
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_deberta_trains_in_half_precision_on_padded_rows(dtype, backend):
+def test_deberta_trains_in_half_precision_on_padded_rows(dtype):
     """Its scores are large here, and a third of the rows is padding, whose mask has once been a source of NaN."""
-    if backend == "jax" and dtype == "mixed_float16":
-        pytest.skip("JAX multiplies no float16 on a CPU")
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     options = {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
     more = {"intermediate_size": 24, "max_position_embeddings": 24, "initializer_range": 0.5, "position_buckets": 8}
