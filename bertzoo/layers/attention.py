@@ -109,14 +109,14 @@ class SelfAttention(keras.layers.Layer):
         half = keras.backend.standardize_dtype(x.dtype) in ("bfloat16", "float16")
         if keras.backend.backend() != "jax" or not (plain and known and half):
             return None
-        from bertzoo.layers.kernels import devices, has_kernels, on_each_device  # needs JAX
+        from bertzoo.layers.kernels import has_kernels, on_each_device, rows_on_a_device  # needs JAX
 
         if not has_kernels():
             return None
         from bertzoo.layers.short_attention import fits, short_attention
 
         batch, length, _ = x.shape
-        if batch % devices() or not fits(length, self.hidden_size // self.num_heads):
+        if rows_on_a_device(x.shape) is None or not fits(length, self.hidden_size // self.num_heads):
             return None
         lengths = ops.full((batch,), length, "int32") if attend is None else as_attend(attend).lengths
         product = ops.matmul(x, ops.convert_to_tensor(self.qkv.kernel))

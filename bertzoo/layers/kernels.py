@@ -15,10 +15,13 @@ def has_kernels() -> bool:
     return ampere_or_later() and (distribution is None or isinstance(distribution, keras.distribution.DataParallel))
 
 
-def devices() -> int:
-    """On how many devices a batch lies."""
-    mesh = _mesh()
-    return 1 if mesh is None else mesh.size
+def rows_on_a_device(shape: tuple) -> int | None:
+    """How many of the rows of a (batch, length, …) each device has; None where the devices can't part the examples
+    evenly, or where the sizes are not known yet, as in an export."""
+    (batch, length), mesh = shape[:2], _mesh()
+    count = 1 if mesh is None else mesh.size
+    known = isinstance(batch, int) and isinstance(length, int)
+    return batch // count * length if known and batch % count == 0 else None
 
 
 def on_each_device(function: Callable, parted: tuple[bool, ...]) -> Callable:

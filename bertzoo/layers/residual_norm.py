@@ -22,14 +22,15 @@ def residual_norm(norm: LayerNorm, dense: keras.layers.Layer, x, residual, rate:
 
 
 def _in_one_kernel(norm, dense, x, residual, rate, key, site):
-    from bertzoo.layers.kernels import devices, has_kernels, on_each_device  # needs JAX
+    from bertzoo.layers.kernels import has_kernels, on_each_device, rows_on_a_device  # needs JAX
 
     if not has_kernels():
         return None
     from bertzoo.layers.fused_residual import fits, fused_residual_norm
 
     batch, length, width = residual.shape
-    if batch % devices() or not fits(batch // devices() * length, width):
+    rows = rows_on_a_device(residual.shape)
+    if rows is None or not fits(rows, width):
         return None
     # Of the whole batch, whatever the devices: a mask depends on the example's number in it.
     words = row_words(fold(key, site), (batch, length)) if rate else ()

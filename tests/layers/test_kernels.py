@@ -4,6 +4,7 @@ import os
 from types import SimpleNamespace
 
 import keras
+import numpy as np
 import pytest
 
 if keras.backend.backend() != "jax":
@@ -12,7 +13,7 @@ if keras.backend.backend() != "jax":
 import jax
 
 from bertzoo.accelerator import ampere_or_later
-from bertzoo.layers import kernels
+from bertzoo.layers import EncoderBlock, kernels
 
 # Attention has its kernel in half precision only, where sums over examples differ by their order.
 FOUR_DEVICES = """
@@ -69,6 +70,16 @@ def test_four_devices_compute_the_same(python):
     """Each runs the kernels on its part of the batch, and only gradients of weights go from one to another."""
     # In front: XLA reads flags up to the first word that is none.
     python(FOUR_DEVICES, XLA_FLAGS=f"--xla_force_host_platform_device_count=4 {os.environ['XLA_FLAGS']}")
+
+
+def test_an_export_of_any_size_takes_the_plain_path(monkeypatch):
+    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    block = EncoderBlock(64, 2, 128, dtype="mixed_bfloat16")
+    block.build((None, None, 64))
+    shape = jax.export.symbolic_shape("batch, length, 64")
+    exported = jax.export.export(jax.jit(block))(jax.ShapeDtypeStruct(shape, "bfloat16"))
+    out = exported.call(np.ones((2, 8, 64), "bfloat16"))
+    assert out.shape == (2, 8, 64)
 
 
 def test_parted_weights_take_the_plain_path(monkeypatch):
