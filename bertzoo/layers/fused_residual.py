@@ -115,7 +115,7 @@ def _backward(rate, epsilon, inputs, gradient):
     )
     call = call_kernel(kernel, outs, (programs,), WARPS, "residual_norm_gradient")
     d_product, d_residual, partial = call(product, bias, residual, gamma, beta, *words, gradient)
-    totals = jnp.sum(partial, axis=0)  # of all three at once: at small batches, what counts is the number of kernels
+    totals = jnp.sum(partial, axis=0)  # of all three at once, so that XLA also updates the three in one kernel
     d_bias, d_gamma, d_beta = (total.astype(of.dtype) for total, of in zip(totals, (bias, gamma, beta)))
     return d_product, d_bias, d_residual, d_gamma, d_beta, None
 

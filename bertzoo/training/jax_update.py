@@ -26,8 +26,7 @@ class JaxUpdate:
     def _clip_gradients(self, grads):
         """As Keras's, but all vectors' squares are summed together.
 
-        A small batch waits for the number of kernels: a tenth of BERT-base's were sums of one vector each, and a tenth
-        updates of one each, which XLA joins now.
+        What a small batch waits for is the number of kernels, and a tenth of BERT-base's were sums of one vector each.
         """
         if not self.global_clipnorm:
             return grads
