@@ -104,10 +104,11 @@ class SelfAttention(keras.layers.Layer):
 
     def _in_one_kernel(self, x, attend):
         """The context, where a kernel makes it of the projection as it is; else None."""
-        plain = type(self) is SelfAttention and is_plain(self.qkv) and self.qkv.use_bias
-        known = attend is None or as_attend(attend).lengths is not None
-        half = keras.backend.standardize_dtype(x.dtype) in ("bfloat16", "float16")
-        if keras.backend.backend() != "jax" or not (plain and known and half):
+        if keras.backend.backend() != "jax" or type(self) is not SelfAttention:
+            return None
+        attend = as_attend(attend)
+        known = attend is None or attend.lengths is not None
+        if not (known and x.dtype in ("bfloat16", "float16") and is_plain(self.qkv) and self.qkv.use_bias):
             return None
         from bertzoo.layers.kernels import has_kernels, on_each_device, rows_on_a_device  # needs JAX
 
@@ -118,7 +119,7 @@ class SelfAttention(keras.layers.Layer):
         batch, length, _ = x.shape
         if rows_on_a_device(x.shape) is None or not fits(length, self.hidden_size // self.num_heads):
             return None
-        lengths = ops.full((batch,), length, "int32") if attend is None else as_attend(attend).lengths
+        lengths = ops.full((batch,), length, "int32") if attend is None else attend.lengths
         product = ops.matmul(x, ops.convert_to_tensor(self.qkv.kernel))
         call = on_each_device(lambda *arrays: short_attention(*arrays, self.num_heads), (True, False, True))
         return call(product, kept_bias(self.qkv), lengths)

@@ -11,7 +11,7 @@ def is_plain(dense: keras.layers.Layer) -> bool:
 
 
 def kept_bias(dense: keras.layers.Layer):
-    """The bias in the type in which it is kept, for kernels that cast by themselves. XLA would launch one for each."""
+    """The bias in the type in which it is kept, for kernels that cast by themselves. The policy's cast is one more."""
     with AutocastScope(None):
         return ops.convert_to_tensor(dense.bias)
 

@@ -13,12 +13,12 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from bertzoo.layers.attention import MASKED
 from bertzoo.layers.kernels import call_kernel
 
 LONGEST = 128  # a program holds the scores of a whole row
 SHORTEST = 16  # of what Triton multiplies
 QUERIES = 32  # that the backward pass takes at once
-MASKED = -1e30
 QUERY, KEY, VALUE = (np.int32(place) for place in range(3))
 
 

@@ -25,7 +25,6 @@ draws = np.random.default_rng(0)
 x, weights = (draws.normal(size=(8, 16, 64)).astype("float32") for _ in range(2))
 lengths = np.array([16, 3, 7, 16, 1, 9, 12, 16], "int32")
 arrays = (x, np.arange(16) < lengths[:, None], lengths)
-kernels.ampere_or_later = lambda: True
 
 def made(policy):
     block = EncoderBlock(64, 2, 128, hidden_dropout=0.25, dtype=policy)
@@ -45,7 +44,8 @@ def made(policy):
 
     return values, result, step, step()(values, *arrays, weights)
 
-cases = [(made("float32"), 1e-5, 2), (made("mixed_bfloat16"), 0.02, 3)]
+cases = [(made("float32"), 1e-5, 2), (made("mixed_bfloat16"), 0.03, 3)]  # expected of the plain path, on one device
+kernels.ampere_or_later = lambda: True
 strategy = keras.distribution.DataParallel()
 keras.distribution.set_distribution(strategy)
 data = [jax.device_put(part, strategy.get_data_layout(part.shape).backend_layout) for part in (*arrays, weights)]
@@ -53,7 +53,8 @@ for (values, result, step, expected), bound, count in cases:
     compiled = step().lower(values, *data).compile()
     for ours, theirs in zip(jax.tree.leaves(compiled(values, *data)), jax.tree.leaves(expected), strict=True):
         ours, theirs = (np.asarray(part, "float32") for part in (ours, theirs))
-        assert np.linalg.norm(ours - theirs) <= bound * np.linalg.norm(theirs) + 1e-6, (ours, theirs)
+        error, scale = np.abs(ours - theirs), np.abs(theirs).max()
+        assert error.max() <= bound * max(1, scale), (bound, error.max(), scale)
     assert not any(moved in compiled.as_text() for moved in ("all-gather", "all-to-all", "collective-permute"))
     assert str(jax.make_jaxpr(result)(values, *arrays)).count("shard_map") == count
     assert "shard_map" not in str(jax.make_jaxpr(result)(values, *(part[:6] for part in arrays)))
@@ -73,13 +74,14 @@ def test_four_devices_compute_the_same(python):
 
 
 def test_an_export_of_any_size_takes_the_plain_path(monkeypatch):
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
     block = EncoderBlock(64, 2, 128, dtype="mixed_bfloat16")
     block.build((None, None, 64))
+    x = np.random.default_rng(0).normal(size=(2, 8, 64)).astype("bfloat16")
+    expected = jax.jit(lambda x: block(x))(x)
+    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
     shape = jax.export.symbolic_shape("batch, length, 64")
-    exported = jax.export.export(jax.jit(block))(jax.ShapeDtypeStruct(shape, "bfloat16"))
-    out = exported.call(np.ones((2, 8, 64), "bfloat16"))
-    assert out.shape == (2, 8, 64)
+    exported = jax.export.export(jax.jit(lambda x: block(x)))(jax.ShapeDtypeStruct(shape, "bfloat16"))
+    np.testing.assert_allclose(exported.call(x).astype("float32"), expected.astype("float32"), atol=0.02)
 
 
 def test_parted_weights_take_the_plain_path(monkeypatch):
