@@ -90,6 +90,12 @@ def row_words(key, shape):
     return words, mix(words + GOLDEN)
 
 
+def words_at(key, example, position):
+    """`row_words` of positions (example, position), for a kernel that has no whole array."""
+    words = mix(mix(example * GOLDEN + key[0]) ^ (position * STRIDE + key[1]))
+    return words, mix(words + GOLDEN)
+
+
 def channel_bits(first, second, channel):
     """The numbers at int32 indices `channel`, of positions with these words.
 

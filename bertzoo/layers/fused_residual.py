@@ -12,10 +12,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from bertzoo.layers.kernels import call_kernel
-from bertzoo.random import channel_bits
+from bertzoo.random import channel_bits, words_at
 
-WARPS = 4
-PROGRAMS = 528  # of the backward pass: four to a processor of an H100; each adds up the gradients of its rows
+WARPS = 2
+PROGRAMS = 1056  # of the backward pass: eight to a processor of an H100; each adds up the gradients of its rows
 MAX_CHUNKS = 8
 
 
@@ -25,77 +25,92 @@ def chunk_of(width: int) -> int:
 
 
 def block_of(rows: int, width: int) -> int:
-    """The number of rows that are read at once: one by each warp, or more where they are short."""
-    return min(WARPS * max(1, 512 // pl.next_power_of_2(width)), rows & -rows)
+    """The number of rows that are read at once: one, or more where they are short."""
+    return min(max(1, 1024 // pl.next_power_of_2(width)), rows & -rows)
 
 
-def fits(rows: int, width: int) -> bool:
+def fits(width: int) -> bool:
     """Whether the kernels can take rows of this width."""
-    return rows % WARPS == 0 and width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
+    return width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
 
 
-def fused_residual_norm(product, bias, residual, gamma, beta, words, rate: float, epsilon: float):
+def fused_residual_norm(product, bias, residual, gamma, beta, dropped, rate: float, epsilon: float):
     """LayerNorm(residual + dropout(product + bias)).
 
     Args:
         product, residual: (rows, width).
         bias, gamma, beta: (width,).
-        words: int32 (rows,) twice, of `row_words`; () for no dropout.
+        dropped: The key, int32 (2,), and the examples' numbers, int32 (examples,), one after another; () for no
+            dropout.
         rate: Share to drop.
         epsilon: Added to the variance.
     """
-    return _traced_once(product, bias, residual, gamma, beta, words, rate, epsilon)
+    return _traced_once(product, bias, residual, gamma, beta, dropped, rate, epsilon)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _fused(product, bias, residual, gamma, beta, words, rate, epsilon):
+def _fused(*arguments):
+    return _forward(*arguments)[0]
+
+
+def _forward(product, bias, residual, gamma, beta, dropped, rate, epsilon):
+    """The result, and each row's mean and the factor that makes its variance 1."""
     rows, width = product.shape
-    size = block_of(rows, width)
+    size, length = block_of(rows, width), _length(rows, dropped)
 
     def kernel(*refs):
-        *inputs, out = refs
-        row = pl.ds(pl.program_id(0) * size, size)
-        sums, _ = _sums(inputs, row, width, rate)
-        centred, scale = _normalised(sums, width, epsilon)
+        *inputs, out, means, scales = refs
+        first = pl.program_id(0) * size
+        row = pl.ds(first, size)
+        sums, _ = _sums(inputs, first, size, length, rate)
+        mean = sum(jnp.sum(values, axis=1, keepdims=True) for values in sums) / width
+        centred = [values - mean for values in sums]
+        variance = sum(jnp.sum(values * values, axis=1, keepdims=True) for values in centred) / width
+        scale = jax.lax.rsqrt(variance + epsilon)
+        triton.store(means.at[row], mean[:, 0])
+        triton.store(scales.at[row], scale[:, 0])
         for c, values in enumerate(centred):
             channels = _channels(c, width)
             normed = values * scale * _load(inputs[3], channels) + _load(inputs[4], channels)
             triton.store(out.at[row, channels], normed.astype(out.dtype))
 
-    out = jax.ShapeDtypeStruct(product.shape, product.dtype)
-    call = call_kernel(kernel, out, (rows // size,), WARPS, "residual_norm")
-    return call(product, bias, residual, gamma, beta, *words)
+    statistics = jax.ShapeDtypeStruct((rows,), jnp.float32)
+    outs = jax.ShapeDtypeStruct(product.shape, product.dtype), statistics, statistics
+    call = call_kernel(kernel, outs, (rows // size,), WARPS, "residual_norm")
+    return call(product, bias, residual, gamma, beta, *dropped)
 
 
 def _kept(*arguments):
-    return _fused(*arguments), arguments[:6]
+    out, *statistics = _forward(*arguments)
+    return out, (arguments[:6], statistics)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _backward(rate, epsilon, inputs, gradient):
-    product, bias, residual, gamma, beta, words = inputs
+def _backward(rate, epsilon, kept, gradient):
+    (product, bias, residual, gamma, beta, dropped), statistics = kept
     rows, width = product.shape
     size, chunk = block_of(rows, width), chunk_of(width)
-    blocks = rows // size
+    blocks, length = rows // size, _length(rows, dropped)
     programs = min(PROGRAMS, blocks)
 
     def kernel(*refs):
-        *inputs, gradient, d_product, d_residual, d_vectors = refs
-        first = pl.program_id(0)
+        *inputs, means, scales, gradient, d_product, d_residual, d_vectors = refs
+        program = pl.program_id(0)
 
         def block(i, totals):
-            row = pl.ds((first + i * programs) * size, size)
-            sums, keeps = _sums(inputs, row, width, rate)
-            centred, scale = _normalised(sums, width, epsilon)
-            normed = [values * scale for values in centred]
+            first = (program + i * programs) * size
+            row = pl.ds(first, size)
+            sums, keeps = _sums(inputs, first, size, length, rate)
+            mean, scale = (triton.load(statistic.at[row])[:, None] for statistic in (means, scales))
+            normed = [(values - mean) * scale for values in sums]
             outer = [_load(gradient, row, _channels(c, width)) for c in range(len(normed))]
             inner = [d * _load(inputs[3], _channels(c, width)) for c, d in enumerate(outer)]
-            mean = sum(jnp.sum(d, axis=1, keepdims=True) for d in inner) / width
+            level = sum(jnp.sum(d, axis=1, keepdims=True) for d in inner) / width
             slope = sum(jnp.sum(d * n, axis=1, keepdims=True) for d, n in zip(inner, normed)) / width
             added = []
             for c, keep in enumerate(keeps):
                 channels = _channels(c, width)
-                d_sum = (inner[c] - mean - normed[c] * slope) * scale
+                d_sum = (inner[c] - level - normed[c] * slope) * scale
                 d_branch = d_sum if keep is None else jnp.where(keep, d_sum * (1.0 / (1.0 - rate)), 0.0)
                 triton.store(d_residual.at[row, channels], d_sum.astype(d_residual.dtype))
                 triton.store(d_product.at[row, channels], d_branch.astype(d_product.dtype))
@@ -103,10 +118,10 @@ def _backward(rate, epsilon, inputs, gradient):
             return jax.tree.map(jnp.add, totals, added)
 
         zeros = [(jnp.zeros((size, chunk), jnp.float32),) * 3 for _ in range(width // chunk)]
-        totals = jax.lax.fori_loop(0, (blocks - first + programs - 1) // programs, block, zeros)
+        totals = jax.lax.fori_loop(0, (blocks - program + programs - 1) // programs, block, zeros)
         for c, parts in enumerate(totals):
             for place, part in enumerate(parts):
-                triton.store(d_vectors.at[first, np.int32(place), _channels(c, width)], jnp.sum(part, axis=0))
+                triton.store(d_vectors.at[program, np.int32(place), _channels(c, width)], jnp.sum(part, axis=0))
 
     outs = (
         jax.ShapeDtypeStruct(product.shape, product.dtype),
@@ -114,7 +129,7 @@ def _backward(rate, epsilon, inputs, gradient):
         jax.ShapeDtypeStruct((programs, 3, width), jnp.float32),
     )
     call = call_kernel(kernel, outs, (programs,), WARPS, "residual_norm_gradient")
-    d_product, d_residual, partial = call(product, bias, residual, gamma, beta, *words, gradient)
+    d_product, d_residual, partial = call(product, bias, residual, gamma, beta, *dropped, *statistics, gradient)
     totals = jnp.sum(partial, axis=0)  # of all three at once, so that XLA also updates the three in one kernel
     d_bias, d_gamma, d_beta = (total.astype(of.dtype) for total, of in zip(totals, (bias, gamma, beta)))
     return d_product, d_bias, d_residual, d_gamma, d_beta, None
@@ -133,26 +148,28 @@ def _load(ref, *place):
     return triton.load(ref.at[place]).astype(jnp.float32)
 
 
-def _sums(inputs, row, width, rate):
-    """The chunks of a block's residual sums, and which elements dropout kept (None without)."""
-    product, bias, residual, _, _, *words = inputs
+def _length(rows: int, dropped) -> int | None:
+    """The rows of an example."""
+    return rows // dropped[1].shape[0] if dropped else None
+
+
+def _sums(inputs, first, size, length, rate):
+    """The chunks of the residual sums of `size` rows from `first` on, and what dropout kept of them (None without)."""
+    product, bias, residual, _, _, *dropped = inputs
+    row, width = pl.ds(first, size), product.shape[1]
+    if dropped:
+        key, examples = dropped
+        place = first + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
+        example = triton.load(examples.at[np.int32(0)]) + jax.lax.div(place, length)
+        words = words_at([triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(place, length))
     sums, keeps = [], []
     for c in range(width // chunk_of(width)):
         channels = _channels(c, width)
         branch, keep = _load(product, row, channels) + _load(bias, channels), None
-        if words:
-            first, second = (triton.load(word.at[row])[:, None] for word in words)
+        if dropped:
             index = c * chunk_of(width) + jax.lax.broadcasted_iota(jnp.int32, branch.shape, 1)
-            keep = channel_bits(first, second, index) >= round(rate * 2**32) - 2**31
+            keep = channel_bits(*words, index) >= round(rate * 2**32) - 2**31
             branch = jnp.where(keep, branch * (1.0 / (1.0 - rate)), 0.0)
         sums.append(_load(residual, row, channels) + branch)
         keeps.append(keep)
     return sums, keeps
-
-
-def _normalised(sums, width, epsilon):
-    """The chunks less their row's mean, and the factor that makes their variance 1."""
-    mean = sum(jnp.sum(values, axis=1, keepdims=True) for values in sums) / width
-    centred = [values - mean for values in sums]
-    variance = sum(jnp.sum(values * values, axis=1, keepdims=True) for values in centred) / width
-    return centred, jax.lax.rsqrt(variance + epsilon)

@@ -6,7 +6,7 @@ from keras import ops
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.layer_norm import LayerNorm
 from bertzoo.layers.linear import is_plain, kept_bias, linear
-from bertzoo.random import fold, row_words
+from bertzoo.random import fold
 
 
 def residual_norm(norm: LayerNorm, dense: keras.layers.Layer, x, residual, rate: float, key, site: int):
@@ -28,14 +28,15 @@ def _in_one_kernel(norm, dense, x, residual, rate, key, site):
         return None
     from bertzoo.layers.fused_residual import fits, fused_residual_norm
 
-    batch, length, width = residual.shape
+    batch, _, width = residual.shape
     rows = rows_on_a_device(residual.shape)
-    if rows is None or not fits(rows, width):
+    if rows is None or not fits(width):
         return None
-    # Of the whole batch, whatever the devices: a mask depends on the example's number in it.
-    words = row_words(fold(key, site), (batch, length)) if rate else ()
+    # Numbers in the whole batch, whatever the devices: a mask depends on them.
+    dropped = (fold(key, site), ops.arange(batch, dtype="int32")) if rate else ()
     call = on_each_device(
-        lambda *arrays: fused_residual_norm(*arrays, rate, norm.epsilon), (True, False, True, False, False, True)
+        lambda *arrays: fused_residual_norm(*arrays[:5], arrays[5:], rate, norm.epsilon),
+        (True, False, True, False, False, *(False, True)[: len(dropped)]),
     )
     normed = call(
         ops.reshape(ops.matmul(x, ops.convert_to_tensor(dense.kernel)), (-1, width)),
@@ -43,6 +44,6 @@ def _in_one_kernel(norm, dense, x, residual, rate, key, site):
         ops.reshape(residual, (-1, width)),
         ops.convert_to_tensor(norm.gamma),
         ops.convert_to_tensor(norm.beta),
-        tuple(ops.reshape(word, (-1,)) for word in words),
+        *dropped,
     )
     return ops.reshape(normed, residual.shape)
