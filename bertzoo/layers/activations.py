@@ -5,6 +5,8 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from bertzoo.layers.linear import is_plain, kept_bias, linear
+
 
 def _gelu_exact(x):
     if keras.backend.backend() != "jax":
@@ -41,3 +43,27 @@ def activation(name: str) -> Callable:
     if name not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; it is {name!r}.")
     return ACTIVATIONS[name]
+
+
+def activated(dense: keras.layers.Dense, name: str, x):
+    """The function called `name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
+    function = activation(name)
+    if function is _gelu_exact and keras.backend.backend() == "jax" and is_plain(dense) and dense.use_bias:
+        inner = _in_one_kernel(dense, x)
+        if inner is not None:
+            return inner
+    return function(linear(dense, x))
+
+
+def _in_one_kernel(dense, x):
+    from bertzoo.layers.kernels import has_kernels, on_each_device, rows_on_a_device  # needs JAX
+
+    if x.dtype not in ("bfloat16", "float16") or not has_kernels():
+        return None
+    from bertzoo.layers.fused_gelu import biased_gelu, fits
+
+    rows = rows_on_a_device(x.shape)
+    if rows is None or not fits(rows, dense.units):
+        return None
+    product = ops.matmul(x, ops.convert_to_tensor(dense.kernel))
+    return on_each_device(biased_gelu, (True, False))(product, kept_bias(dense))

@@ -2,11 +2,10 @@
 
 import keras
 
-from bertzoo.layers.activations import activation
+from bertzoo.layers.activations import activated
 from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
-from bertzoo.layers.linear import linear
 from bertzoo.layers.residual_norm import residual_norm
 
 
@@ -71,7 +70,7 @@ class EncoderBlock(keras.layers.Layer):
         x = x if query is None else query
         dense = self.attention.output_dense
         x = residual_norm(self.attention_norm, dense, context, x, self.attended_dropout, key, site=1)
-        inner = activation(self.activation)(linear(self.intermediate, x))
+        inner = activated(self.intermediate, self.activation, x)
         x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, site=2)
         return (x, weights) if return_attention else x
 

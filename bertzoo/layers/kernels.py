@@ -1,5 +1,6 @@
 """Where JAX computes with kernels of this library's own, and how they are called."""
 
+import importlib
 from collections.abc import Callable
 
 import jax
@@ -12,7 +13,17 @@ from bertzoo.accelerator import ampere_or_later
 def has_kernels() -> bool:
     """Whether JAX computes on GPUs that have the kernels, with whole examples and all weights on each."""
     distribution = keras.distribution.distribution()
-    return ampere_or_later() and (distribution is None or isinstance(distribution, keras.distribution.DataParallel))
+    whole = distribution is None or isinstance(distribution, keras.distribution.DataParallel)
+    return ampere_or_later() and whole and _has_triton()
+
+
+def _has_triton() -> bool:
+    """Whether JAX still has Triton, which it means to do without one day; XLA's own kernels are used then."""
+    try:
+        importlib.import_module("jax.experimental.pallas.triton")
+    except ImportError:
+        return False
+    return True
 
 
 def rows_on_a_device(shape: tuple) -> int | None:
@@ -48,9 +59,11 @@ def _mesh() -> jax.sharding.Mesh | None:
     return None if distribution is None else distribution.device_mesh.backend_mesh
 
 
-def call_kernel(kernel: Callable, out_shape, grid: tuple[int, ...], warps: int, name: str, **specs) -> Callable:
-    """The kernel as a function of arrays; on a CPU it is interpreted. `specs`: `in_specs` and `out_specs`, where a
-    program does not see whole arrays."""
+def call_kernel(
+    kernel: Callable, out_shape, grid: tuple[int, ...], warps: int, name: str, stages: int = 1, **specs
+) -> Callable:
+    """The kernel as a function of arrays; on a CPU it is interpreted. `stages`: how many turns of a loop may be under
+    way at once. `specs`: `in_specs` and `out_specs`, where a program does not see whole arrays."""
     from jax.experimental import pallas as pl  # slow to import, and `has_kernels` is asked everywhere
     from jax.experimental.pallas import triton
 
@@ -60,7 +73,7 @@ def call_kernel(kernel: Callable, out_shape, grid: tuple[int, ...], warps: int, 
         out_shape,
         grid=grid,
         interpret=not on_gpu,
-        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1) if on_gpu else None,
+        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=stages) if on_gpu else None,
         name=name,
         **specs,
     )

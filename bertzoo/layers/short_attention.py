@@ -124,7 +124,7 @@ def _backward(heads, kept, gradient):
     )
     biases = pl.BlockSpec((None, 3, None, size), lambda b, h: (b, 0, h, 0))
     specs = {"in_specs": (*specs, _queries(rows), _head(rows, size)), "out_specs": (specs[0], biases)}
-    call = call_kernel(kernel, outs, (batch, heads), 4, "short_attention_gradient", **specs)
+    call = call_kernel(kernel, outs, (batch, heads), 4, "short_attention_gradient", stages=3, **specs)
     d_product, d_bias = call(*arrays, logarithm, gradient.reshape(batch, length, heads, size))
     return d_product.reshape(product.shape), jnp.sum(d_bias, axis=0).reshape(bias.shape).astype(bias.dtype), None
 

@@ -1,6 +1,7 @@
 """Where the kernels are used, and on several devices."""
 
 import os
+import sys
 from types import SimpleNamespace
 
 import keras
@@ -15,7 +16,7 @@ import jax
 from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers import EncoderBlock, kernels
 
-# Attention has its kernel in half precision only, where sums over examples differ by their order.
+# Attention and GELU have theirs in half precision only, where sums over examples differ by their order.
 FOUR_DEVICES = """
 import jax, keras
 import numpy as np
@@ -44,7 +45,7 @@ def made(policy):
 
     return values, result, step, step()(values, *arrays, weights)
 
-cases = [(made("float32"), 1e-5, 2), (made("mixed_bfloat16"), 0.03, 3)]  # expected of the plain path, on one device
+cases = [(made("float32"), 1e-5, 2), (made("mixed_bfloat16"), 0.03, 4)]  # expected of the plain path, on one device
 kernels.ampere_or_later = lambda: True
 strategy = keras.distribution.DataParallel()
 keras.distribution.set_distribution(strategy)
@@ -63,7 +64,7 @@ jax.default_backend = lambda: "gpu"
 jax.clear_caches()  # of what was traced for a CPU
 lowered = step().trace(values, *data).lower(lowering_platforms=("cuda",)).as_text()
 assert "residual_norm_gradient" in lowered and "short_attention_gradient" in lowered
-assert lowered.count("stablehlo.all_reduce") == 2 * 3 + 1  # of bias, gamma and beta, twice; of attention's bias
+assert lowered.count("stablehlo.all_reduce") == 2 * 3 + 2  # of bias, gamma and beta, twice; of two more biases
 """
 
 
@@ -91,6 +92,12 @@ def test_parted_weights_take_the_plain_path(monkeypatch):
     with keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch").scope():
         assert not kernels.has_kernels()
     assert kernels.has_kernels()
+
+
+def test_a_jax_without_triton_takes_the_plain_path(monkeypatch):
+    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
+    assert not kernels.has_kernels()
 
 
 @pytest.mark.parametrize(("capability", "has"), [("9.0", True), ("10.0", True), ("7.5", False), ("gfx90a", False)])
