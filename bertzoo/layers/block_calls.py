@@ -5,6 +5,7 @@ from numbers import Number
 from types import FunctionType
 
 import keras
+from keras.src.backend import AutocastScope
 
 from bertzoo.layers.linear import is_plain
 
@@ -32,7 +33,9 @@ def block_calls() -> Callable:
             return _call(block, x, attend, relative, key)
         if form not in traced:
             traced[form] = jax.jit(_with_weights(block))
-        return traced[form]([variable.value for variable in block.variables], x, attend, relative, key)
+        with AutocastScope(None):  # as they are kept: a layer casts those that it needs in half precision
+            values = [variable.value for variable in block.variables]
+        return traced[form](values, x, attend, relative, key)
 
     return call
 
@@ -46,7 +49,9 @@ def _with_weights(block) -> Callable:
     variables = block.variables
 
     def call(values, x, attend, relative, key):
-        with keras.StatelessScope(state_mapping=list(zip(variables, values))):
+        with AutocastScope(None):  # it casts what it is given
+            scope = keras.StatelessScope(state_mapping=list(zip(variables, values)))
+        with scope:
             return _call(block, x, attend, relative, key)
 
     return call

@@ -1,12 +1,14 @@
 """Blocks that are traced once for all: which are, which must not be, and that nothing else changes."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
 
 import bertzoo as bz
 from bertzoo.families import FAMILIES
-from bertzoo.layers import block_calls
+from bertzoo.layers import block_calls, kernels
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.prenorm_block import PreNormBlock
 
@@ -109,3 +111,23 @@ def test_a_block_that_differs_is_traced_by_itself(calls, compiled, change):
     if change != "regularizer":
         assert np.abs(np.array(expected) - before).max() > 0.01
     assert len(calls) == (1 if change == "adapter" else 2)
+
+
+def test_kernels_get_biases_as_they_are_kept(monkeypatch):
+    """A cast of each would be a kernel of its own."""
+    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    sizes = {**SIZES, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+    encoder = bz.Encoder(FAMILIES["bert"].config_class(**sizes), pooler=False, dtype="mixed_bfloat16")
+    ids = np.ones((4, 8), "int32")
+    inputs = {"token_ids": ids, "padding_mask": ids, "lengths": np.full(4, 8, "int32")}
+
+    def step(values):
+        with keras.StatelessScope(state_mapping=list(zip(encoder.variables, values))):
+            return encoder(inputs, training=True)["sequence_output"]
+
+    import jax
+
+    traced = str(jax.make_jaxpr(step)([variable.value for variable in encoder.variables]))
+    assert traced.count("pallas_call[") == 3  # attention, GELU and both sums, which are alike, of all blocks
+    assert re.search(r"bf16\[64,192\] = convert_element_type", traced)
+    assert not re.search(r"bf16\[\d+\] = convert_element_type", traced)
