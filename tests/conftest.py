@@ -11,7 +11,9 @@ from pathlib import Path
 # longest; the preset, which TensorFlow's does not know, makes that a third for a training step of two blocks. It reads
 # this when Keras is imported. The notebooks, the quickstart and test_one_run.py have its defaults.
 os.environ["XLA_FLAGS"] = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    # JAX 0.11, which is for later Pythons, ends the process at it.
+    + "--xla_cpu_use_fusion_emitters=false " * (sys.version_info < (3, 12))
     + os.environ.get("XLA_FLAGS", "")
     + (FAST_ON_JAX := " --xla_cpu_opt_preset=FAST_COMPILE") * (os.environ.get("KERAS_BACKEND") == "jax")
 )
