@@ -56,14 +56,14 @@ def activated(dense: keras.layers.Dense, name: str, x):
 
 
 def _in_one_kernel(dense, x):
-    from bertzoo.layers.kernels import has_kernels, on_each_device, rows_on_a_device  # needs JAX
+    from bertzoo.layers.kernels import on_each_device, rows_for_kernels  # needs JAX
 
-    if x.dtype not in ("bfloat16", "float16") or not has_kernels():
+    rows = rows_for_kernels(x.shape) if x.dtype in ("bfloat16", "float16") else None
+    if rows is None:
         return None
-    from bertzoo.layers.fused_gelu import biased_gelu, fits
+    from bertzoo.layers.fused_gelu import biased_gelu, fits  # needs Triton
 
-    rows = rows_on_a_device(x.shape)
-    if rows is None or not fits(rows, dense.units):
+    if not fits(rows, dense.units):
         return None
     product = ops.matmul(x, ops.convert_to_tensor(dense.kernel))
     return on_each_device(biased_gelu, (True, False))(product, kept_bias(dense))

@@ -110,14 +110,14 @@ class SelfAttention(keras.layers.Layer):
         known = attend is None or attend.lengths is not None
         if not (known and x.dtype in ("bfloat16", "float16") and is_plain(self.qkv) and self.qkv.use_bias):
             return None
-        from bertzoo.layers.kernels import has_kernels, on_each_device, rows_on_a_device  # needs JAX
+        from bertzoo.layers.kernels import on_each_device, rows_for_kernels  # needs JAX
 
-        if not has_kernels():
+        if rows_for_kernels(x.shape) is None:
             return None
-        from bertzoo.layers.short_attention import fits, short_attention
+        from bertzoo.layers.short_attention import fits, short_attention  # needs Triton
 
         batch, length, _ = x.shape
-        if rows_on_a_device(x.shape) is None or not fits(length, self.hidden_size // self.num_heads):
+        if not fits(length, self.hidden_size // self.num_heads):
             return None
         lengths = ops.full((batch,), length, "int32") if attend is None else attend.lengths
         product = ops.matmul(x, ops.convert_to_tensor(self.qkv.kernel))

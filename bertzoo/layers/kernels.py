@@ -26,9 +26,11 @@ def _has_triton() -> bool:
     return True
 
 
-def rows_on_a_device(shape: tuple) -> int | None:
-    """How many of the rows of a (batch, length, …) each device has; None where the devices can't part the examples
-    evenly, or where the sizes are not known yet, as in an export."""
+def rows_for_kernels(shape: tuple) -> int | None:
+    """How many of the rows of a (batch, length, …) each device has; None where there are no kernels, where the devices
+    can't part the examples evenly, or where the sizes are not known yet, as in an export."""
+    if not has_kernels():
+        return None
     (batch, length), mesh = shape[:2], _mesh()
     count = 1 if mesh is None else mesh.size
     known = isinstance(batch, int) and isinstance(length, int)

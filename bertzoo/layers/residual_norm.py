@@ -22,15 +22,14 @@ def residual_norm(norm: LayerNorm, dense: keras.layers.Layer, x, residual, rate:
 
 
 def _in_one_kernel(norm, dense, x, residual, rate, key, site):
-    from bertzoo.layers.kernels import has_kernels, on_each_device, rows_on_a_device  # needs JAX
+    from bertzoo.layers.kernels import on_each_device, rows_for_kernels  # needs JAX
 
-    if not has_kernels():
+    if rows_for_kernels(residual.shape) is None:
         return None
-    from bertzoo.layers.fused_residual import fits, fused_residual_norm
+    from bertzoo.layers.fused_residual import fits, fused_residual_norm  # needs Triton
 
     batch, _, width = residual.shape
-    rows = rows_on_a_device(residual.shape)
-    if rows is None or not fits(width):
+    if not fits(width):
         return None
     # Numbers in the whole batch, whatever the devices: a mask depends on them.
     dropped = (fold(key, site), ops.arange(batch, dtype="int32")) if rate else ()
