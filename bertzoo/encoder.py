@@ -6,7 +6,8 @@ import keras
 
 from bertzoo.config import EncoderConfig
 from bertzoo.families import FAMILIES
-from bertzoo.layers.attention import attention_mask
+from bertzoo.layers.attention import SelfAttention, attention_mask
+from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.block_calls import block_calls
 from bertzoo.random import StepCounter, fold
 
@@ -99,8 +100,13 @@ class Encoder(keras.Model):
         if self.pooler is not None:
             self.pooler.build(shape)
 
-    def call(self, inputs, training: bool = False, return_all: bool = False, dropout_key=None, decoder=None):
+    def call(
+        self, inputs, training: bool = False, return_all: bool = False, dropout_key=None, decoder=None, first_only=False
+    ):
         """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,).
+
+        With `first_only`, for heads that read nothing else, the last block computes the first token alone where the
+        family's attention allows it: its `sequence_output` is then (batch, 1, hidden), and all else as it was.
 
         With a masked-LM head as `decoder` there is also what that head reads, `decoded_output` (batch, length, hidden).
         """
@@ -121,12 +127,15 @@ class Encoder(keras.Model):
         relative = None if self.relative is None else self.relative(x)
         hidden_states, attentions = [x], []
         call = block_calls()
-        for index, key in zip(self.order, keys[1:]):
+        for place, (index, key) in enumerate(zip(self.order, keys[1:]), start=1):
             block, before = self.blocks[index], x
             if return_all:
                 x, weights = block(x, attend=attend, relative=relative, key=key, return_attention=True)
                 hidden_states.append(x)
                 attentions.append(weights)
+            elif first_only and place == len(self.order) and self._takes_any_queries(block):
+                bias = None if relative is None else relative[:, :, :1]
+                x = block(x, attend=attend, relative=bias, key=key, query=x[:, :1])
             elif self.recompute and training:
                 x = _recomputed(call, block, attend)(x, key, *([] if relative is None else [relative]))
             else:
@@ -144,6 +153,10 @@ class Encoder(keras.Model):
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
+
+    def _takes_any_queries(self, block) -> bool:
+        """Whether its queries may be fewer than its keys: not in families with terms of their own."""
+        return type(block) is EncoderBlock and type(block.attention) is SelfAttention
 
     def compute_output_shape(self, input_shape):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape

@@ -8,6 +8,7 @@ from keras import ops
 
 import bertzoo as bz
 import bertzoo.data
+from bertzoo.families import FAMILIES
 
 LENGTHS = (12, 5, 1, 9)
 
@@ -155,3 +156,52 @@ def test_wrong_configurations_are_named():
         bz.EncoderConfig(hidden_size=30, num_attention_heads=4)
     with pytest.raises(ValueError, match="hidden_act must be one of"):
         bz.EncoderConfig(hidden_act="mish")
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "modernbert"])
+def test_the_first_token_alone(family, compiled, close, numpy):
+    """The same numbers with dropout of both kinds, where the last block is spared the other tokens and where not."""
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
+    config = FAMILIES[family].config_class(**sizes, num_hidden_layers=2, initializer_range=0.3)
+    encoder = bz.Encoder(config, dropout=0.2, attention_dropout=0.2)
+    ids = np.random.default_rng(0).integers(3, 50, (3, 7)).astype("int32")
+    mask = np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6], "int32")
+    key = np.array([12345, -678], "int32")
+
+    def run(first_only):
+        inputs = {"token_ids": ids, "padding_mask": mask}
+        return compiled(lambda key: encoder(inputs, training=True, dropout_key=key, first_only=first_only), encoder)(
+            keras.ops.convert_to_tensor(key)
+        )
+
+    first, whole = numpy(run(True)), numpy(run(False))
+    assert first["sequence_output"].shape[1] == (7 if family in ("deberta-v2", "modernbert") else 1)
+    close(first["sequence_output"][:, 0], whole["sequence_output"][:, 0])
+    if "pooled_output" in whole:
+        close(first["pooled_output"], whole["pooled_output"])
+
+
+@pytest.mark.once
+def test_who_asks_for_the_first_token_alone(monkeypatch):
+    asked, usual = [], bz.layers.EncoderBlock.call
+
+    def call(self, x, **options):
+        asked.append(options.get("query") is not None)
+        return usual(self, x, **options)
+
+    monkeypatch.setattr(bz.layers.EncoderBlock, "call", call)
+    config = bz.EncoderConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    ids = np.ones((2, 5), "int32")
+    mask = {"token_ids": ids, "pooling_mask": ids}
+    encoder = bz.Encoder(config)
+    for model, inputs, expected in (
+        (bz.TextClassifier(encoder), ids, True),
+        (bz.MultipleChoice(encoder), ids[:, None], True),
+        (bz.SentenceEncoder(encoder, pooling="cls"), ids, True),
+        (bz.SentenceEncoder(encoder, pooling="cls"), mask, False),  # the first that counts may be another
+        (bz.SentenceEncoder(encoder, pooling=("cls", "mean")), ids, False),
+        (bz.TokenClassifier(encoder, labels=["a", "b"]), ids, False),
+    ):
+        asked.clear()
+        model(inputs)
+        assert asked == [False, expected], type(model)

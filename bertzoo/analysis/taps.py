@@ -24,8 +24,8 @@ def embedded(encoder: Encoder, vectors) -> Iterator[None]:
 
 @contextmanager
 def attending(encoder: Encoder, additions: Sequence | None = None) -> Iterator[list]:
-    """Within it, attention leaves its fused path; what it gives is a list that the weights (batch, heads, length,
-    length) join, in the order in which attention is applied.
+    """Within it, attention leaves its fused path, in the last block for all tokens; what it gives is a list that the
+    weights (batch, heads, length, length) join, in the order in which attention is applied.
 
     Args:
         encoder: The encoder.
@@ -33,6 +33,7 @@ def attending(encoder: Encoder, additions: Sequence | None = None) -> Iterator[l
     """
     seen: list = []
     with ExitStack() as stack:
+        stack.enter_context(_replaced(encoder, "_takes_any_queries", lambda block: False))
         for block in encoder.blocks:
             stack.enter_context(_tapped(block.attention, seen, additions))
         yield seen

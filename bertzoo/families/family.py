@@ -64,6 +64,8 @@ class Family:
     # Whether these heads read the pooler; otherwise they read the first token.
     classifier_pools: bool = True
     multiple_choice_pools: bool = True
+    # Whether that is all they read: the first token, which the pooler reads too.
+    reads_first: bool = True
     # Buffers, and copies of tied tensors, that files may hold besides the weights.
     inert_tensors: tuple[str, ...] = ()
     # The file's name -> the table's, for copies that stand in where the tensor itself is absent.

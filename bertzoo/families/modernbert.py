@@ -53,6 +53,7 @@ class ModernBert(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
+    reads_first = False
     inert_tensors = ("decoder.weight",)
 
     def embeddings(self, config, **options):

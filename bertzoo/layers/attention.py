@@ -69,7 +69,8 @@ class SelfAttention(keras.layers.Layer):
         build_dense(self, self.output_dense, self.hidden_size, self.initializer_range)
 
     def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
-        """
+        """(batch, length, hidden), or as long as `query`.
+
         Args:
             x: (batch, length, hidden).
             attend: What `attention_mask` made of the padding mask, or another bool mask, 1 where a query (axis 2) may
@@ -78,7 +79,7 @@ class SelfAttention(keras.layers.Layer):
                 broadcastable to (batch, heads, length, length).
             key: Dropout key, int32 (2,); None at inference.
             return_attention: Also return the weights (batch, heads, length, length); leaves the fused path.
-            query: Another stream of vectors (batch, length, hidden) that attends to x, in place of x itself.
+            query: Another stream of vectors (batch, queries, hidden) that attends to x, in place of x itself.
         """
         context, weights = self.context(x, attend, relative, key, return_attention, query)
         out = linear(self.output_dense, context)
@@ -91,15 +92,13 @@ class SelfAttention(keras.layers.Layer):
             context = self._in_one_kernel(x, attend)
             if context is not None:
                 return context, None
-        queries, key_, value = self.project(x)
-        if query is not None:
-            queries = self.project(query)[0]
+        queries, key_, value = self.project(x) if query is None else self._project_apart(query, x)
         bias = self.score_bias(queries, key_, relative, key)
         if explicit:
             context, weights = self._explicit(queries, key_, value, attend, bias, key)
         else:
             context, weights = fused_attention(queries, key_, value, attend, bias), None
-        context = ops.reshape(context, (ops.shape(x)[0], ops.shape(x)[1], self.hidden_size))
+        context = ops.reshape(context, (ops.shape(x)[0], ops.shape(queries)[1], self.hidden_size))
         return context, weights if return_attention else None
 
     def _in_one_kernel(self, x, attend):
@@ -130,6 +129,16 @@ class SelfAttention(keras.layers.Layer):
         # Indexed, not split: 3 % faster on an H100 under XLA.
         qkv = ops.reshape(linear(self.qkv, x), (batch, length, 3, self.num_heads, self.hidden_size // self.num_heads))
         return qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+
+    def _project_apart(self, query, x):
+        """The queries of one stream, and the keys and values of another."""
+        if type(self) is not SelfAttention:  # families lay the projection out, or add to it, in ways of their own
+            return self.project(query)[0], *self.project(x)[1:]
+        head = (self.num_heads, self.hidden_size // self.num_heads)
+        queries = linear(self.qkv, query, slice(0, self.hidden_size))
+        pairs = linear(self.qkv, x, slice(self.hidden_size, 3 * self.hidden_size))
+        pairs = ops.reshape(pairs, (*ops.shape(x)[:2], 2, *head))
+        return ops.reshape(queries, (*ops.shape(query)[:2], *head)), pairs[:, :, 0], pairs[:, :, 1]
 
     def score_bias(self, query, key, relative, dropout_key):
         """What is added to the scaled scores: None, or broadcastable to (batch, heads, length, length)."""
@@ -163,11 +172,12 @@ def fused_attention(query, key, value, attend: Attend | None = None, bias=None):
     """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the
     same."""
     backend, attend = keras.backend.backend(), as_attend(attend)
-    if backend == "jax" and _has_product(query):
+    # No kernel is made for a single query, and cuDNN's would need lengths of its own.
+    if backend == "jax" and _has_product(query) and query.shape[1] != 1:
         return _jax_attention(query, key, value, attend, bias)
     if backend == "torch":
         return _torch_attention(query, key, value, attend, bias)
-    # TensorFlow has no such kernel.
+    # Nor has TensorFlow one.
     weights = attention_weights(query, key, attend, bias)
     return ops.einsum("bhts,bshk->bthk", ops.cast(weights, value.dtype), value)
 

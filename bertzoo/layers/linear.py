@@ -16,17 +16,25 @@ def kept_bias(dense: keras.layers.Layer):
         return ops.convert_to_tensor(dense.bias)
 
 
-def linear(dense: keras.layers.Layer, x):
-    """`dense(x)`: (…, in) -> (…, out).
+def linear(dense: keras.layers.Layer, x, columns: slice | None = None):
+    """`dense(x)`, or these columns of it: (…, in) -> (…, out).
 
     On PyTorch a plain Dense layer is one operation, product and bias together; Keras's are two, and what lies between
     them goes to memory and back. For use inside a layer of the same dtype policy.
     """
-    if keras.backend.backend() != "torch" or not is_plain(dense):
-        return dense(x)
-    from torch.nn import functional
-
+    if not is_plain(dense):
+        out = dense(x)
+        return out if columns is None else out[..., columns]
     kernel = ops.convert_to_tensor(dense.kernel)
-    if kernel.dtype != x.dtype:  # called outside a layer that casts
+    bias = None if dense.bias is None else ops.convert_to_tensor(dense.bias)
+    on_torch = keras.backend.backend() == "torch" and kernel.dtype == x.dtype  # else called outside a layer that casts
+    if columns is None and not on_torch:
         return dense(x)
-    return functional.linear(x, kernel.t(), None if dense.bias is None else ops.convert_to_tensor(dense.bias))
+    if columns is not None:
+        kernel, bias = kernel[:, columns], None if bias is None else bias[columns]
+    if on_torch:
+        from torch.nn import functional
+
+        return functional.linear(x, kernel.t(), bias)
+    product = ops.matmul(x, kernel)
+    return product if bias is None else product + bias

@@ -97,8 +97,10 @@ class SentenceEncoder(Task):
         shape = ops.shape(inputs["token_ids"])
         if len(shape) == 3:
             inputs = one_by_one(inputs)
+        first_only = self.pooling.modes == ("cls",) and "pooling_mask" not in inputs
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
-        x = self.pooling(self.backbone(inputs, training=training)["sequence_output"], counted)
+        outputs = self.backbone(inputs, training=training, first_only=first_only)
+        x = self.pooling(outputs["sequence_output"], None if first_only else counted)
         for layer in self.after_pooling:
             x = layer(x)
         return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x
