@@ -133,7 +133,7 @@ class Encoder(keras.Model):
                 x, weights = block(x, attend=attend, relative=relative, key=key, return_attention=True)
                 hidden_states.append(x)
                 attentions.append(weights)
-            elif first_only and place == len(self.order) and self._takes_any_queries(block):
+            elif first_only and place == len(self.order) and self.takes_any_queries(block):
                 bias = None if relative is None else relative[:, :, :1]
                 x = block(x, attend=attend, relative=bias, key=key, query=x[:, :1])
             elif self.recompute and training:
@@ -154,7 +154,7 @@ class Encoder(keras.Model):
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
 
-    def _takes_any_queries(self, block) -> bool:
+    def takes_any_queries(self, block) -> bool:
         """Whether its queries may be fewer than its keys: not in families with terms of their own."""
         return type(block) is EncoderBlock and type(block.attention) is SelfAttention
 

@@ -9,7 +9,7 @@ from bertzoo.analysis.parameters import without_weights
 from bertzoo.config import EncoderConfig
 
 
-def flops_by_part(config: EncoderConfig, length) -> dict:
+def flops_by_part(config: EncoderConfig, length, first_only: bool = False) -> dict:
     """Multiplications and additions of a row's forward pass through an encoder's matrix products, by part.
 
     A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax count
@@ -18,6 +18,7 @@ def flops_by_part(config: EncoderConfig, length) -> dict:
     Args:
         config: The encoder's configuration.
         length: Tokens in a row, or an array of rows' lengths.
+        first_only: As for a head that reads the first token alone, so that the last block computes no other.
 
     Returns:
         A float each, or for an array of lengths an array: "embeddings", their projection; "projections", of queries,
@@ -26,20 +27,22 @@ def flops_by_part(config: EncoderConfig, length) -> dict:
     """
     length = np.asarray(length, "float64")
     hidden, (embeddings, blocks) = config.hidden_size, _products(config)
+    last = blocks[-1]
+    spared = (length - 1) * (first_only and last.takes_any_queries)
     parts = {
         "embeddings": length * embeddings,
-        "projections": length * sum(block.projections for block in blocks),
-        "attention": 4 * length**2 * hidden * len(blocks),
+        "projections": length * sum(block.projections for block in blocks) - spared * last.queries,
+        "attention": 4 * length * hidden * (length * len(blocks) - spared),
         "relative": sum((block.relative(length, hidden) for block in blocks), 0 * length),
-        "feed-forward": length * sum(block.feed_forward for block in blocks),
+        "feed-forward": length * sum(block.feed_forward for block in blocks) - spared * last.feed_forward,
     }
     return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
 
 
-def encoder_flops(config: EncoderConfig, length):
+def encoder_flops(config: EncoderConfig, length, first_only: bool = False):
     """Multiplications and additions of a row's forward pass through an encoder's matrix products: float, or for an
-    array of rows' lengths an array. Training takes three times as many."""
-    return sum(flops_by_part(config, length).values())
+    array of rows' lengths an array. Training takes three times as many. Arguments as of `flops_by_part`."""
+    return sum(flops_by_part(config, length, first_only).values())
 
 
 def head_flops(config: EncoderConfig, places: int) -> float:
@@ -49,15 +52,18 @@ def head_flops(config: EncoderConfig, places: int) -> float:
 
 
 class _Block:
-    """What one application of a block takes: `projections` and `feed_forward` for a token, `relative` for a row."""
+    """What one application of a block takes: `projections`, `queries` (the part of them for what asks) and
+    `feed_forward` for a token, `relative` for a row."""
 
-    def __init__(self, block, has_positions: bool):
+    def __init__(self, block, encoder):
         from bertzoo.layers.disentangled import DisentangledAttention
 
         attention = block.attention
         self.projections = _kernels(attention.qkv) + _kernels(attention.output_dense)
         self.feed_forward = _kernels(block) - _kernels(attention)
-        disentangled = has_positions and isinstance(attention, DisentangledAttention)
+        self.queries = self.projections // 2  # those of queries and of what comes out; keys and values are as wide
+        self.takes_any_queries = encoder.takes_any_queries(block)
+        disentangled = encoder.relative is not None and isinstance(attention, DisentangledAttention)
         self.terms = len(attention.terms) if disentangled else 0
         # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.
         self.linear, self.span = (attention.linear, attention.span) if disentangled else (0, 0)
@@ -73,7 +79,7 @@ def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
     from bertzoo.encoder import Encoder
 
     encoder = without_weights(lambda: Encoder(config))
-    blocks = [_Block(block, encoder.relative is not None) for block in encoder.blocks]
+    blocks = [_Block(block, encoder) for block in encoder.blocks]
     return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.order)
 
 

@@ -33,7 +33,7 @@ def attending(encoder: Encoder, additions: Sequence | None = None) -> Iterator[l
     """
     seen: list = []
     with ExitStack() as stack:
-        stack.enter_context(_replaced(encoder, "_takes_any_queries", lambda block: False))
+        stack.enter_context(_replaced(encoder, "takes_any_queries", lambda block: False))
         for block in encoder.blocks:
             stack.enter_context(_tapped(block.attention, seen, additions))
         yield seen

@@ -8,6 +8,7 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
+import bertzoo as bz
 from bertzoo.analysis.flops import encoder_flops, flops_by_part, head_flops
 from bertzoo.config import EncoderConfig
 from bertzoo.families import FAMILIES
@@ -64,6 +65,24 @@ def test_as_pytorch_counts(case):
     assert encoder_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
     _, expected = counted(case, training=True)
     assert 3 * encoder_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", ["bert", "albert"])
+def test_of_a_classifier(case):
+    """Of this library: its last block computes what the head reads, and no more."""
+    config, _ = counted(case)
+    model = bz.TextClassifier(bz.Encoder(config, attention_dropout=0.1))  # PyTorch does not count its fused attention
+    with FlopCounterMode(display=False) as counter:
+        out = model(torch.full((1, LENGTH), 5), training=True)
+        out.sum().backward()
+    head = 2 * config.hidden_size**2 + 2 * config.hidden_size * 2  # pooler, logits
+    expected = encoder_flops(config, LENGTH, first_only=True)
+    assert 3 * (expected + head) == pytest.approx(counter.get_total_flops(), rel=1e-9)
+
+
+def test_families_whose_last_block_computes_all():
+    config, expected = counted("deberta-v2")
+    assert encoder_flops(config, LENGTH, first_only=True) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("case", ["bert", "albert", "modernbert"])

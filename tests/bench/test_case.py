@@ -26,7 +26,7 @@ def test_flops_are_those_that_torch_counts(mode):
     import transformers
     from torch.utils.flop_counter import FlopCounterMode
 
-    measured = case(mode=mode, length=32, batch_size=4, steps=1)
+    measured = case(contestant="transformers", mode=mode, length=32, batch_size=4, steps=1)
     hidden, layers, heads, inner = SIZES["mini"]
     config = transformers.BertConfig(
         vocab_size=100,
