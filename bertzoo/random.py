@@ -79,20 +79,22 @@ def random_bits(key, shape):
 
 
 def row_words(key, shape):
-    """Two int32 tensors of `shape` (example, …), from which `channel_bits` makes the numbers of their channels.
+    """Two int32 tensors of `shape` (example, …), from which `channel_bits` makes the numbers of their channels."""
+    last = len(shape) - 1
+    return words_at(
+        key,
+        *(ops.reshape(ops.arange(size, dtype="int32"), (-1, *[1] * (last - axis))) for axis, size in enumerate(shape)),
+    )
+
+
+def words_at(key, example, *place):
+    """The same of these examples and places in them, int32 tensors that broadcast.
 
     With one word a position, the numbers of two positions could be shifted copies of each other.
     """
-    words = mix(ops.arange(shape[0], dtype="int32") * GOLDEN + key[0])
-    for axis, size in enumerate(shape[1:]):
-        index = ops.arange(size, dtype="int32") * STRIDE
-        words = mix(ops.expand_dims(words, axis + 1) ^ (index + key[1]))
-    return words, mix(words + GOLDEN)
-
-
-def words_at(key, example, position):
-    """`row_words` of positions (example, position), for a kernel that has no whole array."""
-    words = mix(mix(example * GOLDEN + key[0]) ^ (position * STRIDE + key[1]))
+    words = mix(example * GOLDEN + key[0])
+    for index in place:
+        words = mix(words ^ (index * STRIDE + key[1]))
     return words, mix(words + GOLDEN)
 
 

@@ -172,8 +172,7 @@ def fused_attention(query, key, value, attend: Attend | None = None, bias=None):
     """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the
     same."""
     backend, attend = keras.backend.backend(), as_attend(attend)
-    # No kernel is made for a single query, and cuDNN's would need lengths of its own.
-    if backend == "jax" and _has_product(query) and query.shape[1] != 1:
+    if backend == "jax" and _has_kernel(query):
         return _jax_attention(query, key, value, attend, bias)
     if backend == "torch":
         return _torch_attention(query, key, value, attend, bias)
@@ -191,11 +190,13 @@ def _jax_attention(query, key, value, attend, bias):
     return ops.dot_product_attention(query, key, value, bias=bias, mask=mask)
 
 
-def _has_product(query) -> bool:
-    """Whether JAX's attention compiles here: it asks for a product of float16 that only GPUs have."""
+def _has_kernel(query) -> bool:
+    """Whether JAX's attention is for such queries. It asks for a product of float16 that only GPUs have; there it may
+    be cuDNN's, which has nothing for a single query, and which no export of unknown sizes can hold."""
     import jax
 
-    return query.dtype != "float16" or jax.default_backend() == "gpu"
+    known = all(isinstance(size, int) for size in query.shape[:2])
+    return known and query.shape[1] != 1 and (query.dtype != "float16" or jax.default_backend() == "gpu")
 
 
 def _has_cudnn(query) -> bool:

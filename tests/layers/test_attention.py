@@ -26,7 +26,7 @@ def asked(monkeypatch):
 
     xla = jax.nn.dot_product_attention
     monkeypatch.setattr(attention, "ampere_or_later", lambda: True)
-    monkeypatch.setattr(attention, "_has_product", lambda query: True)
+    monkeypatch.setattr(attention, "_has_kernel", lambda query: True)
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
     return shapes
 

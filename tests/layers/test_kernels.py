@@ -71,7 +71,8 @@ assert lowered.count("stablehlo.all_reduce") == 2 * 3 + 2  # of bias, gamma and 
 def test_four_devices_compute_the_same(python):
     """Each runs the kernels on its part of the batch, and only gradients of weights go from one to another."""
     # In front: XLA reads flags up to the first word that is none.
-    python(FOUR_DEVICES, XLA_FLAGS=f"--xla_force_host_platform_device_count=4 {os.environ['XLA_FLAGS']}")
+    flags = f"--xla_force_host_platform_device_count=4 {os.environ['XLA_FLAGS']}"
+    python(FOUR_DEVICES, XLA_FLAGS=flags, JAX_PLATFORMS="cpu")
 
 
 def test_an_export_of_any_size_takes_the_plain_path(monkeypatch):

@@ -14,6 +14,7 @@ import bertzoo as bz
 from bertzoo.layers import SelfAttention, attention_mask, kernels, short_attention
 
 HEADS = 3
+ROUNDING = 200 if jax.default_backend() == "gpu" else 1  # a GPU rounds the factors of float32 products to ten bits
 
 
 def formula(product, bias, lengths):
@@ -40,7 +41,7 @@ def test_values_and_gradients(length, size):
     ours = jax.jit(lambda: both(lambda *inputs: short_attention.short_attention(*inputs, lengths, HEADS)))()
     expected = jax.jit(lambda: both(lambda *inputs: formula(*inputs, lengths)))()
     for mine, other, error in zip(ours, expected, (3e-5, 1e-4, 1e-4), strict=True):
-        np.testing.assert_allclose(mine, other, atol=error)
+        np.testing.assert_allclose(mine, other, atol=error * ROUNDING)
 
 
 def test_a_row_without_tokens_has_no_nan():
