@@ -192,13 +192,15 @@ def test_who_asks_for_the_first_token_alone(monkeypatch):
     monkeypatch.setattr(bz.layers.EncoderBlock, "call", call)
     config = bz.EncoderConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
     ids = np.ones((2, 5), "int32")
-    mask = {"token_ids": ids, "pooling_mask": ids}
+    masked = {"token_ids": ids, "padding_mask": ids}
     encoder = bz.Encoder(config)
     for model, inputs, expected in (
         (bz.TextClassifier(encoder), ids, True),
         (bz.MultipleChoice(encoder), ids[:, None], True),
         (bz.SentenceEncoder(encoder, pooling="cls"), ids, True),
-        (bz.SentenceEncoder(encoder, pooling="cls"), mask, False),  # the first that counts may be another
+        (bz.SentenceEncoder(encoder, pooling="cls"), {**masked, "lengths": np.full(2, 5)}, True),
+        (bz.SentenceEncoder(encoder, pooling="cls"), masked, False),  # padding may come first
+        (bz.SentenceEncoder(encoder, pooling="cls"), {**masked, "lengths": np.full(2, 5), "pooling_mask": ids}, False),
         (bz.SentenceEncoder(encoder, pooling=("cls", "mean")), ids, False),
         (bz.TokenClassifier(encoder, labels=["a", "b"]), ids, False),
     ):

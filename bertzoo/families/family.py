@@ -64,8 +64,6 @@ class Family:
     # Whether these heads read the pooler; otherwise they read the first token.
     classifier_pools: bool = True
     multiple_choice_pools: bool = True
-    # Whether that is all they read: the first token, which the pooler reads too.
-    reads_first: bool = True
     # Buffers, and copies of tied tensors, that files may hold besides the weights.
     inert_tensors: tuple[str, ...] = ()
     # The file's name -> the table's, for copies that stand in where the tensor itself is absent.
@@ -114,6 +112,11 @@ class Family:
     def pooler(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
         """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
         return Pooler(config.hidden_size, initializer_range=config.initializer_range, **options)
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether heads of whole inputs read the first token alone, by the pooler or without it."""
+        return type(self).head_vectors is Family.head_vectors
 
     def head_vectors(self, config: EncoderConfig, sequence, padding_mask=None):
         """What heads of whole inputs read where they don't pool: (batch, length, hidden) -> (batch, hidden)."""

@@ -53,7 +53,6 @@ class ModernBert(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
-    reads_first = False
     inert_tensors = ("decoder.weight",)
 
     def embeddings(self, config, **options):

@@ -97,8 +97,10 @@ class SentenceEncoder(Task):
         shape = ops.shape(inputs["token_ids"])
         if len(shape) == 3:
             inputs = one_by_one(inputs)
-        first_only = self.pooling.modes == ("cls",) and "pooling_mask" not in inputs
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
+        # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
+        first = counted is None or (counted is inputs.get("padding_mask") and "lengths" in inputs)
+        first_only = first and type(self.pooling) is Pooling and self.pooling.modes == ("cls",)
         outputs = self.backbone(inputs, training=training, first_only=first_only)
         x = self.pooling(outputs["sequence_output"], None if first_only else counted)
         for layer in self.after_pooling:

@@ -33,6 +33,9 @@ def test_half_precision_is_as_exact_as_it_needs():
     values, slopes = x * ndtr(x), ndtr(x) + x * norm.pdf(x)
     np.testing.assert_allclose(half_value(jnp.float32(x)), values, rtol=2**-13, atol=1e-7)
     np.testing.assert_allclose(half_slope(jnp.float32(x)), slopes, atol=2**-14)
+    far = np.float32([-np.inf, -1e30, -8, -5, 1e30, np.inf])
+    np.testing.assert_allclose(half_value(far), far.clip(0), atol=2e-6)
+    np.testing.assert_allclose(half_slope(far), far > 0, atol=1e-5)
 
 
 @pytest.mark.parametrize("width", [1024, 384])
