@@ -6,6 +6,7 @@ import keras
 
 from bertzoo.config import EncoderConfig
 from bertzoo.families import FAMILIES
+from bertzoo.families.family import Family
 from bertzoo.layers.attention import SelfAttention, attention_mask
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.block_calls import block_calls
@@ -164,6 +165,11 @@ class Encoder(keras.Model):
         if self.pooler is not None:
             outputs["pooled_output"] = (shape[0], self.config.hidden_size)
         return outputs
+
+    @property
+    def heads_read_first(self) -> bool:
+        """Whether heads of whole inputs read the first token alone, by the pooler or without it."""
+        return type(self.family).head_vectors is Family.head_vectors
 
     def head_vectors(self, outputs, inputs, pools: bool):
         """What a head of whole inputs reads, (batch, hidden): with `pools` the pooler's output, else the family's

@@ -113,11 +113,6 @@ class Family:
         """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
         return Pooler(config.hidden_size, initializer_range=config.initializer_range, **options)
 
-    @property
-    def reads_first(self) -> bool:
-        """Whether heads of whole inputs read the first token alone, by the pooler or without it."""
-        return type(self).head_vectors is Family.head_vectors
-
     def head_vectors(self, config: EncoderConfig, sequence, padding_mask=None):
         """What heads of whole inputs read where they don't pool: (batch, length, hidden) -> (batch, hidden)."""
         return sequence[:, 0]

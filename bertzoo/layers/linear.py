@@ -22,17 +22,15 @@ def linear(dense: keras.layers.Layer, x, columns: slice | None = None):
     On PyTorch a plain Dense layer is one operation, product and bias together; Keras's are two, and what lies between
     them goes to memory and back. For use inside a layer of the same dtype policy.
     """
-    if not is_plain(dense):
+    torch = keras.backend.backend() == "torch"
+    kernel = ops.convert_to_tensor(dense.kernel) if is_plain(dense) and (torch or columns is not None) else None
+    if kernel is None or kernel.dtype != x.dtype:  # the latter where it is called outside a layer that casts
         out = dense(x)
         return out if columns is None else out[..., columns]
-    kernel = ops.convert_to_tensor(dense.kernel)
     bias = None if dense.bias is None else ops.convert_to_tensor(dense.bias)
-    on_torch = keras.backend.backend() == "torch" and kernel.dtype == x.dtype  # else called outside a layer that casts
-    if columns is None and not on_torch:
-        return dense(x)
     if columns is not None:
         kernel, bias = kernel[:, columns], None if bias is None else bias[columns]
-    if on_torch:
+    if torch:
         from torch.nn import functional
 
         return functional.linear(x, kernel.t(), bias)
