@@ -209,7 +209,8 @@ def python():
     unset. On JAX, the code may not use TensorFlow besides."""
 
     def run(code: str, *arguments: str, **environment: str | None) -> str:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
         env = {key: value for key, value in env.items() if value is not None}
         if env.get("KERAS_BACKEND") == "jax":
             env["XLA_FLAGS"] += FAST_ON_JAX

@@ -10,7 +10,7 @@ if keras.backend.backend() != "jax":
 import jax
 import jax.numpy as jnp
 
-from bertzoo.layers import activations, kernels
+from bertzoo.layers import activations, fused_gelu, kernels
 from bertzoo.layers.fused_gelu import biased_gelu, fits
 from bertzoo.layers.gelu import gelu, half_slope, half_value
 
@@ -38,9 +38,12 @@ def test_half_precision_is_as_exact_as_it_needs():
     np.testing.assert_allclose(half_slope(far), far > 0, atol=1e-5)
 
 
-@pytest.mark.parametrize("width", [1024, 384])
-def test_the_kernel(width):
-    """Interpreted: values to bfloat16's rounding, gradients beside those of the formula in float32."""
+@pytest.mark.parametrize(("width", "programs"), [(1024, 1056), (1024, 5), (384, 15)])
+def test_the_kernel(monkeypatch, width, programs):
+    """Interpreted: values to bfloat16's rounding, gradients beside those of the formula in float32; also where programs
+    take several turns, and not all as many."""
+    monkeypatch.setattr(fused_gelu, "PROGRAMS", programs)
+    jax.clear_caches()
     draws = np.random.default_rng(0)
     product, bias, gradient = (draws.normal(size=size).astype("float32") for size in ((2, 32, width), width, width))
     product, gradient = jnp.bfloat16(product), jnp.bfloat16(jnp.broadcast_to(gradient, product.shape))
@@ -68,7 +71,7 @@ def test_who_takes_the_kernel(monkeypatch):
 
     assert taken() and taken("mixed_float16")
     assert not any((taken("float32"), taken(units=1000), taken(name="relu"), taken(use_bias=False)))
-    monkeypatch.undo()
+    monkeypatch.setattr(kernels, "ampere_or_later", lambda: False)
     assert not taken()
 
 
@@ -76,5 +79,10 @@ def test_it_lowers_for_a_gpu(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     jax.clear_caches()
     shapes = jax.ShapeDtypeStruct((2, 32, 3072), "bfloat16"), jax.ShapeDtypeStruct((3072,), "float32")
-    traced = jax.jit(lambda *parts: jax.vjp(biased_gelu, *parts)[0]).trace(*shapes)
-    assert "xla.gpu.triton" in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+    def both(*parts):
+        out, back = jax.vjp(biased_gelu, *parts)
+        return out, back(out)
+
+    lowered = jax.jit(both).trace(*shapes).lower(lowering_platforms=("cuda",)).as_text()
+    assert lowered.count("xla.gpu.triton") == 2 and "gelu_gradient" in lowered
