@@ -10,6 +10,7 @@ from bertzoo.families.family import Family
 from bertzoo.layers.attention import SelfAttention, attention_mask
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.block_calls import block_calls
+from bertzoo.layers.places import FIRST, bias_at, is_first, vectors_at, with_first
 from bertzoo.random import StepCounter, fold
 
 
@@ -102,14 +103,15 @@ class Encoder(keras.Model):
             self.pooler.build(shape)
 
     def call(
-        self, inputs, training: bool = False, return_all: bool = False, dropout_key=None, decoder=None, first_only=False
+        self, inputs, training: bool = False, return_all: bool = False, dropout_key=None, decoder=None, places=None
     ):
         """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,).
 
-        With `first_only`, for heads that read nothing else, the last block computes the first token alone where the
-        family's attention allows it: its `sequence_output` is then (batch, 1, hidden), and all else as it was.
-
         With a masked-LM head as `decoder` there is also what that head reads, `decoded_output` (batch, length, hidden).
+
+        `places` are the tokens that a head reads, where it reads no others: FIRST, the first alone, or int (batch,
+        count). `sequence_output` and `decoded_output` are then of these, (batch, count, hidden), and the last block
+        computes no others where the family's attention allows it.
         """
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
@@ -127,6 +129,9 @@ class Encoder(keras.Model):
         attend = attention_mask(padding_mask, inputs.get("lengths"))
         relative = None if self.relative is None else self.relative(x)
         hidden_states, attentions = [x], []
+        apart = places is not None and not return_all and self.takes_any_queries(self.blocks[self.order[-1]])
+        # The pooler reads the first token, whatever else is read.
+        pooled_too = apart and not is_first(places) and self.pooler is not None
         call = block_calls()
         for place, (index, key) in enumerate(zip(self.order, keys[1:]), start=1):
             block, before = self.blocks[index], x
@@ -134,16 +139,15 @@ class Encoder(keras.Model):
                 x, weights = block(x, attend=attend, relative=relative, key=key, return_attention=True)
                 hidden_states.append(x)
                 attentions.append(weights)
-            elif first_only and place == len(self.order) and self.takes_any_queries(block):
-                bias = None if relative is None else relative[:, :, :1]
-                x = block(x, attend=attend, relative=bias, key=key, query=x[:, :1])
+            elif apart and place == len(self.order):
+                asking = with_first(places) if pooled_too else places
+                bias = None if relative is None else bias_at(relative, asking)
+                x = block(x, attend=attend, relative=bias, key=key, query=vectors_at(x, asking))
             elif self.recompute and training:
                 x = _recomputed(call, block, attend)(x, key, *([] if relative is None else [relative]))
             else:
                 x = call(block, x, attend, relative, key)
         outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x)
         if decoder is not None:
 
             def last_block(query, key):
@@ -151,6 +155,12 @@ class Encoder(keras.Model):
 
             key = fold(dropout_key, len(keys)) if training else None
             outputs["decoded_output"] = decoder.decode(x, before, last_block, key)
+        if pooled_too:
+            outputs = {name: vectors[:, 1:] for name, vectors in outputs.items()}
+        elif places is not None and not apart:
+            outputs = {name: vectors_at(vectors, places) for name, vectors in outputs.items()}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x)
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
@@ -167,9 +177,10 @@ class Encoder(keras.Model):
         return outputs
 
     @property
-    def heads_read_first(self) -> bool:
-        """Whether heads of whole inputs read the first token alone, by the pooler or without it."""
-        return type(self.family).head_vectors is Family.head_vectors
+    def head_places(self) -> str | None:
+        """What heads of whole inputs read, as `places` of `call`: the first token alone, by the pooler or without it,
+        or all."""
+        return FIRST if type(self.family).head_vectors is Family.head_vectors else None
 
     def head_vectors(self, outputs, inputs, pools: bool):
         """What a head of whole inputs reads, (batch, hidden): with `pools` the pooler's output, else the family's

@@ -9,6 +9,8 @@ from keras import ops
 import bertzoo as bz
 import bertzoo.data
 from bertzoo.families import FAMILIES
+from bertzoo.layers.places import FIRST
+from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
 
 LENGTHS = (12, 5, 1, 9)
 
@@ -168,21 +170,43 @@ def test_the_first_token_alone(family, compiled, close, numpy):
     mask = np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6], "int32")
     key = np.array([12345, -678], "int32")
 
-    def run(first_only):
+    def run(places):
         inputs = {"token_ids": ids, "padding_mask": mask}
-        return compiled(lambda key: encoder(inputs, training=True, dropout_key=key, first_only=first_only), encoder)(
+        return compiled(lambda key: encoder(inputs, training=True, dropout_key=key, places=places), encoder)(
             keras.ops.convert_to_tensor(key)
         )
 
-    first, whole = numpy(run(True)), numpy(run(False))
-    assert first["sequence_output"].shape[1] == (7 if family in ("deberta-v2", "modernbert") else 1)
-    close(first["sequence_output"][:, 0], whole["sequence_output"][:, 0])
+    first, whole = numpy(run(FIRST)), numpy(run(None))
+    close(first["sequence_output"], whole["sequence_output"][:, :1])
     if "pooled_output" in whole:
         close(first["pooled_output"], whole["pooled_output"])
 
 
+@pytest.mark.parametrize("lengths", [None, np.array([7, 4, 1], "int32")])
+@pytest.mark.parametrize("family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "deberta", "modernbert"])
+def test_some_tokens(family, lengths, close, numpy):
+    """In any order, more than there are, and twice; what the masked-LM head reads too, and the pooler's output."""
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
+    options = {"enhanced_mask_decoder": True, "legacy": False} if family == "deberta" else {}
+    config = FAMILIES[family].config_class(**sizes, num_hidden_layers=2, initializer_range=0.3, **options)
+    encoder = bz.Encoder(config)
+    head = bz.MaskedLM(encoder).masked_lm
+    inputs = {
+        "token_ids": np.random.default_rng(0).integers(3, 50, (3, 7)).astype("int32"),
+        "padding_mask": np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6], "int32"),
+        **({} if lengths is None else {"lengths": lengths}),
+    }
+    places = np.array([[3, 1, 6, 6, 0, 2, 5, 4], [2, 3, 0, 0, 0, 0, 1, 1], [0] * 8], "int32")
+    whole = numpy(encoder(inputs, decoder=head))
+    some = numpy(encoder(inputs, decoder=head, places=keras.ops.convert_to_tensor(places)))
+    assert some.keys() == whole.keys()
+    for name, vectors in some.items():
+        expected = whole[name]
+        close(vectors, expected if name == "pooled_output" else np.take_along_axis(expected, places[..., None], axis=1))
+
+
 @pytest.mark.once
-def test_who_asks_for_the_first_token_alone(monkeypatch):
+def test_who_asks_for_some_tokens_alone(monkeypatch):
     asked, usual = [], bz.layers.EncoderBlock.call
 
     def call(self, x, **options):
@@ -203,6 +227,9 @@ def test_who_asks_for_the_first_token_alone(monkeypatch):
         (bz.SentenceEncoder(encoder, pooling="cls"), {**masked, "lengths": np.full(2, 5), "pooling_mask": ids}, False),
         (bz.SentenceEncoder(encoder, pooling=("cls", "mean")), ids, False),
         (bz.TokenClassifier(encoder, labels=["a", "b"]), ids, False),
+        (bz.MaskedLM(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
+        (bz.MaskedLM(encoder), masked, False),
+        (MaskedLMAndPair(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
     ):
         asked.clear()
         model(inputs)

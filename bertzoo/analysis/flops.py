@@ -9,7 +9,7 @@ from bertzoo.analysis.parameters import without_weights
 from bertzoo.config import EncoderConfig
 
 
-def flops_by_part(config: EncoderConfig, length, first_only: bool = False) -> dict:
+def flops_by_part(config: EncoderConfig, length, places: int | None = None) -> dict:
     """Multiplications and additions of a row's forward pass through an encoder's matrix products, by part.
 
     A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax count
@@ -18,7 +18,7 @@ def flops_by_part(config: EncoderConfig, length, first_only: bool = False) -> di
     Args:
         config: The encoder's configuration.
         length: Tokens in a row, or an array of rows' lengths.
-        first_only: As for a head that reads the first token alone, so that the last block computes no other.
+        places: How many tokens the head reads, where it reads no others, so that the last block computes no others.
 
     Returns:
         A float each, or for an array of lengths an array: "embeddings", their projection; "projections", of queries,
@@ -28,7 +28,9 @@ def flops_by_part(config: EncoderConfig, length, first_only: bool = False) -> di
     length = np.asarray(length, "float64")
     hidden, (embeddings, blocks) = config.hidden_size, _products(config)
     last = blocks[-1]
-    spared = (length - 1) * (first_only and last.takes_any_queries)
+    spared = 0.0 * length
+    if places is not None and last.takes_any_queries:
+        spared = np.maximum(length - places, 0.0)
     parts = {
         "embeddings": length * embeddings,
         "projections": length * sum(block.projections for block in blocks) - spared * last.queries,
@@ -39,10 +41,10 @@ def flops_by_part(config: EncoderConfig, length, first_only: bool = False) -> di
     return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
 
 
-def encoder_flops(config: EncoderConfig, length, first_only: bool = False):
+def encoder_flops(config: EncoderConfig, length, places: int | None = None):
     """Multiplications and additions of a row's forward pass through an encoder's matrix products: float, or for an
     array of rows' lengths an array. Training takes three times as many. Arguments as of `flops_by_part`."""
-    return sum(flops_by_part(config, length, first_only).values())
+    return sum(flops_by_part(config, length, places).values())
 
 
 def head_flops(config: EncoderConfig, places: int) -> float:

@@ -92,8 +92,8 @@ class Case:
         """
         from bertzoo.analysis.flops import encoder_flops  # so does this
 
-        first_only = self.contestant == "bertzoo"
-        forward = float(encoder_flops(self.config(), self.lengths().astype("float64"), first_only).sum())
+        places = 1 if self.contestant == "bertzoo" else None
+        forward = float(encoder_flops(self.config(), self.lengths().astype("float64"), places).sum())
         return 3 * forward if self.mode == "train" else forward
 
 

@@ -97,7 +97,7 @@ class SelfAttention(keras.layers.Layer):
         if explicit:
             context, weights = self._explicit(queries, key_, value, attend, bias, key)
         else:
-            context, weights = fused_attention(queries, key_, value, attend, bias), None
+            context, weights = fused_attention(queries, key_, value, attend, bias, query is not None), None
         context = ops.reshape(context, (ops.shape(x)[0], ops.shape(queries)[1], self.hidden_size))
         return context, weights if return_attention else None
 
@@ -170,12 +170,12 @@ def attention_weights(query, key, attend=None, bias=None):
     return ops.softmax(scores, axis=-1)
 
 
-def fused_attention(query, key, value, attend: Attend | None = None, bias=None):
+def fused_attention(query, key, value, attend: Attend | None = None, bias=None, apart: bool = False):
     """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the
-    same."""
+    same. `apart`: the queries are of another stream, of any length, and all of them real."""
     backend, attend = keras.backend.backend(), as_attend(attend)
     if backend == "jax" and _has_kernel(query):
-        return _jax_attention(query, key, value, attend, bias)
+        return _jax_attention(query, key, value, attend, bias, apart)
     if backend == "torch":
         return _torch_attention(query, key, value, attend, bias)
     # Nor has TensorFlow one.
@@ -183,9 +183,9 @@ def fused_attention(query, key, value, attend: Attend | None = None, bias=None):
     return ops.einsum("bhts,bshk->bthk", ops.cast(weights, value.dtype), value)
 
 
-def _jax_attention(query, key, value, attend, bias):
+def _jax_attention(query, key, value, attend, bias, apart):
     if attend is not None and attend.lengths is not None and _has_cudnn(query):
-        return _cudnn_attention(query, key, value, attend.lengths, bias)
+        return _cudnn_attention(query, key, value, attend.lengths, bias, apart)
     mask = attend
     if attend is not None:  # cuDNN's kernel takes masks of full size only
         mask = ops.broadcast_to(attend.mask, (query.shape[0], 1, query.shape[1], key.shape[1]))
@@ -207,26 +207,29 @@ def _has_cudnn(query) -> bool:
     return query.dtype in ("bfloat16", "float16") and size % 8 == 0 and size <= 128 and ampere_or_later()
 
 
-def _cudnn_attention(query, key, value, lengths, bias):
+def _cudnn_attention(query, key, value, lengths, bias, apart):
     """By the examples' lengths: cuDNN then skips the padding and reads no mask, 4 % of a training step of BERT-base on
     an H200."""
     import jax
 
-    length = query.shape[1]
-    if odd := length % 2:  # it has no gradient for odd lengths
-        query, key, value = (ops.pad(part, ((0, 0), (0, 1), (0, 0), (0, 0))) for part in (query, key, value))
+    asking, asked = query.shape[1], key.shape[1]
+    odd, odd_keys = asking % 2, asked % 2  # it has no gradient for odd lengths
+    if odd:
+        query = ops.pad(query, ((0, 0), (0, 1), (0, 0), (0, 0)))
+    if odd_keys:
+        key, value = (ops.pad(part, ((0, 0), (0, 1), (0, 0), (0, 0))) for part in (key, value))
     if bias is not None:
-        bias = ops.pad(ops.cast(bias, query.dtype), ((0, 0), (0, 0), (0, odd), (0, odd)))
+        bias = ops.pad(ops.cast(bias, query.dtype), ((0, 0), (0, 0), (0, odd), (0, odd_keys)))
     out = jax.nn.dot_product_attention(
         query,
         key,
         value,
         bias,
-        query_seq_lengths=lengths,
+        query_seq_lengths=ops.full_like(lengths, asking) if apart else lengths,
         key_value_seq_lengths=lengths,
         implementation="cudnn",
     )
-    return out[:, :length]
+    return out[:, :asking]
 
 
 def _torch_attention(query, key, value, attend, bias):

@@ -7,6 +7,7 @@ from bertzoo.layers.activations import activation
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.places import vectors_at
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -110,7 +111,7 @@ class MaskedLMHead(keras.layers.Layer):
             positions: int (batch, places), where to compute logits; everywhere where left out.
         """
         if positions is not None:
-            x = ops.take_along_axis(x, positions[:, :, None], axis=1)
+            x = vectors_at(x, positions)
         x = self.norm(activation(self.activation)(self.dense(x)))
         table = ops.cast(ops.convert_to_tensor(token_table), x.dtype)
         return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.bias

@@ -137,8 +137,8 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
     def _generate(self, inputs, positions, key, training: bool):
         encoder, head = self.generator.backbone, self.generator.masked_lm
         key = fold(key, GENERATOR_KEY) if training else None
-        x = encoder(inputs, training=training, dropout_key=key, decoder=head)["decoded_output"]
-        return head(x, encoder.token_table(), positions)
+        outputs = encoder(inputs, training=training, dropout_key=key, decoder=head, places=positions)
+        return head(outputs["decoded_output"], encoder.token_table())
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         labels, counted = x["mask_labels"], ops.cast(x["mask_weights"], "float32")

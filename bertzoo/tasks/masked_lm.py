@@ -51,8 +51,8 @@ class MaskedLM(Task):
     def call(self, inputs, training: bool = False):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
-        x = self.backbone(inputs, training=training, decoder=self.masked_lm)["decoded_output"]
-        return self.masked_lm(x, self.backbone.token_table(), positions)
+        outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, places=positions)
+        return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
 
     def compute_output_shape(self, input_shape):
         shape = (

@@ -54,7 +54,7 @@ class MultipleChoice(Task):
     def call(self, inputs, training: bool = False):
         inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
-        outputs, key = self.encode_inputs(rows, training, first_only=self.backbone.heads_read_first)
+        outputs, key = self.encode_inputs(rows, training, places=self.backbone.head_places)
         vectors = self.backbone.head_vectors(outputs, rows, self.pools)
         return ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
 

@@ -93,8 +93,8 @@ class MaskedLMAndPair(Task):
     def call(self, inputs, training: bool = False):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
-        outputs, key = self.encode_inputs(inputs, training)
-        logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table(), positions)
+        outputs, key = self.encode_inputs(inputs, training, places=positions)
+        logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table())
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
     def compute_output_shape(self, input_shape):

@@ -17,6 +17,7 @@ from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.places import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.tasks.sentence_modules import fill_layers, layers_from, modules_of
 from bertzoo.tasks.shapes import shapes_for
@@ -100,9 +101,10 @@ class SentenceEncoder(Task):
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
         # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
         first = counted is None or (counted is inputs.get("padding_mask") and "lengths" in inputs)
-        first_only = first and type(self.pooling) is Pooling and self.pooling.modes == ("cls",)
-        outputs = self.backbone(inputs, training=training, first_only=first_only)
-        x = self.pooling(outputs["sequence_output"], None if first_only else counted)
+        if first and type(self.pooling) is Pooling and self.pooling.modes == ("cls",):
+            x = self.pooling(self.backbone(inputs, training=training, places=FIRST)["sequence_output"])
+        else:
+            x = self.pooling(self.backbone(inputs, training=training)["sequence_output"], counted)
         for layer in self.after_pooling:
             x = layer(x)
         return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x

@@ -54,15 +54,15 @@ class Task(BackendStep, keras.Model):
         self.backbone, self.preprocessor = backbone, preprocessor
         self.seed = get_seed()
 
-    def encode_inputs(self, inputs, training: bool, first_only: bool = False):
-        """The encoder's outputs, and a dropout key for the head (None at inference); `first_only`: `Encoder.call`."""
+    def encode_inputs(self, inputs, training: bool, places=None):
+        """The encoder's outputs, and a dropout key for the head (None at inference). `places`: as of `Encoder.call`."""
         key = None
         if training:
             calls = self.backbone.training_calls
             # A perturbed batch is compared with itself as it was, so it is the same call, with the same dropout.
             again = isinstance(inputs, dict) and "perturbation" in inputs
             key = calls.this_key() if again else calls.next_key()
-        outputs = self.backbone(inputs, training=training, dropout_key=key, first_only=first_only)
+        outputs = self.backbone(inputs, training=training, dropout_key=key, places=places)
         return outputs, fold(key, HEAD_KEY) if training else None
 
     # ---- presets

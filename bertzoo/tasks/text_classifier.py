@@ -100,7 +100,7 @@ class TextClassifier(Task):
             self.classifier.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs, training: bool = False):
-        outputs, key = self.encode_inputs(inputs, training, first_only=self.backbone.heads_read_first)
+        outputs, key = self.encode_inputs(inputs, training, places=self.backbone.head_places)
         vectors = self.backbone.head_vectors(outputs, inputs, self.pools)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 

@@ -12,6 +12,7 @@ import bertzoo as bz
 from bertzoo.analysis.flops import encoder_flops, flops_by_part, head_flops
 from bertzoo.config import EncoderConfig
 from bertzoo.families import FAMILIES
+from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
 
 pytestmark = pytest.mark.once
 LENGTH = 8
@@ -76,13 +77,28 @@ def test_of_a_classifier(case):
         out = model(torch.full((1, LENGTH), 5), training=True)
         out.sum().backward()
     head = 2 * config.hidden_size**2 + 2 * config.hidden_size * 2  # pooler, logits
-    expected = encoder_flops(config, LENGTH, first_only=True)
+    expected = encoder_flops(config, LENGTH, places=1)
     assert 3 * (expected + head) == pytest.approx(counter.get_total_flops(), rel=1e-9)
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+@pytest.mark.parametrize("case", ["bert", "albert"])
+def test_of_pretraining(case, pooler):
+    """Its last block computes the masked tokens alone, and the first where a pooler reads it."""
+    config, _ = counted(case)
+    task = (MaskedLMAndPair if pooler else bz.MaskedLM)(bz.Encoder(config, pooler=pooler, attention_dropout=0.1))
+    inputs = {"token_ids": torch.full((1, LENGTH), 5), "mask_positions": torch.tensor([[2, 4, 7]])}
+    with FlopCounterMode(display=False) as counter:
+        out = task(inputs, training=True)
+        (out["masked_lm"].sum() + out["pair"].sum() if pooler else out.sum()).backward()
+    pair = (2 * config.hidden_size**2 + 2 * config.hidden_size * 2) * pooler
+    expected = encoder_flops(config, LENGTH, places=3 + pooler) + head_flops(config, 3) + pair
+    assert 3 * expected == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
 def test_families_whose_last_block_computes_all():
     config, expected = counted("deberta-v2")
-    assert encoder_flops(config, LENGTH, first_only=True) == pytest.approx(expected, rel=1e-9)
+    assert encoder_flops(config, LENGTH, places=1) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("case", ["bert", "albert", "modernbert"])

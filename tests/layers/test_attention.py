@@ -59,6 +59,19 @@ def test_its_lengths_are_even(asked, length, computed, biased):
         np.testing.assert_allclose(out[:count], other[:count], atol=0.01)
 
 
+@pytest.mark.parametrize(("count", "computed"), [(3, 4), (8, 8)])
+def test_queries_of_another_stream(asked, count, computed):
+    """Fewer than the keys or more; all of them count, and none sees padding."""
+    draws = np.random.default_rng(0)
+    query, key, value = (jnp.asarray(draws.normal(size=(2, n, 3, 8)), "float16") for n in (count, 5, 5))
+    lengths = jnp.asarray([5, 2])
+    attend = Attend((jnp.arange(5) < lengths[:, None])[:, None, None, :], lengths)
+    out = fused_attention(query, key, value, attend, apart=True)
+    assert asked == [(2, computed, 3, 8)]
+    expected = jnp.einsum("bhts,bshk->bthk", attention_weights(query, key, attend), value)
+    np.testing.assert_allclose(out, expected, atol=0.01)
+
+
 @pytest.mark.parametrize("size", [12, 264])
 def test_it_is_not_asked_for_other_heads(asked, size):
     heads = jnp.ones((1, 4, 2, size), "bfloat16")
