@@ -160,6 +160,16 @@ def test_wrong_configurations_are_named():
         bz.EncoderConfig(hidden_act="mish")
 
 
+@pytest.mark.parametrize(("family", "room"), [("bert", 12), ("roberta", 10), ("mpnet", 10)])
+def test_rows_longer_than_the_position_table_are_named(family, room):
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    encoder = bz.Encoder(FAMILIES[family].config_class(**sizes, max_position_embeddings=12))
+    assert encoder.config.max_length == room
+    assert np.isfinite(ops.convert_to_numpy(encoder(np.full((1, room), 5))["sequence_output"])).all()
+    with pytest.raises(ValueError, match=f"rows have {room + 1} tokens; the position table has room for {room}"):
+        encoder(np.full((1, room + 1), 5))
+
+
 @pytest.mark.parametrize("family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "modernbert"])
 def test_the_first_token_alone(family, compiled, close, numpy):
     """The same numbers with dropout of both kinds, where the last block is spared the other tokens and where not."""

@@ -6,6 +6,7 @@ from keras import ops
 
 from bertzoo.families.family import PLAIN_HEADS, Family, Head
 from bertzoo.families.modernbert_config import LOCAL, ModernBertConfig
+from bertzoo.layers.pooling import weighted_mean
 from bertzoo.layers.prenorm_block import PreNormBlock
 from bertzoo.layers.prenorm_heads import BiaslessMaskedLMHead, NormedHead
 from bertzoo.layers.rotary import RotaryAttention
@@ -96,10 +97,9 @@ class ModernBert(Family):
     def head_vectors(self, config, sequence, padding_mask=None):
         if config.classifier_pooling == "cls":
             return super().head_vectors(config, sequence, padding_mask)
-        if padding_mask is None:
-            return ops.mean(sequence, axis=1)
-        real = ops.cast(padding_mask, sequence.dtype)[:, :, None]
-        return ops.sum(sequence * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1)
+        wide = ops.cast(sequence, "float32")  # in half precision a sum over the row could overflow
+        weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
+        return ops.cast(weighted_mean(wide, weights), sequence.dtype)
 
     def _head(self, config, name, num_labels, **options):
         options = {"dropout_rate": self.head_dropout(config), **_head_options(config), **options}

@@ -103,6 +103,12 @@ class Embeddings(keras.layers.Layer):
         return x
 
     def _positions(self, token_ids):
+        length, longest = token_ids.shape[1], self.max_positions - (0 if self.pad_id is None else self.pad_id + 1)
+        if length is not None and length > longest:
+            raise ValueError(
+                f"the rows have {length} tokens; the position table has room for {longest}. Truncate the texts "
+                f"(max_length={longest}), or take a model with more."
+            )
         if self.pad_id is None:
             return self.position[: ops.shape(token_ids)[1]]
         real = ops.cast(token_ids != self.pad_id, "int32")

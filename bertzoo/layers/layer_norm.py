@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba et al. 2016), computed in float32 whatever the policy."""
+"""Layer normalisation (Ba et al. 2016), its means in float32 whatever the policy."""
 
 import keras
 from keras import ops
@@ -23,7 +23,8 @@ class LayerNorm(keras.layers.Layer):
     def call(self, x):
         dtype = keras.backend.standardize_dtype(x.dtype)
         half = dtype in ("bfloat16", "float16")
-        if keras.backend.backend() == "torch":  # PyTorch has one fused kernel for it
+        if keras.backend.backend() == "torch":
+            # Its one fused kernel for it takes gamma and beta in the type of x only: rounded, where that is half.
             beta = None if self.beta is None else ops.cast(self.beta, dtype)
             return ops.layer_normalization(x, ops.cast(self.gamma, dtype), beta, epsilon=self.epsilon)
         if half:

@@ -66,7 +66,7 @@ class Pooling(keras.layers.Layer):
         return ops.amax(ops.where(mask[:, :, None] > 0, x, _MASKED), axis=1)
 
     def _mean(self, x, mask):
-        return _weighted_mean(x, mask)
+        return weighted_mean(x, mask)
 
     def _mean_sqrt_len_tokens(self, x, mask):
         count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1e-9)
@@ -74,7 +74,7 @@ class Pooling(keras.layers.Layer):
 
     def _weightedmean(self, x, mask):
         places = ops.arange(ops.shape(x)[1], dtype="float32")
-        return _weighted_mean(x, mask * (places + 1))
+        return weighted_mean(x, mask * (places + 1))
 
     def _attention(self, x, mask):
         scores = ops.matmul(x, ops.convert_to_tensor(self.attention))
@@ -105,7 +105,8 @@ def _sum(x, weights):
     return ops.einsum("btd,bt->bd", x, weights)
 
 
-def _weighted_mean(x, weights):
+def weighted_mean(x, weights):
+    """float32 (batch, length, width), (batch, length) -> (batch, width); 0 where all weights are."""
     return _sum(x, weights) / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1e-9)
 
 

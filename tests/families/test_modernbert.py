@@ -63,6 +63,15 @@ def test_wrong_configurations_are_named(changes, message):
         bz.EncoderConfig.from_hf({**FLAT, **changes})
 
 
+def test_means_of_long_rows_do_not_overflow_in_float16():
+    config = bz.EncoderConfig.from_hf({**FLAT, "classifier_pooling": "mean"})
+    vectors = ops.full((2, 3000, 16), 40.0, dtype="float16")
+    mask = ops.cast(ops.arange(3000) < ops.convert_to_tensor([[3000], [2000]]), "int32")
+    for given in (None, mask):
+        mean = FAMILIES["modernbert"].head_vectors(config, vectors, given)
+        assert mean.dtype == vectors.dtype and float(ops.max(ops.abs(mean - 40.0))) == 0
+
+
 def test_a_decoder_without_bias_is_refused():
     config = bz.EncoderConfig.from_hf({**FLAT, "decoder_bias": False})
     with pytest.raises(ValueError, match="decoder_bias"):
