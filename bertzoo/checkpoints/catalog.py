@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from bertzoo.carried import carried
+
 
 @dataclass(frozen=True)
 class Published:
@@ -31,10 +33,7 @@ class Published:
 @lru_cache(maxsize=1)
 def load_catalog() -> dict[str, Published]:
     """The checkpoints by name, such as "google-bert/bert-base-uncased", in the file's order."""
-    package = Path(__file__).resolve().parents[1]
-    carried = package / "_bundled" / "weights" / "catalog.toml"
-    path = carried if carried.is_file() else package.parent / "weights" / "catalog.toml"
-    content = tomllib.loads(path.read_text("utf-8"))
+    content = tomllib.loads((carried("weights") / "catalog.toml").read_text("utf-8"))
     rows = {}
     for row in content["checkpoints"]:
         config = {**content["shapes"][row.pop("shape")], "vocab_size": row.pop("vocab_size")}

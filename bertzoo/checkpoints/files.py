@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from bertzoo.carried import carried
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.formats import is_checkpoint
 from bertzoo.checkpoints.saving import recover
@@ -50,13 +51,8 @@ def resolve(preset: str | os.PathLike) -> Path:
 
 
 def bundled_root() -> Path:
-    """The folder of the bundled presets: `weights/` of a checkout, otherwise the copy that the wheel carries."""
-    package = Path(__file__).resolve().parents[1]
-    checkout = package.parent
-    # pyproject.toml tells a checkout from a site-packages folder that happens to hold a package named weights.
-    if (checkout / "weights").is_dir() and (checkout / "pyproject.toml").is_file():
-        return checkout / "weights"
-    return package / "_bundled" / "weights"
+    """The folder of the bundled presets."""
+    return carried("weights")
 
 
 def bundled_names() -> list[str]:

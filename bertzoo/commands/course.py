@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import bertzoo
+from bertzoo.carried import carried
 
 SECONDS = 120  # within which all exercises of a notebook are checked
 
@@ -33,7 +34,7 @@ def course(
 
 
 def _list() -> None:
-    root = course_root()
+    root = carried("course")
     for path in _notebooks(root):
         print(_title(path))
     print(f"\nStart page: {root / 'README.md'}\nTo work in a copy: bertzoo course DIRECTORY")
@@ -47,7 +48,7 @@ def _title(path: Path) -> str:
 
 
 def _copy(directory: Path) -> None:
-    root = course_root()
+    root = carried("course")
     files = sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file())
     files = [name for name in files if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)]
     if not files:
@@ -75,7 +76,7 @@ def _grade(directory: Path, number: str) -> None:
         raise ValueError(f"{directory} has no notebook {number!r}; there are: {there}.")
     # First in the path: this bertzoo, whatever is installed.
     path = os.pathsep.join(filter(None, [str(Path(bertzoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "bertzoo.commands.grading", course_root() / "check.py", found[0].resolve()]
+    command = [sys.executable, "-m", "bertzoo.commands.grading", carried("course") / "check.py", found[0].resolve()]
     options = {"cwd": directory, "env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
     try:
         child = subprocess.run(command, timeout=SECONDS, **options)
@@ -91,13 +92,3 @@ def _grade(directory: Path, number: str) -> None:
 
 def _notebooks(directory: Path) -> list[Path]:
     return sorted(directory.glob("[0-9][0-9]_*.ipynb"))
-
-
-def course_root() -> Path:
-    """`course/` of a checkout, otherwise the copy that the wheel carries."""
-    package = Path(bertzoo.__file__).resolve().parent
-    checkout = package.parent
-    # pyproject.toml tells a checkout from a site-packages folder that happens to hold a package named course.
-    if (checkout / "course").is_dir() and (checkout / "pyproject.toml").is_file():
-        return checkout / "course"
-    return package / "_bundled" / "course"

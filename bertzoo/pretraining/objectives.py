@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import keras
 
 from bertzoo.analysis.flops import encoder_flops, head_flops
-from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.continuing import load_task
 from bertzoo.pretraining.distillation import Distillation, make_student

@@ -10,6 +10,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import errors
 
+import bertzoo.carried
 from bertzoo.checkpoints import files
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import bundled_names, bundled_root, push, resolve
@@ -72,8 +73,7 @@ def test_what_is_no_checkpoint(tmp_path):
 
 
 def test_where_the_bundled_presets_are(tmp_path, monkeypatch):
-    module = tmp_path / "site" / "bertzoo" / "checkpoints" / "files.py"
-    monkeypatch.setattr(files, "__file__", str(module))
+    monkeypatch.setattr(bertzoo.carried, "__file__", str(tmp_path / "site" / "bertzoo" / "carried.py"))
     assert bundled_root() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
     write(tmp_path / "site", "weights/__init__.py")  # a package of that name in site-packages
     assert bundled_root() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
