@@ -4,6 +4,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from numbers import Real
 
 import keras
 from keras import ops
@@ -178,6 +179,21 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         names = ("beta_1", "beta_2", "epsilon", "bias_correction", "warmup", "schedule")
         own = {name: getattr(self, name) for name in names}
         return {**config, **own, "no_decay": list(self.no_decay), "rate_multipliers": dict(self.rate_multipliers)}
+
+    @property
+    def learning_rate(self):
+        """The rate of the next update. Setting it sets the peak."""
+        return self._get_current_learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, peak) -> None:
+        if isinstance(peak, Real) and peak == 0:
+            warnings.warn(
+                "the peak of the learning rate is set to 0, so that no weight changes. A callback that scales the rate "
+                "which it reads reads 0 where warm-up begins: with one, use AdamW(…, warmup=0, schedule='constant').",
+                stacklevel=2,
+            )
+        keras.optimizers.Optimizer.learning_rate.fset(self, peak)
 
     def _get_current_learning_rate(self):
         peak = super()._get_current_learning_rate()

@@ -179,7 +179,8 @@ def _split_state(attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
     """The attributes that are numbers (or None, or lists and dicts of numbers), and those that are lists of arrays."""
     numbers, arrays = {}, {}
     for name, value in attributes.items():
-        if name == "params" or name.startswith("__"):
+        # Keras turns the sign of min_delta where it first compares scores, in every process once.
+        if name in ("params", "min_delta") or name.startswith("__"):
             continue
         if isinstance(value, list) and value and all(isinstance(item, np.ndarray) for item in value):
             arrays[name] = value

@@ -334,6 +334,18 @@ def test_setting_the_rate_sets_the_peak():
     assert optimizer.get_config()["learning_rate"] == pytest.approx(2e-2)
 
 
+def test_a_rate_of_0_is_told():
+    """Keras's idiom reads warm-up's 0 and makes it the peak."""
+    model = make_model(AdamW(1e-2))
+    model.optimizer.begin(4)
+    with pytest.warns(UserWarning, match="learning rate is set to 0"):
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)._update_optimizer_lr(model.optimizer, 0)
+    model = make_model(AdamW(1e-2, warmup=0, schedule="constant"))
+    model.optimizer.begin(4)
+    keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)._update_optimizer_lr(model.optimizer, 0)
+    assert rate_of(model.optimizer) == pytest.approx(9e-3)
+
+
 def test_four_accumulated_batches_equal_one_of_four_times_the_size():
     whole = make_model(AdamW(1e-2, warmup=2))
     parts = make_model(AdamW(1e-2, warmup=2, gradient_accumulation_steps=4))

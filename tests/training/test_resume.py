@@ -77,6 +77,22 @@ def whole(preset):
     return weights(model), history, early.best
 
 
+@pytest.mark.once
+def test_early_stopping_keeps_its_least_difference(make, tmp_path):
+    """No loss here falls by a half, so that it stops after the third epoch, killed or not."""
+
+    def epochs(directory=None, kill=None):
+        early = keras.callbacks.EarlyStopping("val_loss", min_delta=0.5, patience=2)
+        callbacks = [early] if directory is None else [early, Resume(directory, every=1, callbacks=[early])]
+        callbacks += [] if kill is None else [KillAt(kill)]
+        data = {"validation_data": (TEXTS[:4], LABELS[:4]), "batch_size": 4, "epochs": 9, "verbose": 0}
+        return len(make().fit(TEXTS, LABELS, callbacks=callbacks, **data).epoch)
+
+    with pytest.raises(Kill):
+        epochs(tmp_path / "run", kill=len(TEXTS) // 4 + 2)
+    assert epochs(tmp_path / "run") == epochs() == 3
+
+
 # Where the loop was stopped is no backend's matter; in mid epoch, each has its own way to pass over batches.
 KILLS = [(1, 1), (5, 1), (6, 1), (8, 3), (14, 1)]
 
