@@ -79,6 +79,13 @@ def test_no_key_or_no_rate_changes_nothing(key):
     assert bz.layers.dropout(x, 0.5, None) is x and bz.layers.dropout(x, 0.0, key) is x
 
 
+@pytest.mark.parametrize("rate", [1, 1.5, -0.1, float("nan")])
+def test_rates_out_of_range_are_named(key, rate):
+    for key_or_none in (key, None):
+        with pytest.raises(ValueError, match=f"rate must be at least 0 and below 1; it is {rate}"):
+            bz.layers.dropout(ops.ones((2, 3)), rate, key_or_none)
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_the_share_that_is_kept(key, rate):
     kept = ops.convert_to_numpy(bz.layers.dropout(ops.ones(SHAPE), rate, key)) != 0
