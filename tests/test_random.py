@@ -1,12 +1,14 @@
 """Random numbers: the hash against NumPy, its statistics, and the promises that rest on it."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from keras import ops
 
 import bertzoo as bz
+from bertzoo.layers.initialization import skip_drawing
 from bertzoo.random import StepCounter, fold, host_generator, random_bits, step_key
 
 SHAPE = (64, 128, 128)  # a million draws
@@ -188,6 +190,15 @@ def test_initial_weights_follow_from_seed_and_name():
     everything = np.concatenate([first[path].ravel() for path in drawn]) / 0.02
     # A normal distribution cut at two standard deviations has 0.8796 of its standard deviation left.
     assert abs(everything.std() - 0.8796) < 0.02 and abs(everything.mean()) < 0.02
+
+
+def test_weights_made_while_another_thread_loads_are_drawn():
+    """What a checkpoint fills in one thread is no concern of a model that another thread makes."""
+    expected = np.asarray(bz.Encoder(config()).weights[0].numpy())
+    with skip_drawing(["encoder/embeddings/token"]), ThreadPoolExecutor(1) as pool:
+        assert not np.asarray(bz.Encoder(config()).weights[0].numpy()).any()
+        drawn = pool.submit(lambda: bz.Encoder(config()).weights[0].numpy()).result()
+    np.testing.assert_array_equal(np.asarray(drawn), expected)
 
 
 @pytest.mark.once
