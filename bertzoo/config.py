@@ -1,8 +1,10 @@
 """The configuration of an encoder, to and from Hugging Face's `config.json`."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -94,11 +96,22 @@ class EncoderConfig:
                 f"hidden_size must be a multiple of num_attention_heads; they are {self.hidden_size} and "
                 f"{self.num_attention_heads}."
             )
-        if self.hidden_act not in ACTIVATIONS:
-            raise ValueError(f"hidden_act must be one of {', '.join(ACTIVATIONS)}; it is {self.hidden_act!r}.")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1; it is {getattr(self, name)!r}.")
+        self.check_activation("hidden_act")
+        for name in ("layer_norm_eps", "initializer_range"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number of at least 0; it is {value!r}.")
+        for name in (f.name for f in fields(self) if "dropout" in f.name):
+            value = getattr(self, name)
+            if value is None and name == "classifier_dropout":
+                continue
+            if not _is_number(value) or not 0 <= value < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1; it is {value!r}.")
+
+    def check_activation(self, name: str) -> None:
+        """Raises ValueError where the field of this name holds no activation that we compute."""
+        if getattr(self, name) not in ACTIVATIONS:
+            raise ValueError(f"{name} must be one of {', '.join(ACTIVATIONS)}; it is {getattr(self, name)!r}.")
 
     @property
     def head_size(self) -> int:
@@ -169,3 +182,7 @@ class EncoderConfig:
     def from_file(cls, path: str | Path) -> "EncoderConfig":
         """Reads a `config.json`."""
         return cls.from_hf(json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

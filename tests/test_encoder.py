@@ -158,6 +158,34 @@ def test_wrong_configurations_are_named():
         bz.EncoderConfig(hidden_size=30, num_attention_heads=4)
     with pytest.raises(ValueError, match="hidden_act must be one of"):
         bz.EncoderConfig(hidden_act="mish")
+    with pytest.raises(ValueError, match="hidden_dropout_prob must be at least 0 and below 1; it is 1.0"):
+        bz.Encoder(bz.EncoderConfig(), dropout=1.0)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [
+        ("bert", "hidden_dropout_prob", None),
+        ("bert", "attention_probs_dropout_prob", float("nan")),
+        ("bert", "classifier_dropout", 1.5),
+        ("bert", "classifier_dropout", "0.1"),
+        ("bert", "layer_norm_eps", -1),
+        ("bert", "layer_norm_eps", "1e-12"),
+        ("bert", "initializer_range", float("inf")),
+        ("distilbert", "qa_dropout", True),
+        ("electra", "summary_last_dropout", -0.1),
+        ("modernbert", "embedding_dropout", 1),
+        ("modernbert", "classifier_activation", "nope"),
+        ("deberta", "pooler_dropout", 2),
+        ("deberta-v2", "pooler_hidden_act", None),
+    ],
+)
+def test_values_out_of_range_are_named(family, name, value):
+    config_class = FAMILIES[family].config_class
+    config_class(classifier_dropout=None, layer_norm_eps=0, hidden_dropout_prob=0)  # not beyond
+    with pytest.raises(ValueError, match=f"{name} must be .*; it is {value!r}"):
+        config_class(**{name: value})
 
 
 @pytest.mark.parametrize(("family", "room"), [("bert", 12), ("roberta", 10), ("mpnet", 10)])

@@ -1,12 +1,14 @@
 """Random numbers: the hash against NumPy, its statistics, and the promises that rest on it."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from keras import ops
 
 import bertzoo as bz
+from bertzoo.layers.initialization import skip_drawing
 from bertzoo.random import StepCounter, fold, host_generator, random_bits, step_key
 
 SHAPE = (64, 128, 128)  # a million draws
@@ -77,6 +79,13 @@ def test_bits_and_masks_equal_the_formula(key, shape):
 def test_no_key_or_no_rate_changes_nothing(key):
     x = ops.ones((2, 3))
     assert bz.layers.dropout(x, 0.5, None) is x and bz.layers.dropout(x, 0.0, key) is x
+
+
+@pytest.mark.parametrize("rate", [1, 1.5, -0.1, float("nan")])
+def test_rates_out_of_range_are_named(key, rate):
+    for key_or_none in (key, None):
+        with pytest.raises(ValueError, match=f"rate must be at least 0 and below 1; it is {rate}"):
+            bz.layers.dropout(ops.ones((2, 3)), rate, key_or_none)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -181,6 +190,15 @@ def test_initial_weights_follow_from_seed_and_name():
     everything = np.concatenate([first[path].ravel() for path in drawn]) / 0.02
     # A normal distribution cut at two standard deviations has 0.8796 of its standard deviation left.
     assert abs(everything.std() - 0.8796) < 0.02 and abs(everything.mean()) < 0.02
+
+
+def test_weights_made_while_another_thread_loads_are_drawn():
+    """What a checkpoint fills in one thread is no concern of a model that another thread makes."""
+    expected = np.asarray(bz.Encoder(config()).weights[0].numpy())
+    with skip_drawing(["encoder/embeddings/token"]), ThreadPoolExecutor(1) as pool:
+        assert not np.asarray(bz.Encoder(config()).weights[0].numpy()).any()
+        drawn = pool.submit(lambda: bz.Encoder(config()).weights[0].numpy()).result()
+    np.testing.assert_array_equal(np.asarray(drawn), expected)
 
 
 @pytest.mark.once

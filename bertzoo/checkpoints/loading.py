@@ -21,7 +21,6 @@ from bertzoo.families.family import Names
 from bertzoo.layers.initialization import skip_drawing
 
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
-_CONFIG_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
@@ -39,13 +38,21 @@ def _custom_weights(model: keras.Model) -> list[keras.Variable]:
 
 
 def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> list[Entry]:
-    """How the file names all weights of a model made of an encoder and heads of its family."""
+    """How the file names all weights of a model made of an encoder and heads of its family.
+
+    Raises:
+        CheckpointError: A weight has no name, as LoRA's factors and the scales of quantized kernels.
+    """
     weights = weight_names(model)
     entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.ours in weights]
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(Entry(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
     unnamed = set(weights) - {entry.ours for entry in entries}
-    assert not unnamed, f"weights without a name in the family's table: {sorted(unnamed)}"
+    if unnamed:
+        raise CheckpointError(
+            f"a checkpoint has no place for the weights {', '.join(sorted(unnamed)[:5])}. If they are LoRA's, call "
+            "merge_lora first; if the model is quantized, save it before it is, or as a .keras file."
+        )
     return entries
 
 

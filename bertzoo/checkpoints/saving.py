@@ -167,7 +167,7 @@ def _carry_over(old: Path, new: Path, files: Mapping[str, object]) -> None:
             return
         try:
             shutil.copytree(
-                old, new, symlinks=True, ignore=_left_behind(old, files), copy_function=_link, dirs_exist_ok=True
+                old, new, symlinks=True, ignore=_left_behind(old, files), copy_function=link, dirs_exist_ok=True
             )
             return
         except (shutil.Error, FileNotFoundError):
@@ -199,7 +199,8 @@ def _is_weights(name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in SUPERSEDED)
 
 
-def _link(source: str, target: str) -> None:
+def link(source: str | Path, target: str | Path) -> None:
+    """Gives a file a second name; on a file system without hard links, a copy that the disk has."""
     try:
         os.link(source, target, follow_symlinks=False)
     except FileExistsError:  # from an earlier attempt

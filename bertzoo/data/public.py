@@ -1,7 +1,7 @@
 """The public sets by name: from a folder on disk, or through the `datasets` library."""
 
 import os
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from bertzoo.data.conll import load_conll
@@ -61,13 +61,16 @@ def load(name: str, split: str = "train", folder: str | Path | None = None) -> A
         `Dataset`, with labels by name.
 
     Raises:
-        ValueError: The name or the split is unknown, or the folder has no such file.
+        ValueError: The name or the split is unknown, the name is a path, or the folder has no such file.
         ImportError: The set is not on disk and `datasets` is not installed.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; it is {split!r}.")
+    # A Windows path has all separators that others have, and drives.
+    if name in ("", "..") or PureWindowsPath(name).name != name:
+        raise ValueError(f"name must be that of a set or of a folder, not a path; it is {name!r}.")
     folder = folder or os.environ.get(FOLDER)
-    if folder and (Path(folder) / name).is_dir() and not {"/", "\\", ".."} & set(name):
+    if folder and (Path(folder) / name).is_dir():
         return _from_folder(Path(folder) / name, split)
     if name not in SETS:
         where = f", and {folder} has no folder of this name" if folder else f"; {FOLDER} names no folder of sets"

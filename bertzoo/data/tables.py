@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Rows:
 
 def read_rows(path: Path) -> Rows:
     """Reads a table: .csv (separated by comma, semicolon or tab), .tsv, .jsonl (an object a line), .txt (a text a line,
-    the column `text`), each also as .gz, or .parquet (with pandas or pyarrow installed); `-` reads texts, a line each,
+    the column `text`), each also as .gz, or .parquet (with pyarrow installed); `-` reads texts, a line each,
     from standard input. All are UTF-8.
 
     Raises:
@@ -85,13 +86,13 @@ def read_text(path: Path) -> str:
     """The text of a UTF-8 file, unpacked where its name ends in .gz.
 
     Raises:
-        ValueError: It is no UTF-8, or no gzip.
+        ValueError: It is no UTF-8, or no whole gzip file.
     """
     try:
         content = path.read_bytes()
         return (gzip.decompress(content) if path.suffix.lower() == ".gz" else content).decode("utf-8-sig")
-    except gzip.BadGzipFile as error:
-        raise ValueError(f"{path} is no gzip file: {error}.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is no whole gzip file: {error}.") from None
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is no UTF-8 text: byte 0x{error.object[error.start]:02x} at position {error.start}. "
@@ -111,12 +112,12 @@ def _checked(source: str, columns: dict[str, list[str]]) -> Rows:
 
 def _from_separated(path: Path, text: str) -> dict[str, list[str]]:
     header = text.split("\n", 1)[0]
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+    delimiter = "\t" if kind_of(path) == ".tsv" else max(",;\t", key=header.count)
     try:
         return _parse(path, text, delimiter, csv.QUOTE_MINIMAL)
     except ValueError:
         # Many published tsv files (GLUE's) quote nothing, and their texts hold single quotation marks.
-        if path.suffix.lower() != ".tsv":
+        if kind_of(path) != ".tsv":
             raise
         return _parse(path, text, delimiter, csv.QUOTE_NONE)
 

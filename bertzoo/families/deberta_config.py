@@ -39,6 +39,7 @@ class DebertaConfig(EncoderConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        self.check_activation("pooler_hidden_act")
         if self.embedding_size is None:
             object.__setattr__(self, "embedding_size", self.hidden_size)
         if isinstance(self.pos_att_type, list):

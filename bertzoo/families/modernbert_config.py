@@ -13,7 +13,7 @@ class ModernBertConfig(EncoderConfig):
     """ModernBERT-base. `hidden_dropout_prob` is inside the feed-forward parts.
 
     Raises:
-        ValueError: A kind of attention, position or pooling is not supported.
+        ValueError: A kind of attention, activation, position or pooling is not supported.
     """
 
     model_type: str = "modernbert"
@@ -53,6 +53,7 @@ class ModernBertConfig(EncoderConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        self.check_activation("classifier_activation")
         if self.layer_types is None:
             every = self.extra.get("global_attn_every_n_layers", 3)
             types = tuple(LOCAL if i % every else GLOBAL for i in range(self.num_hidden_layers))
@@ -77,7 +78,10 @@ class ModernBertConfig(EncoderConfig):
         thetas = {}
         for name, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
             rope = (content.get("rope_parameters") or {}).get(kind) or {}
-            if rope.get("rope_type", "default") != "default" or content.get("rope_scaling"):
-                raise ValueError(f"config.json scales rotary positions ({rope}); bertzoo has the default alone.")
+            scaling = content.get("rope_scaling")
+            if rope.get("rope_type", "default") != "default" or scaling:
+                raise ValueError(
+                    f"config.json scales rotary positions ({scaling or rope}); bertzoo has the default alone."
+                )
             thetas[name] = rope.get("rope_theta", content.get(name, getattr(cls, name)))
         return super()._read(content).with_(**thetas)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from bertzoo.layers.activations import activation
+from bertzoo.layers.attention import as_attend
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
@@ -41,7 +42,7 @@ class ConvolvedBlock(EncoderBlock):
         out, weights = out if return_attention else (out, None)
         near = self.convolution(x)
         if attend is not None:
-            real = ops.transpose(attend.mask[:, 0], (0, 2, 1))  # (batch, length, 1)
+            real = ops.transpose(as_attend(attend).mask[:, 0], (0, 2, 1))  # (batch, length, 1)
             near = ops.where(real, near, ops.zeros((), near.dtype))
         near = activation(self.convolution_activation)(dropout(near, self.hidden_dropout, key, site=4))
         out = self.convolution_norm(out + near)

@@ -13,7 +13,12 @@ def dropout(x, rate: float, key, site: int = 0):
         rate: Share to drop, from 0 up to but not including 1.
         key: int32 tensor (2,), or None for no dropout (inference).
         site: Tells the dropouts that share a key apart.
+
+    Raises:
+        ValueError: The rate is out of its range.
     """
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate must be at least 0 and below 1; it is {rate!r}.")
     if key is None or rate == 0:
         return x
     bits = random_bits(fold(key, site), ops.shape(x))

@@ -2,13 +2,15 @@
 
 import contextlib
 from collections.abc import Container, Iterator
+from contextvars import ContextVar
 
 import keras
 import numpy as np
 
 from bertzoo.random import get_seed, host_generator
 
-_loaded_later: Container[str] = ()
+# Of one thread: what another makes meanwhile is drawn.
+_loaded_later: ContextVar[Container[str]] = ContextVar("loaded_later", default=())
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -23,7 +25,7 @@ class HostTruncatedNormal(keras.initializers.Initializer):
         self.seed = get_seed() if seed is None else seed
 
     def __call__(self, shape, dtype=None):
-        if self.name in _loaded_later:
+        if self.name in _loaded_later.get():
             return keras.ops.zeros(shape, dtype)
         generator = host_generator(self.seed, self.name)
         values = generator.standard_normal(shape, dtype=np.float32)
@@ -45,9 +47,8 @@ def build_dense(parent: keras.layers.Layer, dense: keras.layers.Layer, input_siz
 @contextlib.contextmanager
 def skip_drawing(names: Container[str]) -> Iterator[None]:
     """Leaves the weights of these paths at zero: a checkpoint fills them, and drawing 110 M numbers takes seconds."""
-    global _loaded_later
-    before, _loaded_later = _loaded_later, names
+    token = _loaded_later.set(names)
     try:
         yield
     finally:
-        _loaded_later = before
+        _loaded_later.reset(token)

@@ -101,6 +101,11 @@ def normalized(x):
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-24))
 
 
+def cosine(u, v):
+    """The cosine of two vectors, 0 where one has no length: (…, width) twice -> (…)."""
+    return ops.sum(normalized(u) * normalized(v), axis=-1)
+
+
 def _sum(x, weights):
     return ops.einsum("btd,bt->bd", x, weights)
 

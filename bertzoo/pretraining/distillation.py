@@ -11,6 +11,7 @@ from bertzoo.checkpoints.loading import weight_names
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.families.distilbert import DistilBertConfig
+from bertzoo.layers.pooling import cosine
 from bertzoo.pretraining.masking import Masking
 from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.tasks.masked_lm import MaskedLM
@@ -149,13 +150,13 @@ class Distillation(BackendStep, keras.Model):
         student, teacher = y_pred["student"], y_pred["teacher"]
         soft = weighted_mean(soft_divergence(teacher, student, self.temperature), counted)
         hard = weighted_mean(ops.sparse_categorical_crossentropy(labels, student, from_logits=True), counted)
-        cosine = weighted_mean(1 - cosines(y_pred["student_output"], y_pred["teacher_output"]), real)
+        far = weighted_mean(1 - cosine(y_pred["student_output"], y_pred["teacher_output"]), real)
         right = weighted_mean(hits(student, labels), counted)
         values = {"soft_loss": soft, "masked_lm_loss": hard, "masked_accuracy": right}
         for name, value in values.items():
             self.scores[name].update_state(ops.stop_gradient(value), ops.sum(counted))
-        self.scores["cosine_loss"].update_state(ops.stop_gradient(cosine), ops.sum(real))
-        return self.soft * soft + self.hard * hard + self.cosine * cosine
+        self.scores["cosine_loss"].update_state(ops.stop_gradient(far), ops.sum(real))
+        return self.soft * soft + self.hard * hard + self.cosine * far
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return self.get_metrics_result()
@@ -177,9 +178,3 @@ def soft_divergence(teacher, student, temperature: float):
     """T² KL(softmax(teacher / T) ‖ softmax(student / T)): (…, classes) twice -> (…) (Hinton et al. 2015, section 2)."""
     sure, guess = ops.log_softmax(teacher / temperature), ops.log_softmax(student / temperature)
     return temperature**2 * ops.sum(ops.exp(sure) * (sure - guess), axis=-1)
-
-
-def cosines(a, b):
-    """The cosine of two vectors: (…, size) twice -> (…)."""
-    lengths = ops.sqrt(ops.sum(a * a, axis=-1) * ops.sum(b * b, axis=-1))
-    return ops.sum(a * b, axis=-1) / ops.maximum(lengths, 1e-8)

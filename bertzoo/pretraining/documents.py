@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -55,7 +56,7 @@ def _read(path: Path, raw: BinaryIO) -> Iterator[str]:
             yield document
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no UTF-8 text: {error}.") from error
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is no whole gzip file: {error}.") from error
 
 

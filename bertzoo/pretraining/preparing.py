@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.checkpoints.saving import recover, write_preset
+from bertzoo.checkpoints.saving import link, recover, write_preset
 from bertzoo.pretraining.documents import Documents
 from bertzoo.pretraining.shards import Shards
 from bertzoo.text.tokenizer import Tokenizer
@@ -52,6 +52,7 @@ def prepare(
     directory, documents = Path(directory), Documents(sources)
     if processes < 1:
         raise ValueError(f"processes must be 1 or more; it is {processes}.")
+    tokenizer = tokenizer.with_tokens(())  # the caller's keeps its limit
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
     recover(directory)
@@ -98,6 +99,8 @@ class _Part:
         self._files = []
         for name, size in (("tokens", HEADER_BYTES + self.tokens * self.dtype.itemsize), ("ends", 8 * self.documents)):
             path = self.folder / name
+            if not self.documents:
+                path.unlink(missing_ok=True)  # it may be a name of finished shards, after a kill in `prepare`
             path.touch()
             file = open(path, "r+b")
             file.truncate(size)
@@ -106,9 +109,9 @@ class _Part:
         return self
 
     def __exit__(self, *_) -> None:
-        self._note()
-        for file in self._files:
-            file.close()
+        tokens, ends = self._files
+        with tokens, ends:
+            self._note()
 
     def add(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         self._files[0].write(tokens.astype(self.dtype).tobytes())
@@ -132,7 +135,7 @@ class _Part:
             file.write(_header(self.dtype, self.tokens))
         ends = np.fromfile(self.folder / "ends", np.int64)
         return {
-            "tokens.npy": partial(os.replace, self.folder / "tokens"),
+            "tokens.npy": partial(link, self.folder / "tokens"),  # this one stays, should the rest not be written
             "documents.npy": partial(_save, np.concatenate([[0], ends])),
         }
 

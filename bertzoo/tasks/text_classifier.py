@@ -277,7 +277,7 @@ class TextClassifier(Task):
         return {**options, **{key: own[key] for key in OWN if own.get(key) is not None}}
 
     def config_changes(self) -> dict[str, Any]:
-        own = {key: value for key, value in self.backbone.config.extra.get("bertzoo", {}).items() if key not in OWN}
+        own = {key: value for key, value in (self.backbone.config.extra.get("bertzoo") or {}).items() if key not in OWN}
         if self.custom_head is not None:
             own["head"] = describe(self.custom_head)
         if self.temperature != 1:

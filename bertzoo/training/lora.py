@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,8 @@ import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.loading import entries_of
+from bertzoo.checkpoints.loading import entries_of, weight_names
+from bertzoo.checkpoints.names import Entry
 from bertzoo.checkpoints.saving import save_tensors, write_preset
 from bertzoo.random import get_seed, host_generator
 
@@ -99,7 +100,7 @@ def enable_lora(
     if lora_layers(task):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
     encoder = getattr(task, "backbone", task)
-    names = {entry.ours: entry.theirs for entry in _entries(task)}
+    names = _tensor_names(encoder)
     found = []
     for owner, attribute, dense in _dense_layers(encoder):
         modules = [name.removesuffix(".weight") for name in names.get(_path(dense.kernel), ())]
@@ -144,25 +145,30 @@ def merge_lora(task) -> None:
 def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
     """Writes the factors, and the head if it trains, as a PEFT adapter that `peft.PeftModel.from_pretrained` loads.
 
+    What PEFT has no form for, a CRF or a head of the caller's own, is in the file too, as tensors `bertzoo.head.*`.
+
     Args:
         task: A task with LoRA.
         directory: Where to.
         base_model: What PEFT is to load them on.
+
+    Raises:
+        ValueError: There are no factors, or a weight trains that is neither of them nor of the head.
     """
     _need(task)
     encoder, settings = getattr(task, "backbone", task), task.lora
     heads = getattr(task, "heads", ())
     prefix = encoder.family.prefix if heads else ""
-    tensors, own = {}, _head_entries(task)
+    tensors, own = {}, _head_entries(task) if settings["train_head"] else []
+    _check_all_saved(task, [weight for _, weight in own])
     for module, (a, b) in _factors(task).items():
         name = f"{_PREFIX}{prefix}{module}"
         tensors[f"{name}.lora_A.weight"] = np.array(ops.convert_to_numpy(a), dtype="float32").T
         tensors[f"{name}.lora_B.weight"] = np.array(ops.convert_to_numpy(b), dtype="float32").T
-    if settings["train_head"]:
-        for entry, weight in own:
-            value = np.array(ops.convert_to_numpy(weight), dtype="float32")
-            tensors.update({f"{_PREFIX}{name}": part for name, part in entry.split(value).items()})
-    modules = sorted({name.rsplit(".", 1)[0].split(".")[0] for entry, _ in own for name in entry.theirs})
+    for entry, weight in own:
+        value = np.array(ops.convert_to_numpy(weight), dtype="float32")
+        tensors.update({f"{_PREFIX}{name}": part for name, part in entry.split(value).items()})
+    modules = sorted({name.rsplit(".", 1)[0].split(".")[0] for entry, _ in own for name in entry.theirs} - {"bertzoo"})
     hf_class = encoder.family.heads[heads[0]].hf_class if heads else ""
     config = {
         "peft_type": "LORA",
@@ -171,7 +177,7 @@ def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
         "r": settings["rank"],
         "lora_alpha": settings["alpha"],
         "target_modules": settings["targets"],
-        "modules_to_save": modules if settings["train_head"] and modules else None,
+        "modules_to_save": modules or None,
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": False,
@@ -209,11 +215,36 @@ def load_adapter(task, directory: str | Path) -> None:
                 shape = tuple(factor.shape)[::-1]
                 raise CheckpointError(f"{folder} lacks lora_{letter} of {module} with shape {shape}.")
             factor.assign(tensors[name].T)
-    for entry, weight in _head_entries(task):
-        if all(name in left for name in entry.theirs):
-            weight.assign(entry.join([tensors[left.pop(name)] for name in entry.theirs]))
-    if left:
-        raise CheckpointError(f"{folder} has tensors that do not fit the model: {', '.join(sorted(left)[:5])}.")
+    _load_head(task, {name: tensors[stored] for name, stored in left.items()}, config, folder)
+
+
+def _load_head(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> None:
+    entries = _head_entries(task)
+    unknown = sorted(set(tensors) - {name for entry, _ in entries for name in entry.theirs})
+    if unknown:
+        raise CheckpointError(f"{folder} has tensors that do not fit the model: {', '.join(unknown[:5])}.")
+    lacking = [name for entry, _ in entries for name in entry.theirs if name not in tensors]
+    needed = [name for name in lacking if _is_needed(name, tensors, config.get("modules_to_save") or ())]
+    if needed:
+        raise CheckpointError(f"{folder} lacks tensors of the model's head: {', '.join(needed[:5])}.")
+    for entry, weight in entries:
+        if not set(entry.theirs) <= set(tensors):
+            continue
+        value = entry.join([tensors[name] for name in entry.theirs])
+        if value.shape != tuple(weight.shape):
+            raise CheckpointError(
+                f"{folder} has {', '.join(entry.theirs)} of shape {value.shape}; the model's is {tuple(weight.shape)}."
+            )
+        weight.assign(value)
+
+
+def _is_needed(name: str, tensors: Collection[str], modules_to_save: Sequence[str]) -> bool:
+    """Whether an adapter with these tensors of the head must have this one too. It may have the head's last layer
+    alone, as PEFT's usually do, or nothing of it."""
+    module = name.rpartition(".")[0]
+    part_of = {other.rpartition(".")[0] for other in tensors} | {*modules_to_save}
+    own = name.startswith("bertzoo.") and len(tensors) > 0
+    return own or module in part_of or not part_of.isdisjoint(module.split("."))
 
 
 def _check_settings(config: dict, folder: Path) -> None:
@@ -233,9 +264,22 @@ def _need(task) -> list[LoRADense]:
     return layers
 
 
+def _check_all_saved(task, head: list) -> None:
+    """Refuses an adapter that would lack what was trained."""
+    # The layer of a sentence loss is thrown away after training.
+    kept = [*head, *getattr(getattr(task, "training_head", None), "weights", ())]
+    known = {id(weight) for weight in kept} | {id(w) for pair in _factors(task).values() for w in pair}
+    lost = [weight.path for weight in task.trainable_weights if id(weight) not in known]
+    if lost:
+        raise ValueError(
+            f"an adapter has no place for {', '.join(lost[:5])}, which train: freeze them (enable_lora with "
+            "train_head=False does so with a head), or call merge_lora and save_to_preset."
+        )
+
+
 def _factors(task) -> dict[str, tuple]:
     """Hugging Face's module -> its two factors."""
-    names = {entry.ours: entry.theirs for entry in _entries(task)}
+    names = _tensor_names(getattr(task, "backbone", task))
     found = {}
     for layer in lora_layers(task):
         for name, factors in zip(names[_path(layer.dense.kernel)], layer.factors):
@@ -244,9 +288,9 @@ def _factors(task) -> dict[str, tuple]:
     return found
 
 
-def _entries(task):
-    encoder, heads = getattr(task, "backbone", task), getattr(task, "heads", ())
-    return entries_of(_WithoutFactors(task), encoder, heads)
+def _tensor_names(encoder) -> dict[str, tuple[str, ...]]:
+    """The encoder's weights -> Hugging Face's tensors."""
+    return {entry.ours: entry.theirs for entry in entries_of(_WithoutFactors(encoder), encoder, ())}
 
 
 class _WithoutFactors:
@@ -258,11 +302,14 @@ class _WithoutFactors:
         self.custom_head = getattr(task, "custom_head", None)
 
 
-def _head_entries(task):
-    encoder, heads = getattr(task, "backbone", task), getattr(task, "heads", ())
-    ours = {ours for head in heads for ours, _ in encoder.family.heads[head].names}
-    weights = {_path(weight): weight for weight in task.weights}
-    return [(entry, weights[entry.ours]) for entry in _entries(task) if entry.ours in ours]
+def _head_entries(task) -> list[tuple[Entry, keras.Variable]]:
+    """What a preset of the task holds besides the encoder: names, and the weight."""
+    encoder, heads, model = getattr(task, "backbone", task), getattr(task, "heads", ()), _WithoutFactors(task)
+    if not heads and model.custom_head is None:
+        return []
+    weights, inner = weight_names(model), {id(weight) for weight in encoder.weights}
+    found = [(entry, weights[entry.ours]) for entry in entries_of(model, encoder, heads)]
+    return [(entry, weight) for entry, weight in found if id(weight) not in inner]
 
 
 def _path(weight) -> str:

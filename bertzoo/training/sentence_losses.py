@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.pooling import normalized
+from bertzoo.layers.pooling import cosine, normalized
 
 _INFINITE = 1e30
 
@@ -57,7 +57,7 @@ class CosineRegression(SentenceLoss):
     """(cosine - score)² of a pair (Reimers and Gurevych 2019, section 3, regression objective)."""
 
     def call(self, y_true, y_pred):
-        return ops.square(_cosine(y_pred[:, 0], y_pred[:, 1]) - ops.reshape(y_true, (-1,)))
+        return ops.square(cosine(y_pred[:, 0], y_pred[:, 1]) - ops.reshape(y_true, (-1,)))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -111,7 +111,7 @@ class Triplet(SentenceLoss):
         return ops.relu(self._distance(anchor, positive) - self._distance(anchor, negative) + self.margin)
 
     def _distance(self, u, v):
-        return _length(u - v) if self.distance == "euclidean" else 1 - _cosine(u, v)
+        return _length(u - v) if self.distance == "euclidean" else 1 - cosine(u, v)
 
     def settings(self):
         return {"margin": self.margin, "distance": self.distance}
@@ -169,7 +169,7 @@ class CoSENT(SentenceLoss):
 
     def call(self, y_true, y_pred):
         scores = ops.reshape(y_true, (-1,))
-        cosines = self.scale * _cosine(y_pred[:, 0], y_pred[:, 1])
+        cosines = self.scale * cosine(y_pred[:, 0], y_pred[:, 1])
         differences = cosines[:, None] - cosines[None, :]
         wrong_if_large = scores[:, None] < scores[None, :]
         terms = ops.reshape(ops.where(wrong_if_large, differences, -_INFINITE), (-1,))
@@ -236,7 +236,7 @@ class EmbeddingDistillation(SentenceLoss):
         theirs = y_true if len(y_true.shape) == 3 else y_true[:, None]
         if self.distance == "mse":
             return ops.mean(ops.square(ours - theirs), axis=(1, 2))
-        far = _length(ours - theirs) if self.distance == "euclidean" else 1 - _cosine(ours, theirs)
+        far = _length(ours - theirs) if self.distance == "euclidean" else 1 - cosine(ours, theirs)
         return ops.mean(far, axis=1)
 
     def settings(self):
@@ -321,10 +321,6 @@ def sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
 def _build(dense: keras.layers.Dense, width: int, stddev: float) -> None:
     if not dense.built:
         build_dense(dense, dense, width, stddev)
-
-
-def _cosine(u, v):
-    return ops.sum(normalized(u) * normalized(v), axis=-1)
 
 
 def _length(x):

@@ -20,6 +20,7 @@ import transformers
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import tensor_files
+from bertzoo.training.lora import enable_lora
 
 TASKS = {"BertModel": bz.Encoder, "BertForMaskedLM": bz.MaskedLM, "BertForSequenceClassification": bz.TextClassifier}
 IDS = np.array([[2, 7, 9, 30, 3], [2, 8, 8, 4, 3]], "int32")
@@ -284,6 +285,18 @@ def test_unknown_options_are_errors(checkpoint):
     for task in (bz.Encoder, bz.TextClassifier, bz.MaskedLM):
         with pytest.raises(TypeError, match="num_classes"):
             task.from_preset(checkpoint[0], num_classes=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "weight"),
+    [(enable_lora, "lora_a_0"), (lambda model: model.quantize("int8"), "layer_0/attention/output/kernel_scale")],
+)
+def test_weights_without_a_place_in_the_file_are_named(classifier_checkpoint, tmp_path, change, weight):
+    model = load(classifier_checkpoint[0], bz.TextClassifier)
+    change(model)
+    with pytest.raises(CheckpointError, match=f"no place for .* {weight}.*merge_lora.*quantized.*keras"):
+        model.save_to_preset(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_load_report(copy, capsys):

@@ -80,6 +80,15 @@ def test_sets_by_name_from_a_folder(tmp_path, monkeypatch):
         load("mine", "validation")
 
 
+@pytest.mark.parametrize("name", ["..", ".", "", "../outside", "a/b", "a\\b", "mine/", "C:mine"])
+def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
+    (tmp_path / "sets" / "mine").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "sets", tmp_path / "sets" / "mine"):
+        (folder / "dev.conll").write_text("a O\n")
+    with pytest.raises(ValueError, match="name must be that of a set or of a folder, not a path"):
+        load(name, "dev", tmp_path / "sets")
+
+
 def test_sets_by_name_through_datasets(monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.delenv("BERTZOO_DATA", raising=False)

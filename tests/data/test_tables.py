@@ -1,5 +1,8 @@
 """Tables of each kind of file, against what was written into them."""
 
+import gzip
+import zlib
+
 import pytest
 
 from bertzoo.data.tables import read_rows
@@ -22,5 +25,24 @@ def test_tables_of_each_kind_read_alike(tmp_path, name, content):
 
 
 def test_a_tsv_without_quoting_keeps_its_quotation_marks(tmp_path):
-    (tmp_path / "a.tsv").write_text('text\tlabel\n"an open mark\t0\nanother " mark\t1\n')
-    assert read_rows(tmp_path / "a.tsv").columns["text"] == ['"an open mark', 'another " mark']
+    content = 'text\tlabel\n"an open mark\t0\nanother " mark\t1\n'
+    (tmp_path / "a.tsv").write_text(content)
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(content.encode()))
+    for name in ("a.tsv", "a.tsv.gz"):
+        assert read_rows(tmp_path / name).columns["text"] == ['"an open mark', 'another " mark']
+
+
+def test_a_packed_tsv_is_split_at_tabs_whatever_its_header_holds(tmp_path):
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"text, or texts, a line\tlabel\none, two\tx\n"))
+    assert read_rows(tmp_path / "a.tsv.gz").columns == {"text, or texts, a line": ["one, two"], "label": ["x"]}
+
+
+def test_files_that_are_no_whole_gzip_are_named(tmp_path):
+    whole = gzip.compress(b"text\tlabel\none, two\tx\n" * 9)
+    damaged = whole[:20] + bytes([whole[20] ^ 255]) + whole[21:]
+    with pytest.raises(zlib.error):
+        gzip.decompress(damaged)
+    for content in (b"plain", whole[:5], whole[:30], whole[:-4], damaged):
+        (tmp_path / "a.tsv.gz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.tsv\.gz is no whole gzip file"):
+            read_rows(tmp_path / "a.tsv.gz")

@@ -12,6 +12,8 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo.families import FAMILIES
+from bertzoo.layers.attention import attention_mask
+from bertzoo.layers.convolved_block import ConvolvedBlock
 from bertzoo.layers.disentangled import DisentangledAttention, rows_of_distances, skew
 
 SIZES = {
@@ -255,6 +257,16 @@ def test_lengths_known_only_when_it_runs(length, backend):
 
 
 # ---- padding, half precision, dropout
+
+
+def test_a_bare_mask_means_what_it_means_to_other_blocks(numpy):
+    block = ConvolvedBlock(16, 2, 24, kernel_size=3)
+    block.build((None, None, 16))
+    x = np.random.default_rng(0).normal(size=(*REAL.shape, 16)).astype("float32")
+    mask = ops.convert_to_tensor(REAL[:, None, None] == 1)
+    out = numpy(block(x, attend=mask))
+    np.testing.assert_array_equal(out, numpy(block(x, attend=attention_mask(REAL))))
+    assert not out[REAL == 0].any() and out[REAL == 1].all()
 
 
 @pytest.mark.parametrize("model_type", OPTIONS)

@@ -55,7 +55,8 @@ def test_initial_weights_shrink_with_depth():
     [
         ({"layer_types": ["full_attention"]}, "layer_types must be"),
         ({"classifier_pooling": "max"}, "classifier_pooling must be cls or mean"),
-        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "scales rotary positions"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "scales rotary positions .*yarn"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, r"scales rotary positions \({'type': 'linear'"),
     ],
 )
 def test_wrong_configurations_are_named(changes, message):

@@ -100,6 +100,21 @@ def test_soft_targets_equal_torchs(numpy):
     assert numpy(soft_divergence(teacher, student, 2.0)).mean() == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_a_student_whose_vectors_are_0_can_learn(teacher, batch, numpy, eager):
+    """The cosine has no derivative there; a NaN would go into every weight."""
+    model = Distillation(teacher, make_student(teacher, 1, dropout=0.0))
+    weights = weight_names(model.student)
+    for name in ("layer_0/output_norm/gamma", "layer_0/output_norm/beta"):
+        weights[name].assign(np.zeros(32, "float32"))
+    model.compile(bz.AdamW(3e-3, warmup=0.0), run_eagerly=eager)
+    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    scores = model.fit(inputs, batch_size=4, shuffle=False, verbose=0).history
+    assert scores["cosine_loss"] == [1.0]
+    for name, weight in weights.items():
+        assert np.isfinite(numpy(weight)).all(), name
+    assert numpy(weights["layer_0/output_norm/beta"]).any()
+
+
 def test_only_the_student_learns_and_transformers_loads_it(teacher, batch, tmp_path, numpy, close):
     model = Distillation(teacher, make_student(teacher, 1, dropout=0.0))
     model.compile(bz.AdamW(3e-3, warmup=0.0))

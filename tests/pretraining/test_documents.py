@@ -61,6 +61,7 @@ def test_a_dataset():
         ("x.jsonl", b'{"text": 3}\n', "text must be a string"),
         ("x.txt.gz", b"plain", "is no whole gzip file"),
         ("x.txt.gz", gzip.compress(b"a b c" * 100, mtime=0)[:-9], "is no whole gzip file"),
+        ("x.txt.gz", gzip.compress(b"a b c", mtime=0)[:10] + b"\xff" * 20, "is no whole gzip file"),
     ],
 )
 def test_other_files_are_named(tmp_path, name, content, message):

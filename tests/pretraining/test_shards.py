@@ -1,11 +1,14 @@
 """Shards from documents written by hand."""
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
 
 import bertzoo as bz
+from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.pretraining import preparing
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.shards import Shards
@@ -53,6 +56,7 @@ def test_documents_longer_than_a_model_are_kept_whole_and_many_fit(tokenizer, tm
     documents = [" ".join("abcd"[(i + j) % 4] for j in range(1 + i * 3)) for i in range(40)]
     (tmp_path / "x.txt").write_text("\n\n".join(documents))
     shards = prepare([tmp_path / "x.txt"], tokenizer, tmp_path / "shards")
+    assert tokenizer.max_length == 8 and shards.tokenizer.max_length is None
     for i, text in enumerate(documents):
         ids = shards.tokens[shards.documents[i] : shards.documents[i + 1]].tolist()
         assert ids == ["abcd".index(letter) + 5 for letter in text.split()] + [SEP]
@@ -131,6 +135,54 @@ def test_unfinished_work_on_other_texts_is_not_taken_up(many, tokenizer, tmp_pat
     monkeypatch.undo()
     many.write_text("a b\n\nc d d")
     assert prepare([many], tokenizer, tmp_path / "shards").tokens.tolist() == [A, B, SEP, C, D, D, SEP]
+
+
+def no_links(*_, **__):
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_path, monkeypatch, error, links):
+    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
+    prepare([many], tokenizer, tmp_path / "whole")
+
+    def fail(*_):
+        raise error
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(preparing, "_save", fail)  # documents.npy, after tokens.npy
+    with pytest.raises((CheckpointError, KeyboardInterrupt)):
+        prepare([many], tokenizer, tmp_path / "shards")
+    monkeypatch.undo()
+    monkeypatch.setattr(preparing, "_encode", lambda *_: 1 / 0)  # there is nothing left to tokenize
+    prepare([many], tokenizer, tmp_path / "shards")
+    assert content(tmp_path / "shards") == content(tmp_path / "whole")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_finished_shards_are_not_written_to_by_later_work(files, many, tokenizer, tmp_path, monkeypatch):
+    """As if killed when the shards stood in their place and the tokens' first name was still there."""
+    monkeypatch.setattr(preparing._Part, "remove", lambda self: None)
+    before = prepare(files, tokenizer, tmp_path / "shards").tokens.tolist()
+    monkeypatch.setattr(preparing, "_encode", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prepare([many], tokenizer, tmp_path / "shards")
+    assert Shards.open(tmp_path / "shards").tokens.tolist() == before
+
+
+def test_files_are_closed_where_the_note_cannot_be_written(many, tokenizer, tmp_path, monkeypatch):
+    parts = []
+
+    def fail(part):
+        parts.append(part)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(preparing._Part, "_note", fail)
+    with pytest.raises(OSError, match="No space left"):
+        prepare([many], tokenizer, tmp_path / "shards")
+    assert all(file.closed for file in parts[0]._files)
 
 
 def test_old_shards_stay_until_the_new_ones_are_whole(files, many, tokenizer, tmp_path, monkeypatch):

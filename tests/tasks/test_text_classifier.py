@@ -1,6 +1,7 @@
 """TextClassifier on every form of input, every kind of target, and every mistake that one can make."""
 
 import json
+import shutil
 import warnings
 
 import keras
@@ -511,6 +512,15 @@ def test_keras_files_bring_it_back_as_it_was(make, tmp_path, capsys, custom):
     assert again.evaluate(TEXTS, IDS, batch_size=8, verbose=0) == pytest.approx(
         model.evaluate(TEXTS, IDS, batch_size=8, verbose=0), rel=1e-5
     )
+
+
+def test_a_preset_whose_own_block_is_null_is_saved(preset, tmp_path):
+    directory = shutil.copytree(preset, tmp_path / "null")
+    content = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**content, "bertzoo": None}))
+    bz.TextClassifier.from_preset(directory, verbose=False).save_to_preset(tmp_path / "out")
+    saved = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert "bertzoo" not in saved and saved["problem_type"] == "single_label_classification"
 
 
 def test_a_trained_preset_comes_back_with_its_labels(make, tmp_path):

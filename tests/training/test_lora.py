@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
+from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.training.lora import enable_lora, load_adapter, lora_layers, merge_lora, save_adapter
 
 TEXTS = ["a good film", "a bad film", "the plot was dull and bad", "never again"]
@@ -92,6 +93,144 @@ def test_an_adapter_of_peft_is_read(make, preset, tmp_path, close):
     with torch.no_grad():
         logits = theirs(**torch_inputs(model)).logits.numpy()
     close(model.predict(TEXTS, verbose=0), logits)
+
+
+def test_a_head_of_which_peft_keeps_the_last_layer(tmp_path, close, numpy):
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    import transformers
+
+    sizes = {"vocab_size": 50, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24}
+    torch.manual_seed(0)
+    base = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig(**sizes))
+    base.save_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["q_lin", "v_lin"])
+    theirs = peft.get_peft_model(base, config).eval()
+    with torch.no_grad():
+        for name, weight in theirs.named_parameters():
+            if "lora_B" in name or "modules_to_save" in name:
+                weight.normal_(0, 0.3)
+    theirs.save_pretrained(tmp_path / "theirs")
+    model = bz.TextClassifier.from_preset(tmp_path / "base", preprocessor=None, verbose=False)
+    load_adapter(model, tmp_path / "theirs")
+    ids = np.random.default_rng(0).integers(3, 50, (2, 7)).astype("int32")
+    with torch.no_grad():
+        close(numpy(model(ids)), theirs(torch.tensor(ids).long()).logits.numpy())
+
+
+def own_head():
+    return keras.Sequential([keras.layers.Dense(8, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dense(2)])
+
+
+def crf_tagger(preset):
+    return bz.TokenClassifier.from_preset(preset[0], verbose=False, dropout=0.0, labels=["O", "X"], crf=True)
+
+
+@pytest.mark.parametrize(
+    ("make_task", "size"),
+    [
+        (lambda preset: bz.TextClassifier.from_preset(preset[0], verbose=False, head=own_head()), 8),
+        (crf_tagger, 3),
+    ],
+)
+def test_all_that_trained_comes_back(preset, tmp_path, make_task, size, numpy):
+    """A head of one's own, what it keeps besides what trains, and a CRF."""
+    task = make_task(preset)
+    enable_lora(task, rank=2)
+    rng = np.random.default_rng(0)
+    inner = {id(weight) for weight in task.backbone.weights}
+    head = [weight for weight in task.weights if id(weight) not in inner]
+    assert len(head) == size
+    for weight in [*task.trainable_weights, *head]:
+        weight.assign(rng.random(weight.shape))
+    save_adapter(task, tmp_path / "adapter")
+    again = make_task(preset)
+    load_adapter(again, tmp_path / "adapter")
+    for ours, theirs in zip(task.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(numpy(ours), numpy(theirs), err_msg=ours.path)
+
+
+def test_peft_reads_an_adapter_with_a_crf(preset, tmp_path, close, numpy):
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    import transformers
+
+    model = crf_tagger(preset)
+    enable_lora(model, rank=2)
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.2)
+    save_adapter(model, tmp_path / "adapter")
+    base = transformers.AutoModelForTokenClassification.from_pretrained(preset[0], num_labels=2)
+    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    with torch.no_grad():
+        expected = theirs(**torch_inputs(model)).logits.numpy()
+    real = model.preprocessor(TEXTS)["padding_mask"] == 1
+    close(numpy(model(model.preprocessor(TEXTS)))[real], expected[real])
+
+
+def test_adapters_of_another_head_are_refused(make, preset, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    def saved(model, name):
+        enable_lora(model, rank=2)
+        save_adapter(model, tmp_path / name)
+        return tmp_path / name
+
+    with_crf = saved(crf_tagger(preset), "crf")
+    plain = saved(bz.TokenClassifier.from_preset(preset[0], verbose=False, labels=["O", "X"]), "plain")
+    with pytest.raises(CheckpointError, match=r"lacks tensors of the model's head: bertzoo\.head\.0\.transitions"):
+        load_adapter(crf_tagger(preset), plain)
+    with pytest.raises(CheckpointError, match=r"do not fit the model: bertzoo\.head\.0\.transitions"):
+        load_adapter(make(), with_crf)
+    with pytest.raises(CheckpointError, match=r"classifier.weight of shape \(32, 2\); the model's is \(32, 3\)"):
+        load_adapter(bz.TextClassifier.from_preset(preset[0], verbose=False, labels=3, new_head=True), plain)
+    tensors = load_file(plain / "adapter_model.safetensors")
+    del tensors["base_model.model.classifier.bias"]
+    save_file(tensors, plain / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=r"lacks tensors of the model's head: classifier\.bias"):
+        load_adapter(make(), plain)
+
+
+def test_an_adapter_may_have_no_head(make, tmp_path, numpy):
+    model = make()
+    enable_lora(model, rank=2, train_head=False)
+    save_adapter(model, tmp_path / "adapter")
+    again = make()
+    before = numpy(again.classifier.logits.kernel).copy()
+    load_adapter(again, tmp_path / "adapter")
+    np.testing.assert_array_equal(numpy(again.classifier.logits.kernel), before)
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": "attention"}, {"after_pooling": True}])
+def test_sentence_encoders(preset, tmp_path, numpy, options):
+    def encoder():
+        layers = (
+            {"after_pooling": [keras.layers.Dense(4, name="projection")]} if "after_pooling" in options else options
+        )
+        return bz.SentenceEncoder.from_preset(preset[0], verbose=False, **layers)
+
+    model = encoder()
+    model.compile(loss="softmax")  # its layer trains, and is thrown away
+    enable_lora(model, rank=2)
+    rng = np.random.default_rng(0)
+    for _, b in (pair for layer in lora_layers(model) for pair in layer.factors if pair):
+        b.assign(rng.normal(size=b.shape))
+    if options:
+        name = "pooling/attention" if "pooling" in options else "projection/kernel"
+        with pytest.raises(ValueError, match=f"no place for .*{name}.*train_head=False.*merge_lora"):
+            save_adapter(model, tmp_path / "adapter")
+        assert not (tmp_path / "adapter").exists()
+        for layer in (model.pooling, *model.after_pooling):
+            layer.trainable = False
+    save_adapter(model, tmp_path / "adapter")
+    again = encoder()
+    for ours, theirs in zip(model.after_pooling, again.after_pooling):
+        theirs.set_weights(ours.get_weights())
+    load_adapter(again, tmp_path / "adapter")
+    np.testing.assert_allclose(again.encode(TEXTS), model.encode(TEXTS), atol=1e-5)
+    merge_lora(again)
+    again.save_to_preset(tmp_path / "merged")
+    loaded = bz.SentenceEncoder.from_preset(tmp_path / "merged", verbose=False)
+    np.testing.assert_allclose(loaded.encode(TEXTS), model.encode(TEXTS), atol=1e-4)
 
 
 def test_errors(make, tmp_path):
