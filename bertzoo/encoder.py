@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from bertzoo.alterations import alter, described_alterations
 from bertzoo.config import EncoderConfig
 from bertzoo.families import FAMILIES
 from bertzoo.families.family import Family
@@ -65,6 +66,7 @@ class Encoder(keras.Model):
                 f"{type(config).__name__}. EncoderConfig.from_hf makes the right one from the keys of a config.json."
             )
         self.config, self.recompute = config, recompute
+        self.lora: dict[str, Any] | None = None  # the settings of LoRA's factors, where it has some
         # The rates in use; `config` keeps those of the file.
         self.rates = {
             "hidden_dropout_prob": config.hidden_dropout_prob if dropout is None else dropout,
@@ -228,12 +230,16 @@ class Encoder(keras.Model):
             "attention_dropout": self.rates["attention_probs_dropout_prob"],
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            **described_alterations(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        return cls(EncoderConfig.from_hf(config.pop("config")), **config)
+        altered = config.pop("altered", None)
+        encoder = cls(EncoderConfig.from_hf(config.pop("config")), **config)
+        alter(encoder, altered)
+        return encoder
 
 
 def _recomputed(call, block, attend):

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
+from bertzoo.alterations import alter, described_alterations
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
@@ -413,12 +414,16 @@ class Task(BackendStep, keras.Model):
             "preprocessor": self.preprocessor.get_config() if self.preprocessor else None,
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            **described_alterations(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
+        altered = config.pop("altered", None)
         config["backbone"] = keras.saving.deserialize_keras_object(config["backbone"])
         if config["preprocessor"] is not None:
             config["preprocessor"] = Preprocessor.from_config(config["preprocessor"])
-        return cls(**config)
+        task = cls(**config)
+        alter(task, altered)
+        return task

@@ -116,7 +116,7 @@ def enable_lora(
     for owner, attribute, dense, modules, parts in found:
         _replace(owner, attribute, LoRADense(dense, parts, rank, alpha / rank, modules))
     _forget_compiled(task)
-    task.lora = {"rank": rank, "alpha": alpha, "targets": list(targets), "train_head": train_head}
+    encoder.lora = {"rank": rank, "alpha": alpha, "targets": list(targets), "train_head": train_head}
 
 
 def lora_layers(task) -> list[LoRADense]:
@@ -131,15 +131,15 @@ def merge_lora(task) -> None:
     Raises:
         ValueError: There are none.
     """
-    layers = _need(task)
-    for owner, attribute, layer in _owners(getattr(task, "backbone", task), LoRADense):
+    layers, encoder = _need(task), getattr(task, "backbone", task)
+    for owner, attribute, layer in _owners(encoder, LoRADense):
         if layer in layers:
             layer.merge()
             _replace(owner, attribute, layer.dense)
     for weight in task.weights:
         weight.trainable = True
     _forget_compiled(task)
-    task.lora = None
+    encoder.lora = None
 
 
 def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
@@ -156,7 +156,8 @@ def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
         ValueError: There are no factors, or a weight trains that is neither of them nor of the head.
     """
     _need(task)
-    encoder, settings = getattr(task, "backbone", task), task.lora
+    encoder = getattr(task, "backbone", task)
+    settings = encoder.lora
     heads = getattr(task, "heads", ())
     prefix = encoder.family.prefix if heads else ""
     tensors, own = {}, _head_entries(task) if settings["train_head"] else []
@@ -343,7 +344,10 @@ def _owners(encoder, kind: type):
 def _replace(owner, attribute: str, layer) -> None:
     owner._tracker.unlock()  # Keras locks a layer once it is built; its own LoRA does this too
     old = getattr(owner, attribute)
+    place = owner._layers.index(old)
     delattr(owner, attribute)
     owner._tracker.untrack(old)  # deleting makes Keras forget variables only
     setattr(owner, attribute, layer)
+    owner._layers.remove(layer)  # it came last: weights are to stay in their order
+    owner._layers.insert(place, layer)
     owner._tracker.lock()
