@@ -108,6 +108,11 @@ class TextClassifier(Task):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
         return (shape[0], len(self.labels))
 
+    def logits(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None) -> np.ndarray:
+        """Logits in the order of x, float32 (n, labels): what `predict` gives here, and a subclass may make scores
+        of."""
+        return super().predict(x, batch_size, verbose, steps, callbacks)
+
     def classify(self, x, batch_size: int = 32, verbose=0):
         """Labels with probabilities.
 
@@ -124,7 +129,7 @@ class TextClassifier(Task):
             return self._classify_stream(x, batch_size, verbose)
         if hasattr(x, "__len__") and not isinstance(x, str) and len(x) == 0:
             return []
-        return [self._readable(row) for row in self.predict(x, batch_size=batch_size, verbose=verbose)]
+        return [self._readable(row) for row in self.logits(x, batch_size, verbose)]
 
     def _classify_stream(self, rows: Iterator, batch_size: int, verbose) -> Iterator[dict[str, Any]]:
         for chunk in in_chunks(rows):
@@ -181,7 +186,7 @@ class TextClassifier(Task):
             raise ValueError(f"this is for {' and '.join(problems)}; the problem is {self.problem}.")
         texts, pairs, raw = read_columns(x, y)
         rows = texts if pairs is None else (texts, pairs)
-        logits = self.predict(rows, batch_size=batch_size, verbose=0).astype("float64")
+        logits = self.logits(rows, batch_size).astype("float64")
         return logits, self.encode_targets(raw, len(texts))
 
     def compile(

@@ -40,7 +40,7 @@ def zero_shot(
     entails = _label(classifier, ("entail",))
     hypotheses = [template.replace("{}", label) for label in labels]
     firsts = [text for text in texts for _ in hypotheses]
-    logits = classifier.predict((firsts, hypotheses * len(texts)), batch_size=batch_size, verbose=0)
+    logits = classifier.logits((firsts, hypotheses * len(texts)), batch_size)
     logits = logits.astype("float64").reshape(len(texts), len(labels), -1)
     if several:
         against = _label(classifier, ("contra", "not"))
