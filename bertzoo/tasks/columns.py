@@ -35,6 +35,8 @@ def read_columns(x, y=None) -> Columns:
         TypeError: A row is no string.
         ValueError: Columns differ in length, or a table has no text column of a known name.
     """
+    if isinstance(x, Columns):
+        return x
     if _is_table(x):
         return _from_table(x, y)
     if isinstance(x, tuple) and len(x) == 2 and not any(isinstance(part, str) for part in x):

@@ -8,8 +8,7 @@ from keras import ops
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.tasks.choices import NO_ANSWERS, answer_ids, read_choices
-from bertzoo.tasks.columns import split_columns
+from bertzoo.tasks.choices import NO_ANSWERS, Choices, answer_ids, read_choices
 from bertzoo.tasks.streams import is_stream
 from bertzoo.tasks.task import Task
 from bertzoo.tasks.text_tuples import EncodedTuples, one_by_one
@@ -84,8 +83,11 @@ class MultipleChoice(Task):
             raise ValueError("without preprocessor, pass ready batches of (inputs, answers), or call the model.")
         return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
 
+    def read(self, x, y=None) -> Choices:
+        return read_choices(x, y)
+
     def encode_rows(self, x, y=None):
-        columns = read_choices(x, y)
+        columns = self.read(x, y)
         if not columns.questions:
             raise ValueError("there is nothing to do: x has no rows.")
         encoded = EncodedTuples([self.preprocessor.encode(columns.questions, list(c)) for c in zip(*columns.choices)])
@@ -95,9 +97,6 @@ class MultipleChoice(Task):
         if y is None:
             raise ValueError(NO_ANSWERS)
         return y
-
-    def split_rows(self, x, y, sample_weight, share: float):
-        return split_columns(read_choices(x, y), sample_weight, share)
 
     # ---- training
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.tasks.columns import split_columns
 from bertzoo.tasks.streams import is_stream
 from bertzoo.tasks.task import Task
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
@@ -20,7 +19,7 @@ class LongTextTask(Task):
     """
 
     def read(self, x, y=None) -> NamedTuple:
-        """What `fit` takes as columns of one length, the last of them raw targets or None."""
+        """As `Task.read`; the texts are the first of the columns."""
         raise NotImplementedError
 
     def cut(self, columns) -> Windows:
@@ -85,9 +84,6 @@ class LongTextTask(Task):
             return batch
         self.check_text()
         return self.batches(x, *rest, batch_size=1 << 30)[0]
-
-    def split_rows(self, x, y, sample_weight, share: float):
-        return split_columns(self.read(x, y), sample_weight, share)
 
     # ---- outputs
 

@@ -23,7 +23,13 @@ from bertzoo.tasks.sentence_modules import fill_layers, layers_from, modules_of
 from bertzoo.tasks.shapes import shapes_for
 from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_stream
 from bertzoo.tasks.task import Task
-from bertzoo.tasks.text_tuples import EncodedTuples, encode_sentence_targets, one_by_one, read_text_columns
+from bertzoo.tasks.text_tuples import (
+    EncodedTuples,
+    TextTuples,
+    encode_sentence_targets,
+    one_by_one,
+    read_text_tuples,
+)
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
@@ -77,6 +83,7 @@ class SentenceEncoder(Task):
         if default_prompt is not None and default_prompt not in self.prompts:
             raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
         self.settings = dict(settings or {})
+        self.sentence_loss: SentenceLoss | None = None  # of `compile`
         if backbone.pooler is not None:  # not on the way to the vectors: kept for saving, and left as it is
             backbone.pooler.trainable = False
         self.build()
@@ -222,7 +229,7 @@ class SentenceEncoder(Task):
 
         Raises:
             TypeError: A text is no string.
-            ValueError: An argument is out of its range.
+            ValueError: An argument is out of its range, or there is a prompt for token_ids.
         """
         if output not in ("numpy", "tensor"):
             raise ValueError(f'output must be "numpy" or "tensor"; it is {output!r}.')
@@ -264,6 +271,11 @@ class SentenceEncoder(Task):
     def _encode_rows(self, rows, prompt: str) -> tuple[Encoded, int]:
         """Rows of tokens, and how many at the front of each are not pooled."""
         if self.preprocessor is None:
+            if prompt:
+                raise ValueError(
+                    f"without preprocessor, the prompt {prompt!r:.60} can't be put before token_ids: put its tokens "
+                    'into them and pass prompt="".'
+                )
             return encoded_from_arrays(rows), 0
         encoded = self.preprocessor.encode([prompt + text for text in as_texts(rows)])
         if not prompt or self.pooling.include_prompt:
@@ -348,24 +360,46 @@ class SentenceEncoder(Task):
         self.training_head, self.sentence_loss = loss.head, loss
         self._tracker.lock()
 
+    def compiled_loss(self) -> SentenceLoss:
+        """The loss, which says what rows and targets must be.
+
+        Raises:
+            ValueError: There is none yet.
+        """
+        if self.sentence_loss is None:
+            raise ValueError("call compile() first: rows and targets are as its loss wants them.")
+        return self.sentence_loss
+
+    def read(self, x, y=None) -> TextTuples:
+        return read_text_tuples(x, y)
+
     def encode_rows(self, x, y=None):
-        columns, targets = read_text_columns(x, y)
-        encoded = [self.preprocessor.encode(column) for column in columns]
+        rows, targets = self.read(x, y)
+        if not rows:
+            raise ValueError("there is nothing to do: x has no rows.")
+        encoded = [self.preprocessor.encode(list(column)) for column in zip(*rows)]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded), targets
 
     def encode_targets(self, y, count: int):
-        return encode_sentence_targets(y, self.sentence_loss.target, count)
+        return encode_sentence_targets(y, self.compiled_loss().target, count)
 
     def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if targets is not None:
-            self.sentence_loss.check_columns(getattr(encoded, "columns", [encoded]))
+            self.compiled_loss().check_columns(getattr(encoded, "columns", [encoded]))
         return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle)
 
-    def evaluate(self, x=None, y=None, batch_size: int = 32, **kwargs):
-        """As `Task.evaluate`; the loss of texts, with targets where the loss has any."""
-        if y is None and not is_stream(x) and self.sentence_loss.target is None:
-            y = np.zeros(len(read_text_columns(x)[0][0]), "float32")
-        return super().evaluate(x, y, batch_size, **kwargs)
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+        # A stream's batches are not looked at before: they may be to predict from.
+        self.sentence_loss.check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
+        if y is None:  # an error, unless the loss leaves targets aside
+            y = self.encode_targets(None, 1)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def measured_batches(self, x, y=None, sample_weight=None, **options):
+        if self.compiled_loss().target is None and y is None and self.preprocessor and not is_stream(x):
+            x = self.read(x)
+            x = x._replace(targets=np.zeros(len(x.rows), "float32"))
+        return super().measured_batches(x, y, sample_weight, **options)
 
     def get_config(self) -> dict[str, Any]:
         layers = [self.pooling, *self.after_pooling]

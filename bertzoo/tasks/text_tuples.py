@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -12,8 +13,15 @@ from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_texts
 
 
-def read_text_columns(x, y=None) -> tuple[list[list[str]], object]:
-    """Columns of texts, and raw targets where there are any.
+class TextTuples(NamedTuple):
+    """Rows of as many texts each, and raw targets where there are any."""
+
+    rows: list[tuple[str, ...]]
+    targets: Any
+
+
+def read_text_tuples(x, y=None) -> TextTuples:
+    """Takes rows of texts apart.
 
     Args:
         x: One column of texts; a tuple of columns; a list of tuples of texts; or a table (pandas DataFrame,
@@ -25,6 +33,8 @@ def read_text_columns(x, y=None) -> tuple[list[list[str]], object]:
         TypeError: A row is no string.
         ValueError: Columns differ in length, or a table has none.
     """
+    if isinstance(x, TextTuples):
+        return x
     names = _table_columns(x)
     if names is not None:
         target = next((name for name in TARGET if name in names), None)
@@ -42,7 +52,7 @@ def read_text_columns(x, y=None) -> tuple[list[list[str]], object]:
         raise ValueError(f"the table has the columns {names}; at least one must hold texts.")
     if len({len(column) for column in texts}) > 1:
         raise ValueError(f"columns of texts must be equally long; they have {[len(column) for column in texts]} rows.")
-    return texts, y
+    return TextTuples(list(zip(*texts)), y)
 
 
 def _table_columns(x) -> list | None:
