@@ -316,8 +316,8 @@ class Task(BackendStep, keras.Model):
 
         `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a pandas
         frame, `datasets.Dataset` or dict of columns with the targets in it; a PyDataset, tf.data.Dataset, torch
-        DataLoader or grain loader of batches, which keep their own order. `validation_split` takes the last share of
-        the rows.
+        DataLoader or grain loader of batches, which keep their own order. `validation_data` is a tuple (x, y) or (x, y,
+        sample weights), or x alone where it holds the targets. `validation_split` takes the last share of the rows.
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
@@ -382,7 +382,7 @@ class Task(BackendStep, keras.Model):
         return data
 
     def _validation(self, data, batch_size: int, steps):
-        if isinstance(data, (tuple, list)) and 2 <= len(data) <= 3:
+        if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows
             return self.measured_batches(*data, batch_size=batch_size)
         return self.measured_batches(data, batch_size=batch_size, steps=steps)
 

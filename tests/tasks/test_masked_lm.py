@@ -139,6 +139,15 @@ def test_fit_learns_and_masks_anew_each_epoch(written):
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3])
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_list_of_few_texts_is_validated_on(written, count):
+    model = bz.MaskedLM.from_preset(written[0], verbose=False, dropout=0.0)
+    model.compile()
+    history = model.fit(TEXTS, validation_data=TEXTS[:count], batch_size=16, verbose=0).history
+    assert history["val_loss"] == [pytest.approx(model.evaluate(TEXTS[:count], verbose=0)[0])]
+
+
 @pytest.mark.parametrize("masking", [pytest.param(None, marks=pytest.mark.once), "own"])
 def test_keras_files_bring_it_back(written, tmp_path, masking):
     own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), share=0.3)} if masking else {}
