@@ -11,6 +11,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import read_settings
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
+from bertzoo.tasks.probabilities import sigmoid
 from bertzoo.tasks.targets import CLASSES, NUMBER
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.preprocessor import Preprocessor
@@ -76,7 +77,7 @@ class CrossEncoder(TextClassifier):
         return super().logits([tuple(x)] if _is_one_pair(x) else x, batch_size, verbose, steps, callbacks)
 
     def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
-        return 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else logits
+        return sigmoid(logits).astype("float32") if activation == "sigmoid" else logits
 
     def rank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, batch_size: int = 32, verbose=0

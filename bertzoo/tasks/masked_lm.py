@@ -8,6 +8,7 @@ import numpy as np
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.masking import Masking
 from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.shapes import shapes_for
 from bertzoo.tasks.task import Task
 from bertzoo.text.batches import LengthBatches
@@ -166,8 +167,7 @@ class MaskedLM(Task):
 
     def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
         tokenizer = self.preprocessor.tokenizer
-        odds = np.exp(logits.astype("float64") - logits.max())
-        odds /= odds.sum()
+        odds = softmax(logits)
         # Tables of some models have more rows than there are tokens.
         ids = np.arange(min(len(odds), tokenizer.vocabulary_size)) if allowed is None else allowed
         best = ids[np.argsort(-odds[ids], kind="stable")[:top_k]]

@@ -12,6 +12,7 @@ from bertzoo.encoder import Encoder
 from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
 from bertzoo.tasks.columns import read_columns
 from bertzoo.tasks.custom_head import describe
+from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.streams import in_chunks
 from bertzoo.tasks.targets import (
     CLASSES,
@@ -143,12 +144,11 @@ class TextClassifier(Task):
             values = dict(zip(self.labels, logits.tolist()))
             return {"value": next(iter(values.values()))} if len(values) == 1 else {"values": values}
         if self.problem == SEVERAL:
-            scores = dict(zip(self.labels, (1 / (1 + np.exp(-logits))).tolist()))
+            scores = dict(zip(self.labels, sigmoid(logits).tolist()))
             limits = self.thresholds or [0.5] * len(self.labels)
             above = [name for (name, score), limit in zip(scores.items(), limits) if score > limit]
             return {"labels": above, "scores": scores}
-        odds = np.exp(logits - logits.max())
-        scores = dict(zip(self.labels, (odds / odds.sum()).tolist()))
+        scores = dict(zip(self.labels, softmax(logits).tolist()))
         best = max(scores, key=scores.get)
         return {"label": best, "score": scores[best], "scores": scores}
 
@@ -178,7 +178,7 @@ class TextClassifier(Task):
             ValueError: The problem is another.
         """
         logits, targets = self._held_out(x, y, batch_size, (SEVERAL,))
-        self.thresholds = best_thresholds(1 / (1 + np.exp(-logits / self.temperature)), targets)
+        self.thresholds = best_thresholds(sigmoid(logits / self.temperature), targets)
         return dict(zip(self.labels, self.thresholds))
 
     def _held_out(self, x, y, batch_size: int, problems: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
