@@ -21,6 +21,11 @@ def is_stream(x) -> bool:
     return module in ("tensorflow", "grain") or inside
 
 
+def is_loader_of_texts(texts) -> bool:
+    """Whether it gives batches with a column "text", as mteb's and PyTorch's loaders do."""
+    return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")
+
+
 class StreamBatches(keras.utils.PyDataset):
     """The batches of a stream, each turned by `convert` into what Keras takes; in the stream's order, anew each epoch.
 
