@@ -51,9 +51,8 @@ class CrossEncoder(TextClassifier):
         **kwargs,
     ):
         super().__init__(backbone, preprocessor, labels, problem, head, name=name, **kwargs)
-        self.activation = activation or ("sigmoid" if len(self.labels) == 1 else "linear")
-        if self.activation not in _ACTIVATIONS.values():
-            raise ValueError(f'activation must be "sigmoid" or "linear"; it is {activation!r}.')
+        usual = "sigmoid" if len(self.labels) == 1 else "linear"
+        self.activation = _checked(usual if activation is None else activation)
 
     def predict(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None, activation: str | None = None):
         """Scores of pairs, in their order.
@@ -65,8 +64,12 @@ class CrossEncoder(TextClassifier):
 
         Returns:
             float32 (n,), or (n, labels) for several labels.
+
+        Raises:
+            ValueError: The activation is unknown.
         """
-        scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks), activation or self.activation)
+        activation = _checked(self.activation if activation is None else activation)
+        scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks), activation)
         scores = scores[:, 0] if len(self.labels) == 1 else scores
         return scores[0] if _is_one_pair(x) else scores
 
@@ -150,6 +153,12 @@ class CrossEncoder(TextClassifier):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "activation": self.activation}
+
+
+def _checked(activation: str) -> str:
+    if activation not in _ACTIVATIONS.values():
+        raise ValueError(f'activation must be "sigmoid" or "linear"; it is {activation!r}.')
+    return activation
 
 
 def _is_one_pair(x) -> bool:

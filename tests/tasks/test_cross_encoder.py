@@ -158,6 +158,8 @@ def test_mistakes_are_named(preset, written):
         model.fit(PAIRS, [0, 1, 2, 3, 5], verbose=0)
     with pytest.raises(TypeError, match="query must be a string"):
         model.rank(None, DOCUMENTS)
+    with pytest.raises(ValueError, match='activation must be "sigmoid" or "linear"; it is \'softmax\''):
+        model.predict(PAIRS, activation="softmax")
     with pytest.raises(TypeError):
         model.rank(QUERY, ["a", None])
     with pytest.raises(ValueError, match="rank needs a model with one label"):
