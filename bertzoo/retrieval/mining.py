@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bertzoo.retrieval.search import nearest
+from bertzoo.retrieval.similarity import pairwise_similarity
 
 
 def paraphrase_mining(
@@ -92,7 +93,7 @@ def mine_hard_negatives(
     for query, positive in zip(queries, positives):
         known.setdefault(query, set()).add(positive)
     query_vectors = encoder.encode(list(queries), batch_size)
-    right = encoder.similarity_pairwise(query_vectors, encoder.encode(list(positives), batch_size))
+    right = pairwise_similarity(query_vectors, encoder.encode(list(positives), batch_size))
     most = max(map(len, known.values()))
     scores, places = nearest(query_vectors, encoder.encode(texts, batch_size), search + most)
     rows = []

@@ -1,9 +1,11 @@
 """What a caller passes as multiple choice becomes columns of questions, choices and answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from bertzoo.tasks.tables import as_list, column_names, first_of, needed
 
 FIRST = ("question", "prompt", "context", "sent1", "startphrase", "text")
 NO_ANSWERS = "there are no answers: pass y, or a table with a column called label."
@@ -33,8 +35,9 @@ def read_choices(x, y=None) -> Choices:
     """
     if isinstance(x, Choices):
         return x
-    if isinstance(x, Mapping) or hasattr(x, "columns") or hasattr(x, "column_names"):
-        questions, choices, y = _from_table(x, y)
+    names = column_names(x)
+    if names is not None:
+        questions, choices, y = _from_table(x, names, y)
     elif isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], str):
         questions, choices = list(x[0]), list(x[1])
     else:
@@ -77,21 +80,17 @@ def answer_ids(columns: Choices) -> np.ndarray:
     return np.array(ids, dtype="int32")
 
 
-def _from_table(table, y):
-    names = list(table.keys() if isinstance(table, Mapping) else getattr(table, "column_names", None) or table.columns)
-    first = next((name for name in FIRST if name in names), None)
-    if first is None:
-        raise ValueError(f"the table has the columns {names}; one must be called {', '.join(FIRST)}.")
-    listed = next((name for name in ("choices", "endings") if name in names), None)
+def _from_table(table, names: list, y):
+    questions, target = as_list(table[needed(FIRST, names)]), first_of(("label", "answer", "labels"), names)
+    if y is None and target is not None:
+        y = as_list(table[target])
+    listed = first_of(("choices", "endings"), names)
     if listed is not None:
-        choices = list(table[listed])
-    else:
-        pattern = next((p for p in NUMBERED if p.format(0) in names and p.format(1) in names), None)
-        if pattern is None:
-            raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
-        numbered = []
-        while pattern.format(len(numbered)) in names:
-            numbered.append(list(table[pattern.format(len(numbered))]))
-        choices = [list(row) for row in zip(*numbered)]
-    target = next((name for name in ("label", "answer", "labels") if name in names), None)
-    return list(table[first]), choices, list(table[target]) if y is None and target is not None else y
+        return questions, as_list(table[listed]), y
+    pattern = next((p for p in NUMBERED if p.format(0) in names and p.format(1) in names), None)
+    if pattern is None:
+        raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
+    numbered = []
+    while pattern.format(len(numbered)) in names:
+        numbered.append(as_list(table[pattern.format(len(numbered))]))
+    return questions, [list(row) for row in zip(*numbered)], y

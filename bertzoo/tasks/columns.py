@@ -1,10 +1,11 @@
 """What a caller passes as `x` and `y` becomes two text columns and a target column."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertzoo.tasks.tables import as_list, column_names, first_of, needed
 from bertzoo.text.inputs import as_pairs
 
 # Column names of GLUE-style and common tables, in the order in which they are tried.
@@ -35,8 +36,11 @@ def read_columns(x, y=None) -> Columns:
         TypeError: A row is no string.
         ValueError: Columns differ in length, or a table has no text column of a known name.
     """
-    if _is_table(x):
-        return _from_table(x, y)
+    if isinstance(x, Columns):
+        return x
+    names = column_names(x)
+    if names is not None:
+        return _from_table(x, names, y)
     if isinstance(x, tuple) and len(x) == 2 and not any(isinstance(part, str) for part in x):
         return Columns(*as_pairs(*x), y)
     if isinstance(x, Sequence) and not isinstance(x, str) and len(x) and _is_pair(x[0]):
@@ -65,22 +69,8 @@ def _is_pair(row) -> bool:
     return isinstance(row, (tuple, list)) and len(row) == 2 and all(isinstance(part, str) for part in row)
 
 
-def _is_table(x) -> bool:
-    return isinstance(x, Mapping) or hasattr(x, "columns") or hasattr(x, "column_names")
-
-
-def _from_table(table, y) -> Columns:
-    names = list(table.keys() if isinstance(table, Mapping) else getattr(table, "column_names", None) or table.columns)
-    first = next((name for name in FIRST if name in names), None)
-    if first is None:
-        raise ValueError(f"the table has the columns {names}; one of them must be called {', '.join(FIRST)}.")
-    second = next((name for name in SECOND if name in names), None)
-    if y is None:
-        target = next((name for name in TARGET if name in names), None)
-        y = None if target is None else np.asarray(table[target])
-    texts, pairs = as_pairs(_column(table[first]), None if second is None else _column(table[second]))
-    return Columns(texts, pairs, y)
-
-
-def _column(values) -> list:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
+def _from_table(table, names: list, y) -> Columns:
+    first, second, target = needed(FIRST, names), first_of(SECOND, names), first_of(TARGET, names)
+    if y is None and target is not None:
+        y = np.asarray(table[target])
+    return Columns(*as_pairs(as_list(table[first]), None if second is None else as_list(table[second])), y)

@@ -11,7 +11,8 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import read_settings
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.tasks.targets import NUMBER
+from bertzoo.tasks.probabilities import sigmoid
+from bertzoo.tasks.targets import CLASSES, NUMBER
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.preprocessor import Preprocessor
 
@@ -50,9 +51,8 @@ class CrossEncoder(TextClassifier):
         **kwargs,
     ):
         super().__init__(backbone, preprocessor, labels, problem, head, name=name, **kwargs)
-        self.activation = activation or ("sigmoid" if len(self.labels) == 1 else "linear")
-        if self.activation not in _ACTIVATIONS.values():
-            raise ValueError(f'activation must be "sigmoid" or "linear"; it is {activation!r}.')
+        usual = "sigmoid" if len(self.labels) == 1 else "linear"
+        self.activation = _checked(usual if activation is None else activation)
 
     def predict(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None, activation: str | None = None):
         """Scores of pairs, in their order.
@@ -64,15 +64,23 @@ class CrossEncoder(TextClassifier):
 
         Returns:
             float32 (n,), or (n, labels) for several labels.
+
+        Raises:
+            ValueError: The activation is unknown.
         """
-        if isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(text, str) for text in x):
-            return self.predict([tuple(x)], batch_size, verbose, steps, callbacks, activation)[0]
+        activation = _checked(self.activation if activation is None else activation)
+        scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks), activation)
+        scores = scores[:, 0] if len(self.labels) == 1 else scores
+        return scores[0] if _is_one_pair(x) else scores
+
+    def logits(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None) -> np.ndarray:
+        """What `predict` makes scores of, float32 (n, labels); of a pair of strings (1, labels)."""
         if hasattr(x, "__len__") and len(x) == 0:
-            return np.zeros((0,) if len(self.labels) == 1 else (0, len(self.labels)), "float32")
-        scores = super().predict(x, batch_size, verbose, steps, callbacks)
-        if (activation or self.activation) == "sigmoid":
-            scores = 1 / (1 + np.exp(-scores))
-        return scores[:, 0] if len(self.labels) == 1 else scores
+            return np.zeros((0, len(self.labels)), "float32")
+        return super().logits([tuple(x)] if _is_one_pair(x) else x, batch_size, verbose, steps, callbacks)
+
+    def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
+        return sigmoid(logits).astype("float32") if activation == "sigmoid" else logits
 
     def rank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, batch_size: int = 32, verbose=0
@@ -115,8 +123,9 @@ class CrossEncoder(TextClassifier):
     def default_metrics(self) -> list:
         return [] if self.problem == NUMBER else super().default_metrics()
 
-    def _readable(self, scores: np.ndarray) -> dict[str, Any]:
-        return super()._readable(np.atleast_1d(scores))
+    def _readable(self, logits: np.ndarray) -> dict[str, Any]:
+        # A number is what `predict` gives. The probabilities of labels come from logits, whatever the activation.
+        return super()._readable(self._scores(logits, self.activation) if self.problem == NUMBER else logits)
 
     @classmethod
     def from_preset(cls, preset: str | Path, **options) -> "CrossEncoder":
@@ -129,7 +138,9 @@ class CrossEncoder(TextClassifier):
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
         options = super().options_from_files(config)
-        options.pop("problem", None)
+        # sentence-transformers reads no problem, and keeps what another model of the files had: one score is no class.
+        if options.get("problem") == CLASSES and len(options.get("labels", [0])) == 1:
+            del options["problem"]
         # Before version 4 of sentence-transformers it was a key of its own.
         named = (config.extra.get("sentence_transformers") or {}).get("activation_fn")
         named = named or config.extra.get("sbert_ce_default_activation_function")
@@ -142,6 +153,16 @@ class CrossEncoder(TextClassifier):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "activation": self.activation}
+
+
+def _checked(activation: str) -> str:
+    if activation not in _ACTIVATIONS.values():
+        raise ValueError(f'activation must be "sigmoid" or "linear"; it is {activation!r}.')
+    return activation
+
+
+def _is_one_pair(x) -> bool:
+    return isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(text, str) for text in x)
 
 
 def _activation(named: str) -> str:

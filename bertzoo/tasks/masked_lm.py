@@ -7,6 +7,8 @@ import numpy as np
 
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.masking import Masking
+from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.shapes import shapes_for
 from bertzoo.tasks.task import Task
 from bertzoo.text.batches import LengthBatches
@@ -110,7 +112,9 @@ class MaskedLM(Task):
 
         def add_positions(inputs, rows, rng):
             hits = inputs["token_ids"] == self.masking.mask_id
-            inputs["mask_positions"] = np.argsort(~hits, axis=1, kind="stable")[:, :places].astype("int32")
+            positions = np.argsort(~hits, axis=1, kind="stable")[:, :places].astype("int32")
+            # A batch of short texts may have fewer tokens than another text has masks.
+            inputs["mask_positions"] = np.pad(positions, ((0, 0), (0, places - positions.shape[1])))
             return (inputs,)
 
         data = LengthBatches(encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions)
@@ -118,11 +122,13 @@ class MaskedLM(Task):
         logits[np.arange(places) >= counts[:, None]] = 0
         return logits
 
-    def _encode(self, x) -> Encoded:
-        from bertzoo.tasks.columns import read_columns
-
+    def check_text(self) -> None:
+        """Refuses to work on text without preprocessor."""
         if self.preprocessor is None:
             raise ValueError("the task has no preprocessor: call the model with token_ids and mask_positions instead.")
+
+    def _encode(self, x) -> Encoded:
+        self.check_text()
         columns = read_columns(x)
         return self.preprocessor.encode(columns.texts, columns.pairs)
 
@@ -141,10 +147,10 @@ class MaskedLM(Task):
             of these.
 
         Raises:
-            ValueError: A text has no [MASK], or a target is no token.
+            ValueError: A text has no [MASK], a target is no token, or the task has no preprocessor.
         """
-        texts = [x] if isinstance(x, str) else list(x)
-        tokenizer = self.preprocessor.tokenizer if self.preprocessor else None
+        self.check_text()
+        texts, tokenizer = [x] if isinstance(x, str) else list(x), self.preprocessor.tokenizer
         allowed = None if targets is None else self._target_ids(targets)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)
         mask = tokenizer.id_to_token(tokenizer.mask_id)
@@ -161,8 +167,7 @@ class MaskedLM(Task):
 
     def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
         tokenizer = self.preprocessor.tokenizer
-        odds = np.exp(logits.astype("float64") - logits.max())
-        odds /= odds.sum()
+        odds = softmax(logits)
         # Tables of some models have more rows than there are tokens.
         ids = np.arange(min(len(odds), tokenizer.vocabulary_size)) if allowed is None else allowed
         best = ids[np.argsort(-odds[ids], kind="stable")[:top_k]]

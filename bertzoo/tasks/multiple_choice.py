@@ -3,13 +3,12 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.tasks.choices import NO_ANSWERS, answer_ids, read_choices
-from bertzoo.tasks.columns import split_columns
+from bertzoo.tasks.choices import NO_ANSWERS, Choices, answer_ids, read_choices
+from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.streams import is_stream
 from bertzoo.tasks.task import Task
 from bertzoo.tasks.text_tuples import EncodedTuples, one_by_one
@@ -68,9 +67,7 @@ class MultipleChoice(Task):
         """The best choice for each question, in any form that `fit` takes: dicts with `choice` (its text), `index`,
         `score` (its probability) and `scores`, all probabilities. A single (question, choices) gives a list of one."""
         columns = read_choices(x)
-        logits = self.predict(columns, batch_size=batch_size, verbose=verbose).astype("float64")
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-        odds /= odds.sum(axis=1, keepdims=True)
+        odds = softmax(self.predict(columns, batch_size=batch_size, verbose=verbose))
         return [
             {"choice": row[best], "index": int(best), "score": float(scores[best]), "scores": scores.tolist()}
             for row, scores, best in zip(columns.choices, odds, odds.argmax(axis=1))
@@ -84,8 +81,11 @@ class MultipleChoice(Task):
             raise ValueError("without preprocessor, pass ready batches of (inputs, answers), or call the model.")
         return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
 
+    def read(self, x, y=None) -> Choices:
+        return read_choices(x, y)
+
     def encode_rows(self, x, y=None):
-        columns = read_choices(x, y)
+        columns = self.read(x, y)
         if not columns.questions:
             raise ValueError("there is nothing to do: x has no rows.")
         encoded = EncodedTuples([self.preprocessor.encode(columns.questions, list(c)) for c in zip(*columns.choices)])
@@ -95,9 +95,6 @@ class MultipleChoice(Task):
         if y is None:
             raise ValueError(NO_ANSWERS)
         return y
-
-    def split_rows(self, x, y, sample_weight, share: float):
-        return split_columns(read_choices(x, y), sample_weight, share)
 
     # ---- training
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
+from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.questions import Questions, read_questions
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.spans import PADDING, SpanLoss, best_spans, span_accuracy
@@ -133,11 +134,9 @@ class QuestionAnswerer(LongTextTask):
         if self.no_answer_threshold is not None or not spans:
             said_none = none - best > (self.no_answer_threshold or 0.0)
             rows.insert(0 if said_none else len(rows), (none, 0, 0))
-        scores = np.array([row[0] for row in rows])
-        odds = np.exp(scores - scores.max())
         return [
             {"text": context[a:b], "score": float(p), "start": a, "end": b, "null_score": float(none - best)}
-            for (_, a, b), p in zip(rows, odds / odds.sum())
+            for (_, a, b), p in zip(rows, softmax([row[0] for row in rows]))
         ]
 
     # ---- data

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.tasks.columns import split_columns
-from bertzoo.tasks.streams import is_stream
+from bertzoo.tasks.streams import StreamBatches, is_stream
 from bertzoo.tasks.task import Task
+from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.windows import Windows
 
@@ -20,7 +20,7 @@ class LongTextTask(Task):
     """
 
     def read(self, x, y=None) -> NamedTuple:
-        """What `fit` takes as columns of one length, the last of them raw targets or None."""
+        """As `Task.read`; the texts are the first of the columns."""
         raise NotImplementedError
 
     def cut(self, columns) -> Windows:
@@ -86,40 +86,70 @@ class LongTextTask(Task):
         self.check_text()
         return self.batches(x, *rest, batch_size=1 << 30)[0]
 
-    def split_rows(self, x, y, sample_weight, share: float):
-        return split_columns(self.read(x, y), sample_weight, share)
-
     # ---- outputs
 
     def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
         """Logits.
 
+        Args:
+            x: Texts in any form that `fit` takes; without preprocessor a dict of arrays; or a stream of batches of
+                arrays.
+            batch_size, verbose, callbacks: As `keras.Model.predict`.
+            steps: How many batches of a stream to take.
+
         Returns:
             For texts, a list of float32 (tokens, logits), one a text, joined from windows, special tokens left out.
-            For a dict of arrays (without preprocessor) float32 (n, length, logits), 0 at padding.
+            For a dict of arrays (without preprocessor) float32 (n, length, logits), 0 at padding. For a stream what
+            `keras.Model.predict` gives.
+
+        Raises:
+            ValueError: A stream gives texts, or there are steps without a stream.
         """
+        if is_stream(x):
+            ready = x if isinstance(x, LengthBatches) else StreamBatches(x, _tokens_alone, steps)
+            return super().predict(ready, batch_size, verbose, steps, callbacks)
+        if steps is not None:
+            raise ValueError(f"steps ({steps!r}) counts the batches of a stream, and x is none: pass fewer rows.")
         if self.preprocessor is not None:
             windows = self.cut(self.read(x))
-            return windows.join(predict_rows(self, windows.rows, batch_size, verbose))
+            return windows.join(predict_rows(self, windows.rows, batch_size, verbose, callbacks))
         ids = np.asarray(x["token_ids"] if isinstance(x, dict) else x)
-        rows = predict_rows(self, encoded_from_arrays(x), batch_size, verbose)
+        rows = predict_rows(self, encoded_from_arrays(x), batch_size, verbose, callbacks)
         out = np.zeros((*ids.shape, rows[0].shape[-1] if rows else 0), dtype="float32")
         for row, logits in enumerate(rows):
             out[row, : len(logits)] = logits
         return out
 
 
-def predict_rows(task: Task, encoded: Encoded, batch_size: int, verbose: Any = 0) -> list[np.ndarray]:
+def predict_rows(
+    task: Task, encoded: Encoded, batch_size: int, verbose: Any = 0, callbacks: Any = None
+) -> list[np.ndarray]:
     """What a task gives for each row of tokens, (length, …), padding taken off, in the order of the rows."""
     if len(encoded) == 0:
         return []
     data = task.make_batches(encoded, None, None, batch_size, shuffle=False)
-    bar = keras.utils.Progbar(len(data), verbose=1 if verbose == "auto" else verbose)
+    # With the progress bar, which is one of them.
+    told = keras.callbacks.CallbackList(
+        callbacks, add_progbar=bool(verbose), model=task, verbose=verbose, epochs=1, steps=len(data)
+    )
     outputs = []
+    told.on_predict_begin()
     for i in range(len(data)):
-        outputs += list(task.predict_on_batch(data[i][0]))
-        bar.update(i + 1)
+        told.on_predict_batch_begin(i)
+        found = task.predict_on_batch(data[i][0])
+        outputs += list(found)
+        told.on_predict_batch_end(i, {"outputs": found})
+    told.on_predict_end()
     restored: list = [None] * len(encoded)
     for row, output in zip(data.order, outputs):
         restored[row] = np.asarray(output)[: encoded.lengths[row]]
     return restored
+
+
+def _tokens_alone(batch: tuple) -> tuple:
+    """A batch of a stream to predict from, without its targets."""
+    if not (isinstance(batch[0], dict) and "token_ids" in batch[0]):
+        raise ValueError(
+            "the stream gives texts, which are cut into windows: pass them as a list, or batches with token_ids."
+        )
+    return batch[:1]

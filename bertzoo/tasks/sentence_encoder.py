@@ -10,23 +10,29 @@ import numpy as np
 from keras import ops
 
 from bertzoo.accelerator import accelerator
-from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
-from bertzoo.checkpoints.sentence_transformers import SentenceFiles, read_sentence_files, sentence_files
+from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.places import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
-from bertzoo.tasks.sentence_modules import fill_layers, layers_from, modules_of
+from bertzoo.tasks.prompts import find_prompt
+from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, preprocessor_from
 from bertzoo.tasks.shapes import shapes_for
-from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_stream
+from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts, is_stream
 from bertzoo.tasks.task import Task
-from bertzoo.tasks.text_tuples import EncodedTuples, encode_sentence_targets, one_by_one, read_text_columns
+from bertzoo.tasks.text_tuples import (
+    EncodedTuples,
+    TextTuples,
+    encode_sentence_targets,
+    one_by_one,
+    read_text_tuples,
+)
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts
-from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
+from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
 
 # Tokens and texts, enough to keep a processor or an accelerator busy between the calls of one batch and the next.
@@ -77,6 +83,7 @@ class SentenceEncoder(Task):
         if default_prompt is not None and default_prompt not in self.prompts:
             raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
         self.settings = dict(settings or {})
+        self.sentence_loss: SentenceLoss | None = None  # of `compile`
         if backbone.pooler is not None:  # not on the way to the vectors: kept for saving, and left as it is
             backbone.pooler.trainable = False
         self.build()
@@ -151,9 +158,9 @@ class SentenceEncoder(Task):
             return Encoder(config, pooler, dropout, attention_dropout, recompute, **policy)
 
         encoder = load_model(files.directory, make, verbose=False)
-        options = _options_from_files(files) | task_options
+        options = options_from(files) | task_options
         if "preprocessor" not in options:
-            options["preprocessor"] = _preprocessor(files, encoder.config, max_length, lowercase)
+            options["preprocessor"] = preprocessor_from(files, encoder.config, max_length, lowercase)
         model = cls(encoder, **policy, **options)
         if "pooling" not in task_options and "after_pooling" not in task_options:
             fill_layers(files.modules, [model.pooling, *model.after_pooling])
@@ -222,7 +229,7 @@ class SentenceEncoder(Task):
 
         Raises:
             TypeError: A text is no string.
-            ValueError: An argument is out of its range.
+            ValueError: An argument is out of its range, or there is a prompt for token_ids.
         """
         if output not in ("numpy", "tensor"):
             raise ValueError(f'output must be "numpy" or "tensor"; it is {output!r}.')
@@ -231,7 +238,7 @@ class SentenceEncoder(Task):
             raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
         if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
             raise ValueError(f"truncate_dim must be from 1 to {self.width}; it is {truncate_dim!r}.")
-        prompt = self._prompt(prompt, prompt_name, mteb)
+        prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, mteb)
 
         def vectors(rows, bar=show_progress_bar):
             found = self._vectors(*self._encode_rows(rows, prompt), batch_size, bar)[:, :truncate_dim]
@@ -241,29 +248,18 @@ class SentenceEncoder(Task):
 
         if hasattr(texts, "__next__"):
             return (vector for rows in in_chunks(texts, ROWS_AT_ONCE) for vector in vectors(rows, bar=False))
-        if _is_loader(texts):
+        if is_loader_of_texts(texts):
             texts = [text for batch in texts for text in batch["text"]]
         return vectors(texts)[0] if isinstance(texts, str) else vectors(texts)
-
-    def _prompt(self, prompt: str | None, name: str | None, mteb: dict[str, Any]) -> str:
-        unknown = sorted(set(mteb) - {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"})
-        if unknown:
-            raise TypeError(f"encode has no argument {', '.join(unknown)}.")
-        if prompt is not None:
-            return prompt
-        if name is None and mteb.get("prompt_type") is not None:
-            kind = getattr(mteb["prompt_type"], "value", mteb["prompt_type"])
-            names = {"query": ("query",)}.get(kind, ("document", "passage", "corpus"))
-            name = next((known for known in names if known in self.prompts), None)
-        name = self.default_prompt if name is None else name
-        if name is not None and name not in self.prompts:
-            known = ", ".join(self.prompts) or "none"
-            raise ValueError(f"prompt_name is {name!r}; the model's prompts are: {known}. Or pass prompt=, the text.")
-        return "" if name is None else self.prompts[name]
 
     def _encode_rows(self, rows, prompt: str) -> tuple[Encoded, int]:
         """Rows of tokens, and how many at the front of each are not pooled."""
         if self.preprocessor is None:
+            if prompt:
+                raise ValueError(
+                    f"without preprocessor, the prompt {prompt!r:.60} can't be put before token_ids: put its tokens "
+                    'into them and pass prompt="".'
+                )
             return encoded_from_arrays(rows), 0
         encoded = self.preprocessor.encode([prompt + text for text in as_texts(rows)])
         if not prompt or self.pooling.include_prompt:
@@ -348,24 +344,46 @@ class SentenceEncoder(Task):
         self.training_head, self.sentence_loss = loss.head, loss
         self._tracker.lock()
 
+    def compiled_loss(self) -> SentenceLoss:
+        """The loss, which says what rows and targets must be.
+
+        Raises:
+            ValueError: There is none yet.
+        """
+        if self.sentence_loss is None:
+            raise ValueError("call compile() first: rows and targets are as its loss wants them.")
+        return self.sentence_loss
+
+    def read(self, x, y=None) -> TextTuples:
+        return read_text_tuples(x, y)
+
     def encode_rows(self, x, y=None):
-        columns, targets = read_text_columns(x, y)
-        encoded = [self.preprocessor.encode(column) for column in columns]
+        rows, targets = self.read(x, y)
+        if not rows:
+            raise ValueError("there is nothing to do: x has no rows.")
+        encoded = [self.preprocessor.encode(list(column)) for column in zip(*rows)]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded), targets
 
     def encode_targets(self, y, count: int):
-        return encode_sentence_targets(y, self.sentence_loss.target, count)
+        return encode_sentence_targets(y, self.compiled_loss().target, count)
 
     def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if targets is not None:
-            self.sentence_loss.check_columns(getattr(encoded, "columns", [encoded]))
+            self.compiled_loss().check_columns(getattr(encoded, "columns", [encoded]))
         return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle)
 
-    def evaluate(self, x=None, y=None, batch_size: int = 32, **kwargs):
-        """As `Task.evaluate`; the loss of texts, with targets where the loss has any."""
-        if y is None and not is_stream(x) and self.sentence_loss.target is None:
-            y = np.zeros(len(read_text_columns(x)[0][0]), "float32")
-        return super().evaluate(x, y, batch_size, **kwargs)
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+        # A stream's batches are not looked at before: they may be to predict from.
+        self.sentence_loss.check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
+        if y is None:  # an error, unless the loss leaves targets aside
+            y = self.encode_targets(None, 1)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def measured_batches(self, x, y=None, sample_weight=None, **options):
+        if self.compiled_loss().target is None and y is None and self.preprocessor and not is_stream(x):
+            x = self.read(x)
+            x = x._replace(targets=np.zeros(len(x.rows), "float32"))
+        return super().measured_batches(x, y, sample_weight, **options)
 
     def get_config(self) -> dict[str, Any]:
         layers = [self.pooling, *self.after_pooling]
@@ -379,29 +397,3 @@ class SentenceEncoder(Task):
         config["pooling"] = keras.saving.deserialize_keras_object(config["pooling"])
         config["after_pooling"] = [keras.saving.deserialize_keras_object(layer) for layer in config["after_pooling"]]
         return super().from_config(config)
-
-
-def _options_from_files(files: SentenceFiles) -> dict[str, Any]:
-    settings = dict(files.settings)
-    options = {"prompts": settings.pop("prompts", None), "default_prompt": settings.pop("default_prompt_name", None)}
-    if files.modules:
-        pooling, *after_pooling = layers_from(files.modules)
-        options |= {"pooling": pooling, "after_pooling": after_pooling}
-    return {**options, "settings": settings}
-
-
-def _preprocessor(files: SentenceFiles, config: EncoderConfig, max_length, lowercase) -> Preprocessor:
-    if max_length is None and files.max_length is not None:
-        max_length = min(files.max_length, config.max_length)
-    preprocessor = load_preprocessor(files.directory, config, max_length, lowercase)
-    if files.lowercase and lowercase is None and not preprocessor.tokenizer.lowercase:
-        raise CheckpointError(
-            f"{files.directory} asks for lowercased texts (do_lower_case) before a tokenizer that keeps capitals; "
-            "pass lowercase=True or lowercase=False to choose."
-        )
-    return preprocessor
-
-
-def _is_loader(texts) -> bool:
-    """Whether it gives batches with a column "text", as mteb's and PyTorch's loaders do."""
-    return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")

@@ -1,4 +1,4 @@
-"""Between the layers after an encoder and the parts that a sentence-transformers directory lists."""
+"""Between a sentence-transformers directory and what is made of it: the layers after the encoder, and options."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,39 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module
+from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module, SentenceFiles
+from bertzoo.config import EncoderConfig
 from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
+
+
+def options_from(files: SentenceFiles) -> dict[str, Any]:
+    """What `SentenceEncoder` takes of the files, its layers without their weights."""
+    settings = dict(files.settings)
+    options = {"prompts": settings.pop("prompts", None), "default_prompt": settings.pop("default_prompt_name", None)}
+    if files.modules:
+        pooling, *after_pooling = layers_from(files.modules)
+        options |= {"pooling": pooling, "after_pooling": after_pooling}
+    return {**options, "settings": settings}
+
+
+def preprocessor_from(
+    files: SentenceFiles, config: EncoderConfig, max_length: int | None, lowercase: bool | None
+) -> Preprocessor:
+    """The preprocessor of the files, with their longest input where `max_length` is None.
+
+    Raises:
+        CheckpointError: The texts are to be lowercased before a tokenizer that would not do so.
+    """
+    if max_length is None and files.max_length is not None:
+        max_length = min(files.max_length, config.max_length)
+    preprocessor = load_preprocessor(files.directory, config, max_length, lowercase)
+    if files.lowercase and lowercase is None and not preprocessor.tokenizer.lowercase:
+        raise CheckpointError(
+            f"{files.directory} asks for lowercased texts (do_lower_case) before a tokenizer that keeps capitals; "
+            "pass lowercase=True or lowercase=False to choose."
+        )
+    return preprocessor
 
 
 def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:

@@ -7,6 +7,7 @@ import numpy as np
 
 ROWS_AT_ONCE = 4096  # of a stream of texts without end
 LOOKED_AT = 16  # batches that Keras, reading ahead, may look at before it begins
+ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 
 
 def is_stream(x) -> bool:
@@ -20,6 +21,11 @@ def is_stream(x) -> bool:
     return module in ("tensorflow", "grain") or inside
 
 
+def is_loader_of_texts(texts) -> bool:
+    """Whether it gives batches with a column "text", as mteb's and PyTorch's loaders do."""
+    return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")
+
+
 class StreamBatches(keras.utils.PyDataset):
     """The batches of a stream, each turned by `convert` into what Keras takes; in the stream's order, anew each epoch.
 
@@ -29,11 +35,12 @@ class StreamBatches(keras.utils.PyDataset):
     Args:
         stream: A PyDataset, or anything that can be iterated over again for each epoch. A generator can't: it is read
             once.
-        convert: (x,), (x, y) or (x, y, sample weights) as the stream gives them -> the same for the model.
+        convert: (x,), (x, y) or (x, y, sample weights) as the stream gives them -> the same for the model. Texts may
+            come as a list alone.
         steps: Batches an epoch; the stream's own length where None. Counted by a first pass where it tells none.
 
     Raises:
-        ValueError: A generator comes without `steps`, or ends before its time.
+        ValueError: A generator or a dataset without end comes without `steps`, or the data end before their time.
     """
 
     def __init__(self, stream, convert, steps: int | None = None):
@@ -98,6 +105,8 @@ class StreamBatches(keras.utils.PyDataset):
 def _length(stream) -> int:
     if hasattr(stream, "cardinality"):
         count = int(stream.cardinality())
+        if count == ENDLESS:
+            raise ValueError("the data have no end: pass steps_per_epoch, or steps to evaluate or predict.")
         if count >= 0:
             return count
     try:
@@ -107,7 +116,9 @@ def _length(stream) -> int:
 
 
 def _as_tuple(batch) -> tuple:
-    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    """(x, …) of a batch, which loaders of PyTorch give as a list; a list of strings is x."""
+    texts = isinstance(batch, list) and all(isinstance(part, str) for part in batch)
+    return tuple(batch) if isinstance(batch, (tuple, list)) and not texts else (batch,)
 
 
 def _to_host(part):

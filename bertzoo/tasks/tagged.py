@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertzoo.tasks.tables import as_list, column_names, first_of, needed
 from bertzoo.text import tags as bio
 from bertzoo.text.inputs import as_texts
 from bertzoo.text.words import split_words
@@ -39,10 +40,14 @@ def read_tagged(x, y=None) -> Tagged:
     """
     if isinstance(x, Tagged):
         return x
-    if isinstance(x, Mapping) or hasattr(x, "columns") or hasattr(x, "column_names"):
-        x, y = _from_table(x, y)
+    names = column_names(x)
+    if names is not None:
+        target = first_of(TAGS, names)
+        if y is None and target is not None:
+            y = as_list(x[target])
+        x = x[needed((*WORDS, *TEXTS), names)]
     if not isinstance(x, str):
-        x = x.tolist() if hasattr(x, "tolist") else list(x)
+        x = as_list(x)
     if y is not None:
         y = [row.tolist() if hasattr(row, "tolist") else list(row) for row in y]
         if isinstance(x, str) or len(x) != len(y):
@@ -92,15 +97,6 @@ def _from_words(x: list, y: list | None) -> Tagged:
         texts.append(" ".join(sentence))
         words.append(np.stack([ends - [len(word) for word in sentence], ends], axis=1).reshape(-1, 2).astype(np.int64))
     return Tagged(texts, words, y)
-
-
-def _from_table(table, y):
-    names = list(table.keys() if isinstance(table, Mapping) else getattr(table, "column_names", None) or table.columns)
-    first = next((name for name in (*WORDS, *TEXTS) if name in names), None)
-    if first is None:
-        raise ValueError(f"the table has the columns {names}; one must be called {', '.join((*WORDS, *TEXTS))}.")
-    target = next((name for name in TAGS if name in names), None)
-    return list(table[first]), list(table[target]) if y is None and target is not None else y
 
 
 def _label_id(tag, number: int, place: int, labels: list[str]) -> int:

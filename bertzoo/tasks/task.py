@@ -1,7 +1,7 @@
 """What all tasks share: an encoder with a head and a preprocessor, presets, and `fit` on raw text."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.random import fold, get_seed
-from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.columns import read_columns, split_columns
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.tasks.streams import StreamBatches, is_stream
@@ -172,9 +172,14 @@ class Task(BackendStep, keras.Model):
 
     # ---- data
 
+    def read(self, x, y=None) -> NamedTuple:
+        """What `fit` takes as columns of one length, the last of them raw targets or None; as they are if read
+        before."""
+        return read_columns(x, y)
+
     def encode_rows(self, x, y=None):
         """Raw text -> rows of tokens, and raw targets where there are any."""
-        columns = read_columns(x, y)
+        columns = self.read(x, y)
         return self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
 
     def encode_targets(self, y, count: int):
@@ -312,8 +317,8 @@ class Task(BackendStep, keras.Model):
 
         `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a pandas
         frame, `datasets.Dataset` or dict of columns with the targets in it; a PyDataset, tf.data.Dataset, torch
-        DataLoader or grain loader of batches, which keep their own order. `validation_split` takes the last share of
-        the rows.
+        DataLoader or grain loader of batches, which keep their own order. `validation_data` is a tuple (x, y) or (x, y,
+        sample weights), or x alone where it holds the targets. `validation_split` takes the last share of the rows.
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
@@ -361,9 +366,7 @@ class Task(BackendStep, keras.Model):
     ):
         """As `keras.Model.evaluate`, on raw text in any form that `fit` takes."""
         if not kwargs.pop("_use_cached_eval_dataset", False):
-            x = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps)
-            if isinstance(x, LengthBatches) and not x.has_labels:
-                raise ValueError("there are no targets: pass y, or a table with a column called label.")
+            x = self.measured_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
         return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
     def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
@@ -372,31 +375,24 @@ class Task(BackendStep, keras.Model):
         outputs = super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
         return data.restore(outputs) if isinstance(data, LengthBatches) else outputs
 
+    def measured_batches(self, x, y=None, sample_weight=None, *, batch_size: int, steps: int | None = None):
+        """As `batches`, for `evaluate` and validation, which need targets."""
+        data = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps)
+        if isinstance(data, LengthBatches) and not data.has_labels:
+            raise ValueError("there are no targets: pass y, or a table with a column called label.")
+        return data
+
     def _validation(self, data, batch_size: int, steps):
-        if is_stream(data):
-            return self.batches(data, steps=steps)
-        if isinstance(data, (tuple, list)) and 2 <= len(data) <= 3:
-            return self.batches(*data, batch_size=batch_size, shuffle=False)
-        return self.batches(data, batch_size=batch_size, shuffle=False)
+        if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows
+            return self.measured_batches(*data, batch_size=batch_size)
+        return self.measured_batches(data, batch_size=batch_size, steps=steps)
 
     def _split(self, x, y, sample_weight, share: float):
         if not 0 < share < 1:
             raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
         if is_stream(x) or self.preprocessor is None:
             raise ValueError("validation_split needs rows of text; pass validation_data instead.")
-        return self.split_rows(x, y, sample_weight, share)
-
-    def split_rows(self, x, y, sample_weight, share: float):
-        """What `fit` takes in two parts, each (x, y, sample_weight): the first rows, and the last `share` of them."""
-        texts, pairs, targets = read_columns(x, y)
-        first = len(texts) - int(len(texts) * share)
-
-        def part(rows):
-            x = texts[rows] if pairs is None else (texts[rows], pairs[rows])
-            cut = [None if column is None else column[rows] for column in (targets, sample_weight)]
-            return (x, *cut)
-
-        return part(slice(0, first)), part(slice(first, None))
+        return split_columns(self.read(x, y), sample_weight, share)
 
     def _class_ids(self, class_weight):
         return class_weight

@@ -12,6 +12,7 @@ from bertzoo.encoder import Encoder
 from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
 from bertzoo.tasks.columns import read_columns
 from bertzoo.tasks.custom_head import describe
+from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.streams import in_chunks
 from bertzoo.tasks.targets import (
     CLASSES,
@@ -108,6 +109,11 @@ class TextClassifier(Task):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
         return (shape[0], len(self.labels))
 
+    def logits(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None) -> np.ndarray:
+        """Logits in the order of x, float32 (n, labels): what `predict` gives here, and a subclass may make scores
+        of."""
+        return super().predict(x, batch_size, verbose, steps, callbacks)
+
     def classify(self, x, batch_size: int = 32, verbose=0):
         """Labels with probabilities.
 
@@ -124,7 +130,7 @@ class TextClassifier(Task):
             return self._classify_stream(x, batch_size, verbose)
         if hasattr(x, "__len__") and not isinstance(x, str) and len(x) == 0:
             return []
-        return [self._readable(row) for row in self.predict(x, batch_size=batch_size, verbose=verbose)]
+        return [self._readable(row) for row in self.logits(x, batch_size, verbose)]
 
     def _classify_stream(self, rows: Iterator, batch_size: int, verbose) -> Iterator[dict[str, Any]]:
         for chunk in in_chunks(rows):
@@ -138,12 +144,11 @@ class TextClassifier(Task):
             values = dict(zip(self.labels, logits.tolist()))
             return {"value": next(iter(values.values()))} if len(values) == 1 else {"values": values}
         if self.problem == SEVERAL:
-            scores = dict(zip(self.labels, (1 / (1 + np.exp(-logits))).tolist()))
+            scores = dict(zip(self.labels, sigmoid(logits).tolist()))
             limits = self.thresholds or [0.5] * len(self.labels)
             above = [name for (name, score), limit in zip(scores.items(), limits) if score > limit]
             return {"labels": above, "scores": scores}
-        odds = np.exp(logits - logits.max())
-        scores = dict(zip(self.labels, (odds / odds.sum()).tolist()))
+        scores = dict(zip(self.labels, softmax(logits).tolist()))
         best = max(scores, key=scores.get)
         return {"label": best, "score": scores[best], "scores": scores}
 
@@ -173,7 +178,7 @@ class TextClassifier(Task):
             ValueError: The problem is another.
         """
         logits, targets = self._held_out(x, y, batch_size, (SEVERAL,))
-        self.thresholds = best_thresholds(1 / (1 + np.exp(-logits / self.temperature)), targets)
+        self.thresholds = best_thresholds(sigmoid(logits / self.temperature), targets)
         return dict(zip(self.labels, self.thresholds))
 
     def _held_out(self, x, y, batch_size: int, problems: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +186,7 @@ class TextClassifier(Task):
             raise ValueError(f"this is for {' and '.join(problems)}; the problem is {self.problem}.")
         texts, pairs, raw = read_columns(x, y)
         rows = texts if pairs is None else (texts, pairs)
-        logits = self.predict(rows, batch_size=batch_size, verbose=0).astype("float64")
+        logits = self.logits(rows, batch_size).astype("float64")
         return logits, self.encode_targets(raw, len(texts))
 
     def compile(

@@ -3,17 +3,26 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
 from bertzoo.tasks.columns import TARGET
+from bertzoo.tasks.tables import as_list, column_names, first_of
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_texts
 
 
-def read_text_columns(x, y=None) -> tuple[list[list[str]], object]:
-    """Columns of texts, and raw targets where there are any.
+class TextTuples(NamedTuple):
+    """Rows of as many texts each, and raw targets where there are any."""
+
+    rows: list[tuple[str, ...]]
+    targets: Any
+
+
+def read_text_tuples(x, y=None) -> TextTuples:
+    """Takes rows of texts apart.
 
     Args:
         x: One column of texts; a tuple of columns; a list of tuples of texts; or a table (pandas DataFrame,
@@ -25,12 +34,14 @@ def read_text_columns(x, y=None) -> tuple[list[list[str]], object]:
         TypeError: A row is no string.
         ValueError: Columns differ in length, or a table has none.
     """
-    names = _table_columns(x)
+    if isinstance(x, TextTuples):
+        return x
+    names = column_names(x)
     if names is not None:
-        target = next((name for name in TARGET if name in names), None)
+        target = first_of(TARGET, names)
         if y is None and target is not None:
             y = np.asarray(x[target])
-        columns = [(str(name), _values(x[name])) for name in names if name not in TARGET]
+        columns = [(str(name), as_list(x[name])) for name in names if name not in TARGET]
     elif isinstance(x, tuple) and len(x) > 1 and not any(isinstance(part, str) for part in x):
         columns = [(f"x[{i}]", column) for i, column in enumerate(x)]
     elif isinstance(x, Sequence) and not isinstance(x, str) and len(x) and isinstance(x[0], (tuple, list)):
@@ -42,18 +53,7 @@ def read_text_columns(x, y=None) -> tuple[list[list[str]], object]:
         raise ValueError(f"the table has the columns {names}; at least one must hold texts.")
     if len({len(column) for column in texts}) > 1:
         raise ValueError(f"columns of texts must be equally long; they have {[len(column) for column in texts]} rows.")
-    return texts, y
-
-
-def _table_columns(x) -> list | None:
-    if isinstance(x, Mapping):
-        return list(x)
-    names = getattr(x, "column_names", None) or getattr(x, "columns", None)
-    return None if names is None else list(names)
-
-
-def _values(column) -> list:
-    return column.tolist() if hasattr(column, "tolist") else list(column)
+    return TextTuples(list(zip(*texts)), y)
 
 
 def _turned(rows) -> list[tuple]:

@@ -11,6 +11,7 @@ from keras import ops
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.layers.crf import CRF
+from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.tagged import IGNORED, Tagged, label_ids, read_tagged
 from bertzoo.tasks.targets import label_names, labels_for_file, labels_in_file
@@ -149,7 +150,7 @@ class TokenClassifier(LongTextTask):
 
     def _best_labels(self, logits: np.ndarray, units: Units) -> tuple[np.ndarray, np.ndarray]:
         """Label ids and their probabilities, (units,) each, from the logits of a text's tokens."""
-        odds = _softmax(logits)
+        odds = softmax(logits)
         if self.pieces == "first":
             odds = odds[units.pieces[:, 0]]
         else:
@@ -276,11 +277,6 @@ def _entity(text: str, units: Units, scores: np.ndarray, label: str, first: int,
     begin, end = int(units.spans[first, 0]), int(units.spans[after - 1, 1])
     score = float(np.mean(scores[first:after], dtype="float64"))
     return {"text": text[begin:end], "label": label, "score": score, "start": begin, "end": end}
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    odds = np.exp(logits.astype("float64") - logits.max(axis=-1, keepdims=True))
-    return odds / odds.sum(axis=-1, keepdims=True)
 
 
 def _forbidden(labels: list[str], scheme: str | None) -> list[tuple[int, int]]:

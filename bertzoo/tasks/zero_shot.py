@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.text.inputs import as_texts
 
 TEMPLATE = "This example is {}."
@@ -40,14 +41,12 @@ def zero_shot(
     entails = _label(classifier, ("entail",))
     hypotheses = [template.replace("{}", label) for label in labels]
     firsts = [text for text in texts for _ in hypotheses]
-    logits = classifier.predict((firsts, hypotheses * len(texts)), batch_size=batch_size, verbose=0)
+    logits = classifier.logits((firsts, hypotheses * len(texts)), batch_size)
     logits = logits.astype("float64").reshape(len(texts), len(labels), -1)
     if several:
-        against = _label(classifier, ("contra", "not"))
-        odds = 1 / (1 + np.exp(logits[:, :, against] - logits[:, :, entails]))
+        odds = sigmoid(logits[:, :, entails] - logits[:, :, _label(classifier, ("contra", "not"))])
     else:
-        odds = np.exp(logits[:, :, entails] - logits[:, :, entails].max(axis=1, keepdims=True))
-        odds /= odds.sum(axis=1, keepdims=True)
+        odds = softmax(logits[:, :, entails])
     answers = []
     for row in odds:
         order = np.argsort(-row, kind="stable")

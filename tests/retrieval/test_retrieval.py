@@ -20,14 +20,14 @@ def vectors(count, width=8, seed=0):
 class Table:
     """An encoder that looks vectors up."""
 
-    def __init__(self, table):
-        self.table = table
+    def __init__(self, table, measure="cosine"):
+        self.table, self.measure = table, measure
 
     def encode(self, texts, batch_size=32, prompt=None, show_progress_bar=None):
         return np.stack([self.table[(prompt or "") + text] for text in texts])
 
     def similarity_pairwise(self, first, second):
-        return retrieval.pairwise_similarity(first, second)
+        return retrieval.pairwise_similarity(first, second, self.measure)
 
 
 def table(names, seed=0):
@@ -109,9 +109,11 @@ def test_hard_negatives_are_the_nearest_that_are_no_positives():
     order = sorted(names, key=cosines.get, reverse=True)
     queries, positives = ["q", "q", "r"], [order[0], order[2], names[5]]
 
+    def mined(encoder, **options):
+        return retrieval.mine_hard_negatives(encoder, queries, positives, names, **options)
+
     def first(**options):
-        rows = retrieval.mine_hard_negatives(encoder, queries, positives, names, **options)
-        return next(row for row in rows if row[0] == "q")
+        return next(row for row in mined(encoder, **options) if row[0] == "q")
 
     allowed = [name for name in order if name not in (order[0], order[2])]
     assert first(negatives=3) == ("q", order[0], *allowed[:3])
@@ -119,7 +121,11 @@ def test_hard_negatives_are_the_nearest_that_are_no_positives():
     limit = cosines[allowed[2]] + 1e-6
     assert first(max_score=limit) == ("q", order[0], allowed[2])
     assert first(margin=cosines[order[0]] - limit) == ("q", order[0], allowed[2])
-    assert retrieval.mine_hard_negatives(encoder, queries, positives, names, max_score=-2.0) == []
+    assert mined(encoder, max_score=-2.0) == []
+    # The margin is in cosine, also for a model whose own measure is another and depends on the vectors' lengths.
+    lengths = dict(zip(encoder.table, RNG.uniform(0.1, 10, len(encoder.table))))
+    scaled = Table({name: vector * lengths[name] for name, vector in encoder.table.items()}, "dot")
+    assert mined(scaled, margin=0.3) == mined(encoder, margin=0.3) != []
     with pytest.raises(ValueError, match="3 queries and 1 positives"):
         retrieval.mine_hard_negatives(encoder, queries, positives[:1])
 

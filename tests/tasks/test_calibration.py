@@ -8,6 +8,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
+from bertzoo.tasks.probabilities import sigmoid, softmax
 
 TEXTS = ["a good film", "a bad film", "the plot was dull and bad", "never again"] * 2
 
@@ -31,6 +32,16 @@ def test_the_temperature_is_the_one_that_made_the_labels():
     assert best_temperature(honest * 2.5, targets) == pytest.approx(2.5, rel=0.05)
     several = (rng.random(honest.shape) < 1 / (1 + np.exp(-honest))).astype(int)
     assert best_temperature(honest * 0.5, several) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.once
+def test_probabilities_are_scipys_for_logits_of_any_size(recwarn):
+    special = pytest.importorskip("scipy.special")
+    logits = (np.random.default_rng(0).normal(size=(20, 5)) * 10.0 ** np.arange(-2, 3)).astype("float32")
+    for ours, theirs in ((sigmoid, special.expit), (softmax, lambda x: special.softmax(x, axis=-1))):
+        np.testing.assert_allclose(ours(logits), theirs(logits.astype("float64")), rtol=1e-14)
+        assert ours([-1e4, 1e4]).tolist() == [0, 1]
+    assert not recwarn
 
 
 @pytest.mark.once

@@ -8,6 +8,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.tasks.calibration import best_temperature, best_thresholds
 
 QUERY = "a good film"
 DOCUMENTS = ["the plot was dull and bad", "a great film", "", "we saw it in paris", "a bright story"]
@@ -103,6 +104,53 @@ def test_rank_as_there(preset, st, close):
     assert ours.classify([PAIRS[0]]) == [{"value": pytest.approx(float(ours.predict(PAIRS[0])))}]
 
 
+SEVERAL = "multi_label_classification"
+
+
+@pytest.mark.parametrize(("labels", "problem"), [(1, SEVERAL), (3, SEVERAL), (3, "single_label_classification")])
+@pytest.mark.parametrize("activation", ["sigmoid", pytest.param("linear", marks=pytest.mark.once)])
+def test_what_reads_logits_gets_them_whatever_the_activation(labels, problem, activation, written, st, close):
+    import torch
+
+    directory = written(labels, seed=3)
+    ours = load(directory, problem=problem, activation=activation)
+    logits = st.CrossEncoder(str(directory), device="cpu").predict(PAIRS, activation_fn=torch.nn.Identity())
+    logits = logits.astype("float64").reshape(len(PAIRS), labels)
+    odds = 1 / (1 + np.exp(-logits))
+    scores = odds if activation == "sigmoid" else logits
+    close(ours.predict(PAIRS), scores[:, 0] if labels == 1 else scores)
+    targets = (np.arange(5 * labels).reshape(5, labels) % 2).tolist()
+    if problem != SEVERAL:
+        odds = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        targets = [0, 2, 1, 1, 2]
+    close([list(answer["scores"].values()) for answer in ours.classify(PAIRS)], odds)
+    close([list(answer["scores"].values()) for answer in ours.classify(PAIRS[1])], odds[1:2])
+    temperature = best_temperature(logits, np.array(targets))
+    assert ours.fit_temperature(PAIRS, targets) == pytest.approx(temperature, rel=1e-3)
+    if problem == SEVERAL:
+        thresholds = best_thresholds(1 / (1 + np.exp(-logits / temperature)), np.array(targets))
+        assert list(ours.fit_thresholds(PAIRS, targets).values()) == pytest.approx(thresholds, abs=1e-4)
+
+
+def test_zero_shot_is_that_of_a_text_classifier(written):
+    directory, labels = written(3, seed=4), ["entailment", "neutral", "contradiction"]
+    classifier = bz.TextClassifier.from_preset(directory, verbose=False, labels=labels)
+    ours = load(directory, labels=labels, activation="sigmoid")
+    for several in (False, True):
+        found, expected = (model.zero_shot(DOCUMENTS, ["good", "bad"], several=several) for model in (ours, classifier))
+        assert [row["label"] for row in found] == [row["label"] for row in expected]
+        assert [row["score"] for row in found] == pytest.approx([row["score"] for row in expected], abs=1e-5)
+
+
+@pytest.mark.once
+def test_the_problem_of_the_files_is_kept_where_it_can_be_this_models(written, tmp_path):
+    load(written(3), problem=SEVERAL).save_to_preset(tmp_path / "saved")
+    assert load(tmp_path / "saved").problem == SEVERAL
+    path = written(1, seed=5) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"problem_type": "single_label_classification"}))
+    assert load(path.parent).problem == "regression"
+
+
 def test_mistakes_are_named(preset, written):
     model = load(preset)
     model.compile()
@@ -110,6 +158,8 @@ def test_mistakes_are_named(preset, written):
         model.fit(PAIRS, [0, 1, 2, 3, 5], verbose=0)
     with pytest.raises(TypeError, match="query must be a string"):
         model.rank(None, DOCUMENTS)
+    with pytest.raises(ValueError, match='activation must be "sigmoid" or "linear"; it is \'softmax\''):
+        model.predict(PAIRS, activation="softmax")
     with pytest.raises(TypeError):
         model.rank(QUERY, ["a", None])
     with pytest.raises(ValueError, match="rank needs a model with one label"):

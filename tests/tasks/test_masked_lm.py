@@ -74,6 +74,18 @@ def test_predict_gives_logits_at_the_masks_in_the_order_of_the_texts(model, nump
         np.testing.assert_allclose(logits[row, :places], at_masks, atol=2e-5)
 
 
+def test_more_masks_than_a_batch_of_short_texts_has_tokens(model):
+    few, many = "[MASK]", "[MASK] " * 20  # padded to 8 and to 24 tokens
+    alone = [model.predict([text], verbose=0)[0] for text in (few, many)]
+    texts = [few, many] * 20
+    for count, batch_size in ((2, 1), (40, 8)):
+        logits = model.predict(texts[:count], batch_size=batch_size, verbose=0)
+        assert logits.shape[:2] == (count, 20) and not logits[::2, 1:].any()
+        np.testing.assert_allclose(logits[::2, :1], [alone[0]] * (count // 2), atol=2e-5)
+        np.testing.assert_allclose(logits[1::2], [alone[1]] * (count // 2), atol=2e-5)
+    assert [len(answer) for answer in model.fill_mask(texts[:2], batch_size=1)] == [5, 20]  # tokens, places
+
+
 @pytest.mark.once
 def test_mistakes_are_named(model):
     with pytest.raises(ValueError, match=r"no \[MASK\] in 'the film'"):
@@ -82,6 +94,9 @@ def test_mistakes_are_named(model):
         model.fill_mask("the [MASK]", targets=["unhappy"])
     with pytest.raises(ValueError, match=r"lies beyond the model's 64 tokens"):
         model.fill_mask("good " * 70 + "[MASK]")
+    for targets in (None, ["film"]):
+        with pytest.raises(ValueError, match="no preprocessor: call the model with token_ids"):
+            bz.MaskedLM(model.backbone).fill_mask("the [MASK]", targets=targets)
     with pytest.raises(ValueError, match="pass no y"):
         model.batches(TEXTS, [1] * 16)
     with pytest.raises(ValueError, match="no sample_weight"):
@@ -122,6 +137,15 @@ def test_fit_learns_and_masks_anew_each_epoch(written):
     model.compile(bz.AdamW(1e-2, warmup=0.0))
     losses = model.fit(TEXTS, batch_size=16, epochs=25, verbose=0).history["loss"]
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_list_of_few_texts_is_validated_on(written, count):
+    model = bz.MaskedLM.from_preset(written[0], verbose=False, dropout=0.0)
+    model.compile()
+    history = model.fit(TEXTS, validation_data=TEXTS[:count], batch_size=16, verbose=0).history
+    assert history["val_loss"] == [pytest.approx(model.evaluate(TEXTS[:count], verbose=0)[0])]
 
 
 @pytest.mark.parametrize("masking", [pytest.param(None, marks=pytest.mark.once), "own"])

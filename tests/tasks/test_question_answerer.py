@@ -86,6 +86,12 @@ def test_forms_of_input(make, form):
     assert np.isfinite(history["loss"][0])
 
 
+def test_a_list_of_two_records_is_validated_on(make):
+    model = make()
+    history = model.fit(RECORDS, validation_data=RECORDS[:2], verbose=0).history
+    assert history["val_loss"] == [pytest.approx(model.evaluate(RECORDS[:2], verbose=0)[0])]
+
+
 def test_it_learns(make):
     model = make(new=True, eager=False, no_answer_threshold=0.0)
     losses = model.fit(RECORDS, batch_size=4, epochs=60, verbose=0).history["loss"]

@@ -335,7 +335,14 @@ def test_mistakes_are_named(encoder, texts, options, error, message):
 
 def test_without_preprocessor_it_takes_arrays(plain, encoder, close):
     bare = bz.SentenceEncoder.from_preset(plain, verbose=False, preprocessor=None)
-    close(bare.encode(encoder.preprocessor(TEXTS)), encoder.encode(TEXTS))
+    inputs = encoder.preprocessor(TEXTS)
+    close(bare.encode(inputs), encoder.encode(TEXTS))
+    with pytest.raises(ValueError, match="the prompt 'query: ' can't be put before token_ids"):
+        bare.encode(inputs, prompt="query: ")
+    bare = bz.SentenceEncoder(bare.backbone, prompts={"query": "query: "}, default_prompt="query")
+    with pytest.raises(ValueError, match="the prompt 'query: '"):
+        bare.encode(inputs)
+    close(bare.encode(inputs, prompt=""), encoder.encode(TEXTS))
 
 
 @pytest.mark.once
@@ -427,21 +434,63 @@ def test_every_loss_trains(loss, trainable):
     assert model.evaluate(x, TARGETS[loss], verbose=0) < history[0]
 
 
+TRIPLES = (FIRSTS, SECONDS, SECONDS[1:] + SECONDS[:1])
+
+
+@pytest.mark.parametrize("form", ["columns", pytest.param("rows", marks=pytest.mark.once), "table"])
+def test_validation_is_of_the_last_rows(form, trainable):
+    model = trainable("triplet")
+    x = {
+        "columns": TRIPLES,
+        "rows": list(zip(*TRIPLES)),
+        "table": dict(zip(("anchor", "positive", "negative"), TRIPLES)),
+    }[form]
+    history = model.fit(x, validation_split=0.5, sample_weight=[1.0] * 6, verbose=0).history
+    assert history["val_loss"] == [pytest.approx(model.evaluate(list(zip(*TRIPLES))[3:], verbose=0))]
+
+
 def test_validation_and_streams(trainable):
     model = trainable()
     pairs = (FIRSTS, SECONDS)
     history = model.fit(pairs, SCORES, validation_data=(pairs, SCORES), verbose=0).history
     assert "val_loss" in history
+    model.fit(Stream(pairs, SCORES), verbose=0)
 
-    class Stream(keras.utils.PyDataset):
-        def __len__(self):
-            return 2
 
-        def __getitem__(self, index):
-            rows = slice(3 * index, 3 * index + 3)
-            return list(zip(FIRSTS[rows], SECONDS[rows])), SCORES[rows]
+class Stream(keras.utils.PyDataset):
+    """Two batches of three rows; without y where there is none."""
 
-    model.fit(Stream(), verbose=0)
+    def __init__(self, columns, y=None):
+        super().__init__()
+        self.columns, self.y = columns, y
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        rows = slice(3 * index, 3 * index + 3)
+        x = list(zip(*(column[rows] for column in self.columns)))
+        return (x,) if self.y is None else (x, self.y[rows])
+
+
+def test_streams_need_no_y_where_the_loss_needs_none(trainable):
+    model = trainable("triplet")
+    losses = [model.evaluate(list(zip(*TRIPLES))[i : i + 3], verbose=0) for i in (0, 3)]
+    assert model.evaluate(Stream(TRIPLES), verbose=0) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert np.isfinite(model.fit(Stream(TRIPLES), verbose=0).history["loss"][0])
+    assert model.predict(Stream(TRIPLES[:2]), verbose=0).shape == (6, 2, 32)
+    with pytest.raises(ValueError, match="compares rows of 3 texts; these rows have 2"):
+        trainable("triplet").fit(Stream(TRIPLES[:2]), verbose=0)
+    with pytest.raises(ValueError, match="this loss compares with numbers: pass y"):
+        trainable("cosine").fit(Stream(TRIPLES[:2]), verbose=0)
+
+
+@pytest.mark.once
+def test_compile_comes_before_what_asks_for_the_loss(plain):
+    model = bz.SentenceEncoder.from_preset(plain, verbose=False)
+    for use in (model.batches, model.evaluate, lambda x: model.batches(x, SCORES, shuffle=False)):
+        with pytest.raises(ValueError, match=r"call compile\(\) first"):
+            use((FIRSTS, SECONDS))
 
 
 def test_the_dense_layer_of_the_softmax_loss_is_trained_and_left_behind(trainable, tmp_path):

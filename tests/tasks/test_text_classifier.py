@@ -425,6 +425,24 @@ def test_more_mistakes(make):
         make().fit(generator(), verbose=0)
 
 
+def test_a_dataset_without_end_needs_steps(make):
+    model, endless = make(), tf_dataset().repeat()
+    with pytest.raises(ValueError, match="the data have no end: pass steps_per_epoch"):
+        model.fit(endless, verbose=0)
+    assert np.isfinite(model.fit(endless, steps_per_epoch=3, verbose=0).history["loss"][0])
+
+
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.once), 2, 3])
+def test_a_stream_may_give_lists_of_texts_alone(make, size):
+    import torch
+
+    model = make(compiled=False)
+    stream = torch.utils.data.DataLoader(TEXTS[:6], batch_size=size)
+    np.testing.assert_allclose(
+        model.predict(stream, verbose=0), model.predict(TEXTS[:6], batch_size=size, verbose=0), atol=1e-5
+    )
+
+
 def test_batches_of_a_stream_are_trained_on_once_and_in_order(make, eager):
     """A generator with no batch to spare; a PyDataset of three batches in epochs of two."""
 

@@ -112,6 +112,31 @@ def test_loss_is_the_mean_over_labelled_words(make):
     assert loss == pytest.approx((3 * losses[0].sum() + losses[1].sum()) / 7, rel=1e-4)
 
 
+def test_callbacks_are_told_of_predictions(make):
+    """As by Keras: each batch in order, its outputs, and the model."""
+    told = []
+
+    class Told(keras.callbacks.Callback):
+        def on_predict_begin(self, logs=None):
+            told.append((self.model, self.params["steps"]))
+
+        def on_predict_batch_end(self, batch, logs=None):
+            told.append((batch, logs["outputs"].shape[0]))
+
+        def on_predict_end(self, logs=None):
+            told.append("end")
+
+    model = make()
+    plain, seen = (model.predict(SENTENCES[:3], 2, verbose=0, callbacks=c) for c in (None, [Told()]))
+    assert told == [(model, 2), (0, 2), (1, 1), "end"]
+    for ours, theirs in zip(plain, seen, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(ValueError, match=r"steps \(1\) counts the batches of a stream"):
+        model.predict(SENTENCES, steps=1)
+    with pytest.raises(ValueError, match="pass them as a list"):
+        model.predict(iter([["a film"]]), steps=1, verbose=0)
+
+
 def test_without_preprocessor(make, preset, eager):
     full, bare = make(), bz.TokenClassifier.from_preset(preset[0], verbose=False, preprocessor=None)
     inputs = full.preprocessor(["paris is bright", "a film"])
@@ -119,6 +144,8 @@ def test_without_preprocessor(make, preset, eager):
     assert logits.shape == (2, 5, 5) and not logits[1, 4:].any()
     for ours, rows in zip(full.predict(["paris is bright", "a film"], verbose=0), logits):
         np.testing.assert_allclose(ours, rows[1 : 1 + len(ours)], atol=1e-5)
+    stream = ({name: values[i : i + 1] for name, values in inputs.items()} for i in (1, 0, 1))
+    np.testing.assert_allclose(bare.predict(stream, steps=2, verbose=0)[1], logits[0], atol=1e-5)
     bare.compile(run_eagerly=eager)
     labels = np.where(inputs["padding_mask"] > 0, 1, -100)
     bare.fit(inputs, labels, verbose=0)

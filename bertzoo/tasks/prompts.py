@@ -1,0 +1,32 @@
+"""The words that a sentence encoder wants before a text, chosen by their name or by what the text is for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# What mteb passes; of these only the last chooses a prompt.
+MTEB = {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"}
+
+
+def find_prompt(
+    prompts: Mapping[str, str], default: str | None, prompt: str | None, name: str | None, mteb: Mapping[str, Any]
+) -> str:
+    """The prompt itself where it is given, else that of the name, else that of mteb's `prompt_type`, else the default.
+
+    Raises:
+        TypeError: mteb passes no such argument.
+        ValueError: No prompt has the name.
+    """
+    unknown = sorted(set(mteb) - MTEB)
+    if unknown:
+        raise TypeError(f"encode has no argument {', '.join(unknown)}.")
+    if prompt is not None:
+        return prompt
+    if name is None and mteb.get("prompt_type") is not None:
+        kind = getattr(mteb["prompt_type"], "value", mteb["prompt_type"])
+        names = {"query": ("query",)}.get(kind, ("document", "passage", "corpus"))
+        name = next((known for known in names if known in prompts), None)
+    name = default if name is None else name
+    if name is not None and name not in prompts:
+        known = ", ".join(prompts) or "none"
+        raise ValueError(f"prompt_name is {name!r}; the model's prompts are: {known}. Or pass prompt=, the text.")
+    return "" if name is None else prompts[name]

@@ -1,0 +1,34 @@
+"""Tables of any library, such as pandas frames and `datasets.Dataset`, and dicts of columns."""
+
+from collections.abc import Mapping, Sequence
+
+
+def column_names(x) -> list | None:
+    """The names of a table's columns; None where x is no table."""
+    if isinstance(x, Mapping):
+        return list(x)
+    names = getattr(x, "column_names", None)
+    names = getattr(x, "columns", None) if names is None else names
+    return None if names is None else list(names)
+
+
+def first_of(known: Sequence[str], names: list) -> str | None:
+    """The first known name that is among the table's; None where there is none."""
+    return next((name for name in known if name in names), None)
+
+
+def needed(known: Sequence[str], names: list) -> str:
+    """As `first_of`, of a column that must be there.
+
+    Raises:
+        ValueError: The table has no such column.
+    """
+    name = first_of(known, names)
+    if name is None:
+        raise ValueError(f"the table has the columns {names}; one must be called {', '.join(known)}.")
+    return name
+
+
+def as_list(column) -> list:
+    """The rows of a column."""
+    return column.tolist() if hasattr(column, "tolist") else list(column)
