@@ -10,6 +10,7 @@ from bertzoo.pretraining.masking import Masking
 from bertzoo.tasks.columns import read_columns
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.shapes import shapes_for
+from bertzoo.tasks.streams import check_steps
 from bertzoo.tasks.task import Task
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded
@@ -69,11 +70,11 @@ class MaskedLM(Task):
             raise ValueError("masked language modelling makes its own targets; pass no y.")
         return None
 
-    def _convert_batch(self, batch: tuple) -> tuple:
+    def _convert_batch(self, batch: tuple, width) -> tuple:
         # Masked already: `bertzoo.pretraining` does so from a corpus.
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
-        return super()._convert_batch(batch)
+        return super()._convert_batch(batch, width)
 
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if sample_weight is not None:
@@ -106,6 +107,7 @@ class MaskedLM(Task):
         Args:
             x: Texts in any form that `fit` takes, with [MASK] in them.
         """
+        check_steps(x, steps)
         encoded = self._encode(x)
         counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.starts[:-1])
         places = max(1, int(counts.max(initial=0)))

@@ -118,7 +118,7 @@ class MaskedLMAndPair(Task):
             {"masked_lm": weights, "pair": np.ones(len(pair), "float32")},
         )
 
-    def _convert_batch(self, batch: tuple) -> tuple:
+    def _convert_batch(self, batch: tuple, width) -> tuple:
         if not (isinstance(batch[0], dict) and "mask_positions" in batch[0]):
             raise ValueError(f"{type(self).__name__} is trained on batches of bertzoo.pretraining, which are masked.")
         return batch

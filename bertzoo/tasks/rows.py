@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.tasks.streams import StreamBatches, is_stream
+from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
+from bertzoo.tasks.targets import row_weights
 from bertzoo.tasks.task import Task
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
@@ -51,11 +52,10 @@ class LongTextTask(Task):
         """As `Task.batches`; `sample_weight` is float, one a text."""
         if is_stream(x):
             return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
-        if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight, dtype="float32")
         if self.preprocessor is None:
-            targets = None if y is None else self.array_targets(x, y)
-            return self.make_batches(encoded_from_arrays(x), targets, sample_weight, batch_size, shuffle)
+            targets, encoded = None if y is None else self.array_targets(x, y), self._rows_of(x)
+            weights = row_weights(sample_weight, len(encoded))
+            return self.make_batches(encoded, targets, weights, batch_size, shuffle)
         columns = self.read(x, y)
         if not columns[0]:
             raise ValueError("there is nothing to do: x has no rows.")
@@ -63,14 +63,13 @@ class LongTextTask(Task):
         if columns[-1] is None and not shuffle:
             return self.make_batches(windows.rows, None, None, batch_size, shuffle)
         if sample_weight is not None:
-            if sample_weight.shape != (len(columns[0]),):
-                raise ValueError(
-                    f"sample_weight must have {len(columns[0])} entries; its shape is {sample_weight.shape}."
-                )
-            sample_weight = sample_weight[windows.source]
+            sample_weight = row_weights(sample_weight, len(columns[0]))[windows.source]
         return self.make_batches(
             windows.rows, self.window_targets(columns, windows), sample_weight, batch_size, shuffle
         )
+
+    def _rows_of(self, arrays) -> Encoded:
+        return encoded_from_arrays(arrays, self.backbone.config.vocab_size)
 
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         def add_targets(inputs, rows, rng):
@@ -79,12 +78,19 @@ class LongTextTask(Task):
         transform = None if targets is None else add_targets
         return super().make_batches(encoded, None, None, batch_size, shuffle, transform=transform)
 
-    def _convert_batch(self, batch: tuple) -> tuple:
+    def _convert_batch(self, batch: tuple, width) -> tuple:
         x, *rest = batch
         if isinstance(x, dict) and "token_ids" in x:
             return batch
         self.check_text()
-        return self.batches(x, *rest, batch_size=1 << 30)[0]
+        converted = self.batches(x, *rest, batch_size=1 << 30)[0]
+        tokens = converted[0]["token_ids"].shape[1]
+        wider = width(tokens, self.preprocessor.max_length) - tokens
+        # No row of targets is as long as one of tokens, but those of tokens, where 0 counts nothing as in a mask.
+        return keras.tree.map_structure(
+            lambda part: np.pad(part, ((0, 0), (0, wider))) if wider and part.shape[1:2] == (tokens,) else part,
+            converted,
+        )
 
     # ---- outputs
 
@@ -108,13 +114,12 @@ class LongTextTask(Task):
         if is_stream(x):
             ready = x if isinstance(x, LengthBatches) else StreamBatches(x, _tokens_alone, steps)
             return super().predict(ready, batch_size, verbose, steps, callbacks)
-        if steps is not None:
-            raise ValueError(f"steps ({steps!r}) counts the batches of a stream, and x is none: pass fewer rows.")
+        check_steps(x, steps)
         if self.preprocessor is not None:
             windows = self.cut(self.read(x))
             return windows.join(predict_rows(self, windows.rows, batch_size, verbose, callbacks))
         ids = np.asarray(x["token_ids"] if isinstance(x, dict) else x)
-        rows = predict_rows(self, encoded_from_arrays(x), batch_size, verbose, callbacks)
+        rows = predict_rows(self, self._rows_of(x), batch_size, verbose, callbacks)
         out = np.zeros((*ids.shape, rows[0].shape[-1] if rows else 0), dtype="float32")
         for row, logits in enumerate(rows):
             out[row, : len(logits)] = logits
@@ -146,7 +151,7 @@ def predict_rows(
     return restored
 
 
-def _tokens_alone(batch: tuple) -> tuple:
+def _tokens_alone(batch: tuple, width) -> tuple:
     """A batch of a stream to predict from, without its targets."""
     if not (isinstance(batch[0], dict) and "token_ids" in batch[0]):
         raise ValueError(

@@ -260,7 +260,7 @@ class SentenceEncoder(Task):
                     f"without preprocessor, the prompt {prompt!r:.60} can't be put before token_ids: put its tokens "
                     'into them and pass prompt="".'
                 )
-            return encoded_from_arrays(rows), 0
+            return encoded_from_arrays(rows, self.backbone.config.vocab_size), 0
         encoded = self.preprocessor.encode([prompt + text for text in as_texts(rows)])
         if not prompt or self.pooling.include_prompt:
             return encoded, 0

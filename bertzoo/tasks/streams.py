@@ -1,6 +1,7 @@
 """Data that comes in batches of its own: tf.data, torch DataLoader, grain, PyDataset, generators."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import keras
 import numpy as np
@@ -26,6 +27,12 @@ def is_loader_of_texts(texts) -> bool:
     return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")
 
 
+def check_steps(x, steps: int | None) -> None:
+    """Refuses to count batches of what is no stream: they are sorted by length, so not the first rows."""
+    if steps is not None and not is_stream(x):
+        raise ValueError(f"steps ({steps!r}) counts the batches of a stream, and x is none: pass fewer rows.")
+
+
 class StreamBatches(keras.utils.PyDataset):
     """The batches of a stream, each turned by `convert` into what Keras takes; in the stream's order, anew each epoch.
 
@@ -35,8 +42,9 @@ class StreamBatches(keras.utils.PyDataset):
     Args:
         stream: A PyDataset, or anything that can be iterated over again for each epoch. A generator can't: it is read
             once.
-        convert: (x,), (x, y) or (x, y, sample weights) as the stream gives them -> the same for the model. Texts may
-            come as a list alone.
+        convert: (x,), (x, y) or (x, y, sample weights) as the stream gives them, and a function: (tokens of the longest
+            row, most tokens of any, None if there is no limit) -> tokens to pad to; -> the same for the model. Texts
+            may come as a list alone.
         steps: Batches an epoch; the stream's own length where None. Counted by a first pass where it tells none.
 
     Raises:
@@ -51,6 +59,7 @@ class StreamBatches(keras.utils.PyDataset):
             raise ValueError("a generator has no length: pass steps_per_epoch, or a list.")
         self.steps = steps if steps is not None else _length(stream)
         self._iterator, self._epoch, self._looked_at, self._is_told = None, 0, {}, False
+        self._first_width = self._least_width = 0
 
     def __len__(self) -> int:
         return self.steps
@@ -58,16 +67,28 @@ class StreamBatches(keras.utils.PyDataset):
     def __getitem__(self, index: int):
         if isinstance(self.stream, keras.utils.PyDataset):
             place = (self._epoch * self.steps + index) % len(self.stream)
-            return self.convert(_as_tuple(self.stream[place]))
+            return self.convert(_as_tuple(self.stream[place]), partial(self._width, index))
         # Keras looks at the first batches before it begins, and then asks for them again. A generator has them once.
         if index in self._looked_at:
             return self._looked_at.pop(index)
         if self._iterator is None or (index == 0 and not self._once):
             self._iterator = iter(self.stream)
-        batch = self.convert(tuple(_to_host(part) for part in _as_tuple(self._next(index))))
+        parts = tuple(_to_host(part) for part in _as_tuple(self._next(index)))
+        batch = self.convert(parts, partial(self._width, index))
         if self._once and index < LOOKED_AT:
             self._looked_at[index] = batch
         return batch
+
+    def _width(self, index: int, longest: int, most: int | None) -> int:
+        # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.
+        if keras.backend.backend() == "tensorflow":
+            if index == 0:
+                self._first_width = longest
+            elif index == 1 and longest == self._first_width:
+                if most is None or longest < most:
+                    return longest + 1
+                self._least_width = longest
+        return max(longest, self._least_width)
 
     def _next(self, index: int):
         try:

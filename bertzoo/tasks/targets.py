@@ -43,6 +43,23 @@ def labels_for_file(labels: list[str]) -> dict[str, Any]:
     }
 
 
+def row_weights(sample_weight, count: int) -> np.ndarray | None:
+    """Weights of `count` rows as float32 (n,); None stays None.
+
+    Raises:
+        ValueError: There are too few or many, or one is no finite number.
+    """
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype="float32")
+    if weights.shape != (count,):
+        raise ValueError(f"sample_weight must have {count} entries, one a row; its shape is {weights.shape}.")
+    if not np.isfinite(weights).all():
+        place = int(np.argmin(np.isfinite(weights)))
+        raise ValueError(f"sample_weight must be finite numbers; that of row {place} is {weights[place]}.")
+    return weights
+
+
 def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray:
     """Targets as an array: int32 (n,) classes, float32 (n, labels) for several at once, float32 (n, labels) numbers.
 

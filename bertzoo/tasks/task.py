@@ -14,7 +14,8 @@ from bertzoo.random import fold, get_seed
 from bertzoo.tasks.columns import read_columns, split_columns
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
-from bertzoo.tasks.streams import StreamBatches, is_stream
+from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
+from bertzoo.tasks.targets import row_weights
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
@@ -227,24 +228,21 @@ class Task(BackendStep, keras.Model):
         if is_stream(x):
             if isinstance(x, (LengthBatches, StreamBatches)):
                 return x
+            if y is not None or sample_weight is not None:
+                raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
             return StreamBatches(x, self._convert_batch, steps)
         if self.preprocessor is None:
-            encoded, targets = encoded_from_arrays(x), y
+            encoded, targets = encoded_from_arrays(x, self.backbone.config.vocab_size), y
         else:
             encoded, targets = self.encode_rows(x, y)
         if len(encoded) == 0:
             raise ValueError("there is nothing to do: x has no rows.")
-        if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight, dtype="float32")
-            if sample_weight.shape[:1] != (len(encoded),):
-                raise ValueError(
-                    f"sample_weight must have {len(encoded)} entries, one a row; it has shape {sample_weight.shape}."
-                )
+        sample_weight = row_weights(sample_weight, len(encoded))
         if targets is not None or shuffle:
             targets = self.encode_targets(targets, len(encoded))
         return self.make_batches(encoded, targets, sample_weight, batch_size, shuffle)
 
-    def _convert_batch(self, batch: tuple) -> tuple:
+    def _convert_batch(self, batch: tuple, width) -> tuple:
         x, *rest = batch
         ready = isinstance(x, dict) and "token_ids" in x
         if not ready:
@@ -253,7 +251,8 @@ class Task(BackendStep, keras.Model):
             encoded, targets = self.encode_rows(x, rest[0] if rest else None)
             if targets is not None:
                 rest = [targets, *rest[1:]]
-            x = encoded.pad(np.arange(len(encoded)), int(encoded.lengths.max(initial=0)), self.pad_id)
+            longest = width(int(encoded.lengths.max(initial=0)), self.preprocessor.max_length)
+            x = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
         if rest:
             rest[0] = self.encode_targets(rest[0], len(x["token_ids"]))
         return (x, *rest)
@@ -370,7 +369,9 @@ class Task(BackendStep, keras.Model):
         return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
     def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
-        """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes."""
+        """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes. `steps` counts
+        batches of a stream."""
+        check_steps(x, steps)
         data = self.batches(x, batch_size=batch_size, shuffle=False, steps=steps)
         outputs = super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
         return data.restore(outputs) if isinstance(data, LengthBatches) else outputs
@@ -395,7 +396,9 @@ class Task(BackendStep, keras.Model):
         return split_columns(self.read(x, y), sample_weight, share)
 
     def _class_ids(self, class_weight):
-        return class_weight
+        if class_weight is not None:
+            raise ValueError(f"class_weight is for classes of whole texts, which {type(self).__name__} does not tell.")
+        return None
 
     # ---- serialisation in Keras's own formats
 

@@ -1,7 +1,7 @@
 """Classes, several labels at once, or numbers, from one text or a pair (Devlin et al. 2019, section 4.1)."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -262,6 +262,11 @@ class TextClassifier(Task):
     def _class_ids(self, class_weight):
         if class_weight is None:
             return None
+        if self.problem != CLASSES or not isinstance(class_weight, Mapping):
+            raise ValueError(
+                f"class_weight is a dict of weights by label, for one label a text; it is {class_weight!r} and the "
+                f"problem {self.problem}."
+            )
         unknown = [key for key in class_weight if isinstance(key, str) and key not in self.labels]
         if unknown:
             raise ValueError(f"class_weight has {unknown[0]!r}, which is not one of the labels {self.labels}.")

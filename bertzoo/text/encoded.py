@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+ARRAYS = ("token_ids", "segment_ids", "padding_mask", "lengths")  # what a batch of rows is made of
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -90,14 +92,19 @@ class Encoded:
         return np.where(real, self.starts[rows][:, None] + columns, 0), real
 
 
-def encoded_from_arrays(x) -> Encoded:
-    """Rows of tokens from padded arrays: `token_ids` (n, length), and if wanted `segment_ids` and `padding_mask`.
+def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
+    """Rows of tokens from padded arrays: `token_ids` (n, length), each below `vocabulary_size`, and if wanted
+    `segment_ids` and `padding_mask`.
 
     Raises:
-        ValueError: The arrays are missing, differ in shape, or padding stands before the end of a row.
+        ValueError: The arrays are missing, have other names, differ in shape, an id is out of its range, or padding
+            stands before the end of a row.
     """
     if not isinstance(x, dict):
         x = {"token_ids": x}
+    unknown = sorted(set(x) - set(ARRAYS))
+    if unknown:
+        raise ValueError(f"x may hold {', '.join(ARRAYS)}; it has {', '.join(map(repr, unknown))}.")
     ids = np.asarray(x.get("token_ids"))
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
@@ -111,6 +118,11 @@ def encoded_from_arrays(x) -> Encoded:
         )
     if (np.diff(mask.astype("int8"), axis=1) > 0).any():
         raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
+    if ids.size and not 0 <= ids.min() <= ids.max() < vocabulary_size:
+        raise ValueError(
+            f"token_ids must be from 0 to {vocabulary_size - 1}, the last that the model has; they go from "
+            f"{ids.min()} to {ids.max()}."
+        )
     starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")
     return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), starts)
 

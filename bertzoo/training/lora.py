@@ -80,7 +80,7 @@ class LoRADense(keras.layers.Layer):
 
 
 def enable_lora(
-    task, rank: int = 8, alpha: float = 16.0, targets: Sequence[str] = TARGETS, train_head: bool = True
+    task, rank: int = 8, alpha: float = 16.0, targets: Sequence[str] | str = TARGETS, train_head: bool = True
 ) -> None:
     """Freezes a task's encoder and puts trainable factors beside some of its dense layers. Call it before `compile`.
 
@@ -88,35 +88,38 @@ def enable_lora(
         task: A task, or an `Encoder`.
         rank: Inner size of the factors.
         alpha: The factors' product is scaled by alpha / rank.
-        targets: Ends of the names of Hugging Face's modules, such as "query", "value", "dense"; fused projections get
-            separate factors for each.
+        targets: Ends of the names of Hugging Face's modules, such as "query", "value", "dense"; or, as one string, a
+            regular expression for whole names, as in PEFT. Fused projections get separate factors for each.
         train_head: The head trains as usual, and is part of the adapter.
 
     Raises:
         ValueError: The rank is below 1, there is LoRA already, or no layer has such a name.
+        re.error: `targets` is no regular expression.
     """
     if rank < 1:
         raise ValueError(f"rank must be at least 1; it is {rank!r}.")
     if lora_layers(task):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
     encoder = getattr(task, "backbone", task)
-    names = _tensor_names(encoder)
-    found = []
+    names, found = _tensor_names(encoder), []
+    prefix = encoder.family.prefix if encoder is not task else ""
     for owner, attribute, dense in _dense_layers(encoder):
         modules = [name.removesuffix(".weight") for name in names.get(_path(dense.kernel), ())]
-        parts = [_is_target(module, targets) for module in modules]
+        parts = [_is_target(module, targets, prefix) for module in modules]
         if any(parts):
             found.append((owner, attribute, dense, modules, parts))
     if not found:
         ends = sorted({name.removesuffix(".weight").split(".")[-1] for theirs in names.values() for name in theirs})
-        raise ValueError(f"no layer of the encoder is called {', '.join(targets)}; modules end in {', '.join(ends)}.")
+        wanted = targets if isinstance(targets, str) else ", ".join(targets)
+        raise ValueError(f"no layer of the encoder is called {wanted}; modules end in {', '.join(ends)}.")
     for weight in task.weights:
         if id(weight) in {id(w) for w in encoder.weights} or not train_head:
             weight.trainable = False
     for owner, attribute, dense, modules, parts in found:
         _replace(owner, attribute, LoRADense(dense, parts, rank, alpha / rank, modules))
     _forget_compiled(task)
-    encoder.lora = {"rank": rank, "alpha": alpha, "targets": list(targets), "train_head": train_head}
+    targets = targets if isinstance(targets, str) else list(targets)
+    encoder.lora = {"rank": rank, "alpha": alpha, "targets": targets, "train_head": train_head}
 
 
 def lora_layers(task) -> list[LoRADense]:
@@ -126,20 +129,17 @@ def lora_layers(task) -> list[LoRADense]:
 
 def merge_lora(task) -> None:
     """Adds the factors to the weights, which then compute the same without them and can be saved as a preset. All
-    weights train again, once `compile` has been called anew.
+    weights train again, but those of frozen layers, once `compile` has been called anew.
 
     Raises:
         ValueError: There are none.
     """
-    layers, encoder = _need(task), getattr(task, "backbone", task)
-    for owner, attribute, layer in _owners(encoder, LoRADense):
-        if layer in layers:
-            layer.merge()
-            _replace(owner, attribute, layer.dense)
-    for weight in task.weights:
-        weight.trainable = True
-    _forget_compiled(task)
-    encoder.lora = None
+    for layer in _need(task):
+        layer.merge()
+    _take_off(task)
+    for layer in task._flatten_layers():
+        for weight in layer._trainable_variables:  # without BatchNorm's averages, which never train
+            weight.trainable = layer.trainable
 
 
 def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
@@ -189,10 +189,11 @@ def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
 
 
 def load_adapter(task, directory: str | Path) -> None:
-    """Puts a PEFT LoRA adapter on a task: factors, and the head if the file has it.
+    """Puts a PEFT LoRA adapter on a task: factors, and the head if the file has it. Where it fails, the task is as it
+    was.
 
     Raises:
-        CheckpointError: The files are missing, not of plain LoRA, or don't fit the model.
+        CheckpointError: The files are missing, not of plain LoRA, or don't fit the model, or it has LoRA already.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -204,22 +205,44 @@ def load_adapter(task, directory: str | Path) -> None:
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} holds no adapter that can be read: {error}.") from error
     _check_settings(config, folder)
-    targets = config["target_modules"]
+    broken = [name for name, tensor in tensors.items() if not np.isfinite(tensor.astype("float32")).all()]
+    if broken:
+        raise CheckpointError(f"{folder} has NaN or infinity in {', '.join(broken[:5])}.")
+    trained = [(weight, weight.trainable) for weight in task.weights]
+    has_head = any(not re.search(r"\.lora_[AB]\.", name) for name in tensors)
+    try:
+        enable_lora(task, config["r"], config["lora_alpha"], config["target_modules"], has_head)
+    except (ValueError, re.error) as error:
+        raise CheckpointError(f"{folder} does not fit the model: {error}") from error
+    try:
+        _fill(task, tensors, config, folder)
+    except CheckpointError:
+        _take_off(task)
+        for weight, trains in trained:
+            weight.trainable = trains
+        raise
+
+
+def _fill(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> None:
+    """Checks all tensors against the task, then puts them in."""
     encoder, heads = getattr(task, "backbone", task), getattr(task, "heads", ())
-    enable_lora(task, config["r"], config["lora_alpha"], [targets] if isinstance(targets, str) else targets)
     prefix = encoder.family.prefix if heads else ""
     left = {re.sub(r"\.modules_to_save(\.default)?", "", name).removeprefix(_PREFIX): name for name in tensors}
+    found = []
     for module, factors in _factors(task).items():
         for letter, factor in zip("AB", factors):
             name = left.pop(f"{prefix}{module}.lora_{letter}.weight", None)
             if name is None or tensors[name].T.shape != tuple(factor.shape):
                 shape = tuple(factor.shape)[::-1]
                 raise CheckpointError(f"{folder} lacks lora_{letter} of {module} with shape {shape}.")
-            factor.assign(tensors[name].T)
-    _load_head(task, {name: tensors[stored] for name, stored in left.items()}, config, folder)
+            found.append((factor, tensors[name].T))
+    found += _head_values(task, {name: tensors[stored] for name, stored in left.items()}, config, folder)
+    for weight, value in found:
+        weight.assign(value)
 
 
-def _load_head(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> None:
+def _head_values(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> list[tuple]:
+    """The weights of the head that an adapter has, each with its value."""
     entries = _head_entries(task)
     unknown = sorted(set(tensors) - {name for entry, _ in entries for name in entry.theirs})
     if unknown:
@@ -228,15 +251,14 @@ def _load_head(task, tensors: dict[str, np.ndarray], config: dict, folder: Path)
     needed = [name for name in lacking if _is_needed(name, tensors, config.get("modules_to_save") or ())]
     if needed:
         raise CheckpointError(f"{folder} lacks tensors of the model's head: {', '.join(needed[:5])}.")
-    for entry, weight in entries:
-        if not set(entry.theirs) <= set(tensors):
-            continue
-        value = entry.join([tensors[name] for name in entry.theirs])
+    present = [(entry, weight) for entry, weight in entries if set(entry.theirs) <= set(tensors)]
+    values = [(weight, entry.join([tensors[name] for name in entry.theirs])) for entry, weight in present]
+    for (entry, weight), (_, value) in zip(present, values):
         if value.shape != tuple(weight.shape):
             raise CheckpointError(
                 f"{folder} has {', '.join(entry.theirs)} of shape {value.shape}; the model's is {tuple(weight.shape)}."
             )
-        weight.assign(value)
+    return values
 
 
 def _is_needed(name: str, tensors: Collection[str], modules_to_save: Sequence[str]) -> bool:
@@ -248,12 +270,17 @@ def _is_needed(name: str, tensors: Collection[str], modules_to_save: Sequence[st
     return own or module in part_of or not part_of.isdisjoint(module.split("."))
 
 
-def _check_settings(config: dict, folder: Path) -> None:
+def _check_settings(config, folder: Path) -> None:
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{folder / SETTINGS} holds no settings by name, but {config!r:.80}.")
     if config.get("peft_type") != "LORA":
         raise CheckpointError(f"{folder} is a {config.get('peft_type')} adapter; LORA is expected.")
     for key in ("use_dora", "use_rslora", "fan_in_fan_out", "layers_to_transform", "rank_pattern", "alpha_pattern"):
         if config.get(key):
             raise CheckpointError(f"{folder} has {key} = {config[key]!r}, which bertzoo does not compute.")
+    for key, kinds in (("r", int), ("lora_alpha", (int, float)), ("target_modules", (list, str))):
+        if not isinstance(config.get(key), kinds):
+            raise CheckpointError(f"{folder / SETTINGS} has no {key} that can be used; it is {config.get(key)!r}.")
     if config.get("bias", "none") != "none":
         raise CheckpointError(f"{folder} trains biases ({config['bias']!r}), which bertzoo does not read.")
 
@@ -317,7 +344,18 @@ def _path(weight) -> str:
     return weight.path.split("/", 1)[1]
 
 
-def _is_target(module: str, targets: Sequence[str]) -> bool:
+def _take_off(task) -> None:
+    """Puts the dense layers back in the place of those with factors."""
+    encoder = getattr(task, "backbone", task)
+    for owner, attribute, layer in _owners(encoder, LoRADense):
+        _replace(owner, attribute, layer.dense)
+    _forget_compiled(task)
+    encoder.lora = None
+
+
+def _is_target(module: str, targets: Sequence[str] | str, prefix: str) -> bool:
+    if isinstance(targets, str):
+        return re.fullmatch(targets, prefix + module) is not None
     return any(module == target or module.endswith(f".{target}") for target in targets)
 
 

@@ -215,8 +215,22 @@ def test_weights_of_classes_and_rows(model, seen):
     assert dict(zip(rows, weights)) == dict(zip(rows_of(model, texts), own))
     with pytest.raises(ValueError, match="class_weight has 'nice'"):
         model.fit(TEXTS, NAMES, class_weight={"nice": 1.0}, verbose=0)
-    with pytest.raises(ValueError, match="sample_weight must have 16 entries"):
-        model.fit(TEXTS, NAMES, sample_weight=[1.0] * 15, verbose=0)
+    for options, message in (
+        ({"class_weight": "balanced"}, "dict of weights by label"),
+        ({"sample_weight": [1.0] * 15}, "sample_weight must have 16 entries"),
+        ({"sample_weight": [1.0] * 7 + [np.nan] * 9}, "that of row 7 is nan"),
+        ({"sample_weight": np.ones((16, 2))}, r"its shape is \(16, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit(TEXTS, NAMES, verbose=0, **options)
+    several = bz.TextClassifier(model.backbone, model.preprocessor, labels=["a"], problem="multi_label_classification")
+    several.compile()
+    with pytest.raises(ValueError, match="one label a text"):
+        several.fit(TEXTS, [["a"]] * 16, class_weight={"a": 2.0}, verbose=0)
+    with pytest.raises(ValueError, match="pass no y and no sample_weight"):
+        model.fit(((x, y) for x, y in [(TEXTS, NAMES)]), NAMES, steps_per_epoch=1, verbose=0)
+    with pytest.raises(ValueError, match="steps .2. counts the batches of a stream"):
+        model.predict(TEXTS, steps=2, verbose=0)
 
 
 @pytest.mark.once  # `fit` takes the order of the batches on each backend: text/test_batches.py
@@ -441,6 +455,16 @@ def test_a_stream_may_give_lists_of_texts_alone(make, size):
     np.testing.assert_allclose(
         model.predict(stream, verbose=0), model.predict(TEXTS[:6], batch_size=size, verbose=0), atol=1e-5
     )
+
+
+@pytest.mark.parametrize("rows", [["a"] * 2 + ["a b c"] + ["a"], ["a " * 99] * 2 + ["a b"]])
+def test_a_stream_whose_first_batches_are_alike(make, rows):
+    """On TensorFlow Keras takes the lengths of the first two for those of all, unless they differ."""
+    model = make()
+    stream = tf_dataset().from_tensor_slices(rows).batch(1)
+    np.testing.assert_allclose(model.predict(stream, verbose=0), model.predict(rows, verbose=0), atol=1e-5)
+    labelled = tf_dataset().from_tensor_slices((rows, [0, 1, 0, 1][: len(rows)])).batch(1)
+    assert np.isfinite(model.fit(labelled, verbose=0).history["loss"][0])
 
 
 def test_batches_of_a_stream_are_trained_on_once_and_in_order(make, eager):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, starts_from
 
 pytestmark = pytest.mark.once
 
@@ -58,3 +58,20 @@ def test_concatenate(rows):
     assert joined.offsets is None
     with pytest.raises(ValueError, match="at least one"):
         Encoded.concatenate([])
+
+
+def test_padded_arrays():
+    ids = np.array([[5, 6, 7], [8, 9, 0]])
+    arrays = {"token_ids": ids, "padding_mask": ids > 0}
+    rows = encoded_from_arrays(arrays, 10)
+    np.testing.assert_array_equal(rows.pad([0, 1], 3)["token_ids"], ids)
+    for wrong, message in (
+        ({**arrays, "attention_mask": ids}, "it has 'attention_mask'"),
+        ({"padding_mask": ids}, "must hold token_ids"),
+        ({**arrays, "padding_mask": ids[:, :2]}, "must have one shape"),
+        ({**arrays, "padding_mask": ids[:, ::-1] > 0}, "1 at the front"),
+        (-ids, "from 0 to 9, .* from -9 to 0"),
+        (ids + 1, "from 1 to 10"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            encoded_from_arrays(wrong, 10)

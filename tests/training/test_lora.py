@@ -1,5 +1,7 @@
 """LoRA: what trains, what merging keeps, and files against PEFT."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -231,6 +233,62 @@ def test_sentence_encoders(preset, tmp_path, numpy, options):
     again.save_to_preset(tmp_path / "merged")
     loaded = bz.SentenceEncoder.from_preset(tmp_path / "merged", verbose=False)
     np.testing.assert_allclose(loaded.encode(TEXTS), model.encode(TEXTS), atol=1e-4)
+
+
+def test_an_adapter_that_does_not_fit_leaves_the_task_as_it_was(make, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    model = make()
+    enable_lora(model, rank=2)
+    save_adapter(model, tmp_path / "good")
+    config = json.loads((tmp_path / "good" / "adapter_config.json").read_text())
+    tensors = load_file(tmp_path / "good" / "adapter_model.safetensors")
+    name = next(name for name in tensors if "lora_A" in name)
+    head = next(name for name in tensors if "lora" not in name)
+    again = make()
+    trained, before = [weight.path for weight in again.trainable_weights], values(again.weights)
+    for settings, changed, message in (
+        ([1], tensors, "holds no settings by name"),
+        ({key: value for key, value in config.items() if key != "r"}, tensors, "has no r that can be used"),
+        ({**config, "target_modules": ["nothing"]}, tensors, "does not fit the model: no layer"),
+        ({**config, "target_modules": "("}, tensors, "does not fit the model"),
+        (config, {**tensors, name: tensors[name] * np.nan}, "NaN or infinity in"),
+        (config, {**tensors, name: tensors[name][:, 1:].copy()}, "lacks lora_A"),
+        (config, {**tensors, head: tensors[head][1:].copy()}, "the model's is"),
+    ):
+        (tmp_path / "bad").mkdir(exist_ok=True)
+        (tmp_path / "bad" / "adapter_config.json").write_text(json.dumps(settings))
+        save_file(changed, tmp_path / "bad" / "adapter_model.safetensors")
+        with pytest.raises(CheckpointError, match=message):
+            load_adapter(again, tmp_path / "bad")
+        assert [weight.path for weight in again.trainable_weights] == trained
+        assert all(np.array_equal(value, before[path]) for path, value in values(again.weights).items())
+    load_adapter(again, tmp_path / "good")
+
+
+def test_targets_by_a_regular_expression(make, preset, tmp_path, close):
+    """As PEFT takes a string, for whole names."""
+    model = make()
+    enable_lora(model, rank=2, targets=r".*\.self\.(query|key)")
+    save_adapter(model, tmp_path / "adapter")
+    from peft import PeftModel
+
+    theirs = PeftModel.from_pretrained(preset[1], tmp_path / "adapter")
+    adapted = {name.split(".lora_A")[0].rsplit(".", 1)[1] for name, _ in theirs.named_parameters() if "lora_A" in name}
+    assert adapted == {"query", "key"}
+    load_adapter(make(), tmp_path / "adapter")
+    with pytest.raises(ValueError, match="is called quer; modules end in"):
+        enable_lora(make(), targets="quer")
+
+
+def test_merging_lets_train_what_did(preset):
+    head = keras.Sequential([keras.layers.BatchNormalization(), keras.layers.Dense(2)])
+    model = bz.TextClassifier.from_preset(preset[0], verbose=False, head=head, labels=2)
+    model.freeze(1)
+    before = [weight.path for weight in model.trainable_weights]
+    enable_lora(model, rank=2)
+    merge_lora(model)
+    assert [weight.path for weight in model.trainable_weights] == before
 
 
 def test_errors(make, tmp_path):
