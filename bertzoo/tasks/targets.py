@@ -110,7 +110,7 @@ def int_or_none(value) -> int | None:
 
 def _several(row, index: int, labels: list[str]) -> list[float]:
     row = row.tolist() if hasattr(row, "tolist") else row
-    if isinstance(row, str):
+    if isinstance(row, str) or not hasattr(row, "__iter__"):
         raise ValueError(f"y[{index}] is {row!r}; with several labels at once, each row is a list of names.")
     if all(isinstance(item, str) for item in row):
         unknown = [name for name in row if name not in labels]

@@ -223,8 +223,8 @@ class Task(BackendStep, keras.Model):
             shuffle: A seeded order, another each epoch; else the rows are sorted by length.
             steps: Batches of a stream an epoch.
         """
-        if batch_size is None or isinstance(batch_size, bool) or int(batch_size) < 1:
-            raise ValueError(f"batch_size must be at least 1; it is {batch_size!r}.")
+        if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
         if is_stream(x):
             if isinstance(x, (LengthBatches, StreamBatches)):
                 return x
@@ -393,7 +393,10 @@ class Task(BackendStep, keras.Model):
             raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
         if is_stream(x) or self.preprocessor is None:
             raise ValueError("validation_split needs rows of text; pass validation_data instead.")
-        return split_columns(self.read(x, y), sample_weight, share)
+        columns = self.read(x, y)
+        if int(len(columns[0]) * share) in (0, len(columns[0])):
+            raise ValueError(f"validation_split={share} leaves a part of the {len(columns[0])} rows empty.")
+        return split_columns(columns, sample_weight, share)
 
     def _class_ids(self, class_weight):
         if class_weight is not None:

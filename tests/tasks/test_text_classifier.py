@@ -308,6 +308,8 @@ def test_several_labels_at_once(make):
         model.fit(TEXTS[:2], [["nice"], ["odd"]], verbose=0)
     with pytest.raises(ValueError, match=r"y\[0\].*zeros and ones"):
         model.fit(TEXTS[:2], [[0.5, 0, 1], [0, 0, 1]], verbose=0)
+    with pytest.raises(ValueError, match=r"y\[1\] is None; .* each row is a list of names"):
+        model.fit(TEXTS[:2], [["nice"], None], verbose=0)
 
 
 @pytest.mark.parametrize("width", [1, pytest.param(2, marks=pytest.mark.once)])
@@ -409,7 +411,9 @@ def test_classify_on_all_it_is_given(make):
         ([GOOD, BAD], [1, 0.5], {}, ValueError, r"y\[1\] is 0.5"),
         ([GOOD, BAD], [1, None], {}, ValueError, r"y\[1\] is None"),
         ([GOOD, BAD], None, {}, ValueError, "there are no targets"),
-        ([GOOD, BAD], [1, 0], {"batch_size": 0}, ValueError, "batch_size must be at least 1; it is 0"),
+        ([GOOD, BAD], [1, 0], {"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1; it is 0"),
+        ([GOOD, BAD], [1, 0], {"batch_size": 2.0}, ValueError, "batch_size must be a whole number"),
+        ([GOOD, BAD], [1, 0], {"validation_split": 0.1}, ValueError, "leaves a part of the 2 rows empty"),
         ([], [], {}, ValueError, "x has no rows"),
         ({"words": [GOOD]}, [1], {}, ValueError, r"columns \['words'\].*must be called text"),
         ([(GOOD, BAD), GOOD], [1, 0], {}, TypeError, r"x\[1\] must be a pair"),
