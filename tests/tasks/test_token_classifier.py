@@ -112,6 +112,21 @@ def test_loss_is_the_mean_over_labelled_words(make):
     assert loss == pytest.approx((3 * losses[0].sum() + losses[1].sum()) / 7, rel=1e-4)
 
 
+def test_streams_of_words(make):
+    """The first two batches have as many tokens each, which Keras takes on TensorFlow for the length of all."""
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return len(order)
+
+        def __getitem__(self, index):
+            return [SENTENCES[order[index]]], [TAGS[order[index]]]
+
+    order, model = (0, 3, 2, 1), make()
+    losses = [model.evaluate([SENTENCES[i]], [TAGS[i]], verbose=0)[0] for i in order]
+    assert model.evaluate(Batches(), verbose=0)[0] == pytest.approx(np.mean(losses), rel=1e-4)
+
+
 def test_callbacks_are_told_of_predictions(make):
     """As by Keras: each batch in order, its outputs, and the model."""
     told = []
