@@ -67,8 +67,8 @@ def _set_for_cpus() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if cores <= 4:
         os.environ.setdefault("OMP_NUM_THREADS", str(cores))
-    # TensorFlow takes oneDNN's products by itself only where the CPU has AVX-512's for neural networks. On one with AVX2
-    # alone, a training step of 6 layers of 256 took 1.7 times as long without them.
+    # TensorFlow takes oneDNN's products by itself only where the CPU has AVX-512's for neural networks. On one that has
+    # AVX2 alone, a training step of 6 layers of 256 took up to 1.7 times as long without them.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
