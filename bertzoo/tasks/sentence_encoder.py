@@ -30,6 +30,7 @@ from bertzoo.tasks.text_tuples import (
     one_by_one,
     read_text_tuples,
 )
+from bertzoo.text.batches import check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts
 from bertzoo.text.preprocessor import Preprocessor
@@ -233,9 +234,8 @@ class SentenceEncoder(Task):
         """
         if output not in ("numpy", "tensor"):
             raise ValueError(f'output must be "numpy" or "tensor"; it is {output!r}.')
-        whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
-        if batch_size is not None and not (whole and batch_size >= 1):
-            raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
+        if batch_size is not None:
+            check_batch_size(batch_size)
         if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
             raise ValueError(f"truncate_dim must be from 1 to {self.width}; it is {truncate_dim!r}.")
         prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, mteb)

@@ -16,7 +16,7 @@ from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
 from bertzoo.tasks.targets import row_weights
-from bertzoo.text.batches import LengthBatches
+from bertzoo.text.batches import LengthBatches, check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 from bertzoo.training.callbacks import with_callback
@@ -223,8 +223,7 @@ class Task(BackendStep, keras.Model):
             shuffle: A seeded order, another each epoch; else the rows are sorted by length.
             steps: Batches of a stream an epoch.
         """
-        if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
+        check_batch_size(batch_size)
         if is_stream(x):
             if isinstance(x, (LengthBatches, StreamBatches)):
                 return x

@@ -216,6 +216,12 @@ class LengthBatches(keras.utils.PyDataset):
         return batches
 
 
+def check_batch_size(batch_size) -> None:
+    """Raises ValueError where it is no whole number of at least 1."""
+    if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
+
+
 def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
     # The counter's top word keeps the streams of an epoch 2^192 draws apart.
     return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))

@@ -72,8 +72,10 @@ def test_queries_of_another_stream(asked, count, computed):
     np.testing.assert_allclose(out, expected, atol=0.01)
 
 
-@pytest.mark.parametrize("size", [12, 264])
+@pytest.mark.parametrize("size", [12, 136, 264])
 def test_it_is_not_asked_for_other_heads(asked, size):
+    if size == 136 and jax.default_backend() == "gpu":
+        pytest.skip("Keras asks for these itself, with a mask")
     heads = jnp.ones((1, 4, 2, size), "bfloat16")
     out = fused_attention(heads, heads, heads, Attend(jnp.ones((1, 1, 1, 4), bool), jnp.asarray([4])))
     np.testing.assert_allclose(out.astype("float32"), 1, atol=0.01)
