@@ -19,7 +19,7 @@ from bertzoo.commands.predict import predict
 from bertzoo.commands.presets import list_presets
 from bertzoo.commands.pretraining import prepare, pretrain
 from bertzoo.commands.quickstart import quickstart
-from bertzoo.commands.running import plain, with_keras
+from bertzoo.commands.running import plain, prepare_console, with_keras
 
 app = typer.Typer(
     name="bertzoo",
@@ -63,4 +63,5 @@ def _root(
 
 def main() -> None:
     """The entry point of the `bertzoo` command."""
+    prepare_console()
     app(prog_name="bertzoo")

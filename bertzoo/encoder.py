@@ -13,6 +13,9 @@ from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.block_calls import block_calls
 from bertzoo.layers.places import FIRST, bias_at, is_first, vectors_at, with_first
 from bertzoo.random import StepCounter, fold
+from bertzoo.text.encoded import ARRAYS, check_names
+
+INPUTS = (*ARRAYS, "perturbation")
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -20,9 +23,11 @@ class Encoder(keras.Model):
     """An encoder of the BERT family, all of whose weights exist after construction.
 
     Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and
-    `padding_mask` (1 at real tokens; all real where left out); or the token ids alone. With `lengths` (batch,) besides
-    the mask, the caller vouches that row i is `lengths[i]` real tokens and then padding; JAX is faster for it on a GPU.
-    A `perturbation` (batch, length, width) moves the normalised embeddings; see `bertzoo.training.SiFT`.
+    `padding_mask` (1 at real tokens; all real where left out); or the token ids alone. Ids must be below
+    `config.vocab_size`: JAX, called directly, does not check that and gives numbers all the same. With `lengths`
+    (batch,) besides the mask, the caller vouches that row i is `lengths[i]` real tokens and then padding; JAX is faster
+    for it on a GPU. A `perturbation` (batch, length, width) moves the normalised embeddings; see
+    `bertzoo.training.SiFT`.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
     (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch,
@@ -117,6 +122,7 @@ class Encoder(keras.Model):
         """
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
+        check_names(inputs, INPUTS)
         padding_mask = inputs.get("padding_mask")
         if training and dropout_key is None:
             dropout_key = self.training_calls.next_key()

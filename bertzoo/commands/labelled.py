@@ -69,14 +69,15 @@ def find_columns(rows: Rows, text: str | None, pair: str | None, label: str | No
     Raises:
         ValueError: There is no such column, or none with a known name.
     """
-    from bertzoo.tasks.columns import FIRST, SECOND, TARGET
+    from bertzoo.tasks.columns import FIRST, TARGET
+    from bertzoo.tasks.columns import find_columns as find_known
 
     known = {name.lower(): name for name in reversed(rows.columns)}
-    first = _column(rows, text, FIRST, known, "--text")
-    if pair is None and text is None:
-        second = next((known[name] for name in SECOND if name in known and known[name] != first), None)
-    else:
-        second = None if pair is None else _column(rows, pair, (), known, "--pair")
+    first, second = _column(rows, text, FIRST, known, "--text"), None
+    if pair is not None:
+        second = _column(rows, pair, (), known, "--pair")
+    elif text is None:
+        first, second = (name and known[name] for name in [*find_known(list(known)).values()][:2])
     target = _column(rows, label, TARGET, known, "--label") if needs_label else None
     names = Names(first, second, target)
     used = [name for name in (first, second, target) if name is not None]

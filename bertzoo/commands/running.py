@@ -1,8 +1,10 @@
 """What all commands share: `--backend`, `--debug`, and one sentence in place of a traceback."""
 
 import inspect
+import io
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -90,6 +92,17 @@ def start() -> ModuleType:
         os.close(nowhere)
     skip_graph_rewriting()
     return bertzoo
+
+
+def prepare_console() -> None:
+    """Lets commands print any character: a console that can't show one gets an escape in its place. A closed output
+    takes what is printed and drops it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

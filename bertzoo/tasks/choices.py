@@ -42,6 +42,9 @@ def read_choices(x, y=None) -> Choices:
         questions, choices = list(x[0]), list(x[1])
     else:
         rows = [x] if isinstance(x, tuple) else list(x)
+        for number, row in enumerate(rows):
+            if not isinstance(row, (tuple, list)) or len(row) != 2:
+                raise TypeError(f"x[{number}] must be a question with its choices (q, [a, b]). Received: {row!r:.60}.")
         questions, choices = [row[0] for row in rows], [row[1] for row in rows]
     if len(questions) != len(choices):
         raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
@@ -80,11 +83,17 @@ def answer_ids(columns: Choices) -> np.ndarray:
     return np.array(ids, dtype="int32")
 
 
+def find_columns(names: list) -> dict[str, str | None]:
+    """Which columns of a table are taken: `question`, `choices` where they are lists in one, and `label`."""
+    listed, label = first_of(("choices", "endings"), names), first_of(("label", "answer", "labels"), names)
+    return {"question": needed(FIRST, names), "choices": listed, "label": label}
+
+
 def _from_table(table, names: list, y):
-    questions, target = as_list(table[needed(FIRST, names)]), first_of(("label", "answer", "labels"), names)
+    question, listed, target = find_columns(names).values()
+    questions = as_list(table[question])
     if y is None and target is not None:
         y = as_list(table[target])
-    listed = first_of(("choices", "endings"), names)
     if listed is not None:
         return questions, as_list(table[listed]), y
     pattern = next((p for p in NUMBERED if p.format(0) in names and p.format(1) in names), None)

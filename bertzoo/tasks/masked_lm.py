@@ -7,7 +7,7 @@ import numpy as np
 
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.masking import Masking
-from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.columns import find_columns, read_columns
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.shapes import shapes_for
 from bertzoo.tasks.streams import check_steps
@@ -64,6 +64,10 @@ class MaskedLM(Task):
             else input_shape.get("mask_positions", input_shape["token_ids"])
         )
         return (*shape, self.backbone.config.vocab_size)
+
+    @staticmethod
+    def find_columns(names: list) -> dict[str, str | None]:
+        return {**find_columns(names), "label": None}
 
     def encode_targets(self, y, count: int):
         if y is not None:
@@ -153,6 +157,8 @@ class MaskedLM(Task):
         """
         self.check_text()
         texts, tokenizer = [x] if isinstance(x, str) else list(x), self.preprocessor.tokenizer
+        if not texts:
+            return []
         allowed = None if targets is None else self._target_ids(targets)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)
         mask = tokenizer.id_to_token(tokenizer.mask_id)
@@ -175,8 +181,7 @@ class MaskedLM(Task):
         best = ids[np.argsort(-odds[ids], kind="stable")[:top_k]]
         out = []
         for i in best:
-            token = tokenizer.decode([int(i)], skip_special_tokens=False).strip()
-            text = mask.join(parts[: place + 1]) + token + mask.join(parts[place + 1 :])
+            token, text = tokenizer.text_with(mask.join(parts[: place + 1]), int(i), mask.join(parts[place + 1 :]))
             out.append({"token": token, "score": float(odds[i]), "text": text})
         return out
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.tasks.choices import NO_ANSWERS, Choices, answer_ids, read_choices
+from bertzoo.tasks.choices import NO_ANSWERS, Choices, answer_ids, find_columns, read_choices
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.streams import is_stream
 from bertzoo.tasks.task import Task
@@ -80,6 +80,8 @@ class MultipleChoice(Task):
         if self.preprocessor is None and not is_stream(x):
             raise ValueError("without preprocessor, pass ready batches of (inputs, answers), or call the model.")
         return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
+
+    find_columns = staticmethod(find_columns)
 
     def read(self, x, y=None) -> Choices:
         return read_choices(x, y)

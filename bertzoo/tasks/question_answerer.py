@@ -8,7 +8,7 @@ import numpy as np
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.questions import Questions, read_questions
+from bertzoo.tasks.questions import Questions, find_columns, read_questions
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.spans import PADDING, SpanLoss, best_spans, span_accuracy
 from bertzoo.tasks.units import find_units
@@ -140,6 +140,8 @@ class QuestionAnswerer(LongTextTask):
         ]
 
     # ---- data
+
+    find_columns = staticmethod(find_columns)
 
     def read(self, x, y=None) -> Questions:
         if y is not None:

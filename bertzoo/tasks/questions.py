@@ -15,6 +15,14 @@ class Questions(NamedTuple):
     answers: list[list[tuple[str, int]]] | None
 
 
+FIELDS = ("question", "context", "answers")
+
+
+def find_columns(names: list) -> dict[str, str | None]:
+    """Which columns of a table are taken: those that are called question, context and answers."""
+    return {name: name for name in FIELDS if name in names}
+
+
 def read_questions(x, contexts=None) -> Questions:
     """Takes records apart.
 
@@ -70,12 +78,17 @@ def _records(x) -> list[Mapping[str, Any]]:
 def _answers(answers, context: str, number: int) -> list[tuple[str, int]]:
     if answers is None:
         return []
-    if isinstance(answers, Mapping):
+    if isinstance(answers, Mapping) and "text" in answers and not isinstance(answers["text"], str):
         texts, starts = list(answers["text"]), list(answers.get("answer_start", []))
         answers = [{"text": t, "answer_start": s} for t, s in zip(texts, starts or [None] * len(texts))]
     found = []
-    for answer in answers:
+    for answer in [answers] if isinstance(answers, str) or not hasattr(answers, "__iter__") else answers:
         answer = {"text": answer} if isinstance(answer, str) else answer
+        if not isinstance(answer, Mapping) or "text" not in answer:
+            raise ValueError(
+                f"record {number}: answers must be texts, or dicts with text and answer_start. "
+                f"Received: {answer!r:.60}."
+            )
         text, start = str(answer["text"]), answer.get("answer_start")
         start = context.find(text) if start is None else int(start)
         if not text or start < 0 or context[start : start + len(text)] != text:

@@ -27,6 +27,7 @@ from bertzoo.tasks.text_tuples import (
     EncodedTuples,
     TextTuples,
     encode_sentence_targets,
+    find_columns,
     one_by_one,
     read_text_tuples,
 )
@@ -353,6 +354,8 @@ class SentenceEncoder(Task):
         if self.sentence_loss is None:
             raise ValueError("call compile() first: rows and targets are as its loss wants them.")
         return self.sentence_loss
+
+    find_columns = staticmethod(find_columns)
 
     def read(self, x, y=None) -> TextTuples:
         return read_text_tuples(x, y)

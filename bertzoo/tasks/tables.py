@@ -32,3 +32,28 @@ def needed(known: Sequence[str], names: list) -> str:
 def as_list(column) -> list:
     """The rows of a column."""
     return column.tolist() if hasattr(column, "tolist") else list(column)
+
+
+def label_column(table, name: str) -> list:
+    """The rows of a column of labels. Where `datasets` keeps indices into names (`ClassLabel`), the names; None where
+    a label is hidden, -1."""
+    rows = as_list(table[name])
+    feature = (getattr(table, "features", None) or {}).get(name)
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    if not names:
+        return rows
+
+    def named(value):
+        if isinstance(value, (list, tuple)):
+            return [named(item) for item in value]
+        return names[value] if value is not None and value >= 0 else None
+
+    return [named(value) for value in rows]
+
+
+def describe_columns(roles: dict[str, str | None], names: list) -> str:
+    """ "text from column 'review', label from column 'stars'; not used: 'date'"."""
+    used = {role: name for role, name in roles.items() if name is not None}
+    unused = [str(name) for name in names if name not in used.values()]
+    taken = ", ".join(f"{role} from column {str(name)!r}" for role, name in used.items())
+    return taken + (f"; not used: {', '.join(map(repr, unused))}" if unused else "")

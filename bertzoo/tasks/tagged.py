@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertzoo.tasks.tables import as_list, column_names, first_of, needed
+from bertzoo.tasks.tables import as_list, column_names, first_of, label_column, needed
+from bertzoo.tasks.targets import class_index
 from bertzoo.text import tags as bio
 from bertzoo.text.inputs import as_texts
 from bertzoo.text.words import split_words
@@ -42,14 +43,14 @@ def read_tagged(x, y=None) -> Tagged:
         return x
     names = column_names(x)
     if names is not None:
-        target = first_of(TAGS, names)
+        source, target = find_columns(names).values()
         if y is None and target is not None:
-            y = as_list(x[target])
-        x = x[needed((*WORDS, *TEXTS), names)]
+            y = label_column(x, target)
+        x = x[source]
     if not isinstance(x, str):
         x = as_list(x)
     if y is not None:
-        y = [row.tolist() if hasattr(row, "tolist") else list(row) for row in y]
+        y = [_row_of(row, number) for number, row in enumerate(y)]
         if isinstance(x, str) or len(x) != len(y):
             raise ValueError(f"x has {1 if isinstance(x, str) else len(x)} sentences and y has {len(y)}.")
     if not isinstance(x, str) and len(x) and not isinstance(x[0], str):
@@ -57,6 +58,16 @@ def read_tagged(x, y=None) -> Tagged:
     texts = as_texts(x)
     words = [split_words(text) for text in texts]
     return Tagged(texts, words, None if y is None else [_Spans(spans) for spans in y])
+
+
+def find_columns(names: list) -> dict[str, str | None]:
+    """Which columns of a table are taken: of words or texts, and `tags` (None where there is none).
+
+    Raises:
+        ValueError: The table has no column of words or texts with a known name.
+    """
+    source = needed((*WORDS, *TEXTS), names)
+    return {"words" if source in WORDS else "text": source, "tags": first_of(TAGS, names)}
 
 
 def label_ids(tagged: Tagged, labels: list[str], scheme: str | None) -> list[np.ndarray]:
@@ -76,6 +87,17 @@ def label_ids(tagged: Tagged, labels: list[str], scheme: str | None) -> list[np.
     if scheme is not None:
         bio.check_tags(([labels[i] for i in row if i != IGNORED] for row in rows), scheme)
     return [np.array(row, dtype=np.int32) for row in rows]
+
+
+def _row_of(row, number: int) -> list:
+    """The tags of a sentence, or the entities of a text."""
+    row = row.tolist() if hasattr(row, "tolist") else row
+    if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__iter__"):
+        raise TypeError(
+            f"y[{number}] must be a list: a tag for each word, or (start, end, type) for each entity. Received: "
+            f"{row!r:.60}."
+        )
+    return list(row)
 
 
 class _Spans(NamedTuple):
@@ -102,16 +124,9 @@ def _from_words(x: list, y: list | None) -> Tagged:
 def _label_id(tag, number: int, place: int, labels: list[str]) -> int:
     if tag is None:
         return IGNORED
-    if isinstance(tag, str):
-        if tag not in labels:
-            raise ValueError(f"y[{number}][{place}] is {tag!r}, which is not one of the labels {labels}.")
-        return labels.index(tag)
-    if isinstance(tag, (int, np.integer)) and not isinstance(tag, bool):
-        if tag in (-100, IGNORED):  # as PyTorch's losses mark what they leave out
-            return IGNORED
-        if 0 <= tag < len(labels):
-            return int(tag)
-    raise ValueError(f"y[{number}][{place}] is {tag!r}; it must be one of {labels} or from 0 to {len(labels) - 1}.")
+    if not isinstance(tag, str) and tag in (-100, IGNORED):  # as PyTorch's losses mark what they leave out
+        return IGNORED
+    return class_index(tag, labels, f"y[{number}][{place}]")
 
 
 def _from_spans(spans, number: int, text: str, words: np.ndarray, labels: list[str], scheme: str | None) -> list[str]:
@@ -121,7 +136,13 @@ def _from_spans(spans, number: int, text: str, words: np.ndarray, labels: list[s
     letters = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "IO": None}[scheme]
     tags: list[str] = [bio.OUTSIDE] * len(words)
     for span in spans:
-        begin, end, kind = (span["start"], span["end"], span["label"]) if isinstance(span, Mapping) else span
+        try:
+            begin, end, kind = (span["start"], span["end"], span["label"]) if isinstance(span, Mapping) else span
+        except (TypeError, ValueError, KeyError):
+            raise ValueError(
+                f"y[{number}] must hold entities (start, end, type), since x[{number}] is a text; for a tag for each "
+                f"word, pass x[{number}] as a list of words. Received: {span!r:.60}."
+            ) from None
         if not 0 <= begin < end <= len(text):
             raise ValueError(f"y[{number}] has the span {begin}:{end}; the text has {len(text)} characters.")
         inside = np.flatnonzero((words[:, 0] < end) & (words[:, 1] > begin))
@@ -130,5 +151,5 @@ def _from_spans(spans, number: int, text: str, words: np.ndarray, labels: list[s
             what = f"shares the word {taken[0]!r} with another" if taken else "covers no word"
             raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which {what}.")
         for i, mark in zip(inside, bio.tags_for(len(inside), letters)):
-            tags[i] = kind if mark is None else f"{mark}-{kind}"
+            tags[i] = bio.join_parts(mark, kind)
     return tags

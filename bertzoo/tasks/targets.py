@@ -1,6 +1,8 @@
 """Labels of a classification task, by name or number, to arrays; and what kind of problem they make."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Set
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,26 +15,140 @@ NUMBER = "regression"
 PROBLEMS = (CLASSES, SEVERAL, NUMBER)
 
 
-def label_names(labels: int | Sequence[str]) -> list[str]:
+def label_names(labels) -> list[str]:
     """The names of the labels: as given, or LABEL_0, LABEL_1 … for a number.
 
+    Args:
+        labels: A number of classes; or the names, strings or integers, in a list, tuple, array or Series, or in a set,
+            which is sorted.
+
     Raises:
-        ValueError: There are no labels, one is no string, or two are alike.
+        ValueError: There are no labels, one is neither a string nor an integer, or two are equal.
     """
     if isinstance(labels, (int, np.integer)) and not isinstance(labels, bool) and labels >= 1:
         return [f"LABEL_{i}" for i in range(labels)]
-    if isinstance(labels, str) or not isinstance(labels, Sequence) or not len(labels):
-        raise ValueError(f"labels must be a number of classes or a list of their names; it is {labels!r}.")
-    wrong = [name for name in labels if not isinstance(name, str)]
-    if wrong or len(set(labels)) < len(labels):
-        raise ValueError(f"labels must be different strings; they are {list(labels)!r}.")
-    return list(labels)
+    names = None
+    if isinstance(labels, Set):
+        numbers = all(isinstance(name, int) for name in labels)
+        names = sorted(labels, key=None if numbers else str)
+    elif not isinstance(labels, (str, bytes, dict)) and hasattr(labels, "__len__") and hasattr(labels, "__iter__"):
+        names = host_rows(labels)
+    if not names:
+        raise ValueError(f"labels must be a number of classes or a list of their names. Received: {labels!r:.200}.")
+    wrong = [name for name in names if isinstance(name, bool) or not isinstance(name, (str, int))]
+    names = [str(name) for name in names]
+    if wrong or len(set(names)) < len(names):
+        what = f"{wrong[0]!r:.60} is neither a string nor an integer" if wrong else "two are equal"
+        raise ValueError(f"labels must be different strings; {what}. Received: {names!r:.200}.")
+    return names
+
+
+def host_rows(values) -> list:
+    """The rows of a list, array, Series, one-column frame or tensor of any backend, as a list of Python values."""
+    if isinstance(values, (list, tuple)):
+        return [row.item() if isinstance(row, np.generic) else row for row in values]
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a frame
+        values = values.to_numpy()
+    elif not hasattr(values, "tolist") and hasattr(values, "__array__"):  # a tensor of TensorFlow
+        values = np.asarray(values)
+    if getattr(values, "ndim", 1) == 0:
+        values = values.reshape(1)
+    rows = values.tolist() if hasattr(values, "tolist") else list(values)
+    return [row.decode("utf-8") if isinstance(row, bytes) else row for row in rows]
+
+
+def class_index(value, labels: list[str], what: str) -> int:
+    """The index of a class given by its name or by its index.
+
+    Where all labels are numbers ("1" … "5"), an integer is a name. Where only some are, an integer that may be a name
+    and an index at once is an error.
+
+    Args:
+        value: The class.
+        labels: The names, in order.
+        what: What `value` is, for the error, such as "y[3]".
+
+    Raises:
+        ValueError: It is no class, or could be two.
+    """
+    if isinstance(value, bool) and str(value) in labels:
+        value = str(value)
+    if isinstance(value, str):
+        if value in labels:
+            return labels.index(value)
+        raise ValueError(f"{what} must be one of the labels {_short(labels)}. Received: {value!r:.60}.")
+    names, all_numbers = _numbers_in(tuple(labels))
+    number = _whole(value)
+    if number is not None:
+        by_name = names.get(number)
+        by_index = number if 0 <= number < len(labels) and not all_numbers else None
+        if by_name is not None and by_index is not None and by_name != by_index:
+            raise ValueError(
+                f"{what} is {value!r}, which may be the label {labels[by_name]!r} or the index of the label "
+                f"{labels[by_index]!r}: pass labels as strings."
+            )
+        found = by_index if by_name is None else by_name
+        if found is not None:
+            return found
+    if all_numbers:
+        raise ValueError(
+            f"{what} must be one of the labels {_short(labels)}, which are numbers, so that an integer is a label and "
+            f"not an index. Received: {value!r:.60}."
+        )
+    raise ValueError(
+        f"{what} must be one of the labels {_short(labels)} or an index from 0 to {len(labels) - 1}. "
+        f"Received: {value!r:.60}."
+    )
+
+
+@cache
+def _numbers_in(labels: tuple[str, ...]) -> tuple[dict[int, int], bool]:
+    """Of the labels that are whole numbers, the number -> its index; and whether all labels are different ones."""
+    numbers = {}
+    for index, name in enumerate(labels):
+        try:
+            number = _whole(float(name))
+        except ValueError:
+            continue
+        if number is not None:
+            numbers.setdefault(number, index)
+    return numbers, len(numbers) == len(labels)
+
+
+def _whole(value) -> int | None:
+    """The integer that a number is, or None."""
+    if not isinstance(value, (int, float, np.integer, np.floating)) or not math.isfinite(value) or value % 1:
+        return None
+    return int(value)
+
+
+def _short(labels: list[str], most: int = 20) -> str:
+    more = f" and {len(labels) - most} more" if len(labels) > most else ""
+    return f"{labels[:most]}{more}"
 
 
 def labels_in_file(config: EncoderConfig) -> dict[str, list[str]]:
     """The option `labels` of a task, from the id2label of its config.json; nothing where there is none."""
     named = config.extra.get("id2label")
     return {"labels": [named[key] for key in sorted(named, key=int)]} if named else {}
+
+
+def check_order(labels: list[str], in_file: list[str]) -> str | None:
+    """What to report of labels that replace those of a file whose head is kept, None where there is nothing.
+
+    Raises:
+        ValueError: A name stands at another place than in the file, so that answers would be swapped.
+    """
+    if labels == in_file or len(labels) != len(in_file):
+        return None
+    moved = [name for name, before in zip(labels, in_file) if name != before and name in in_file]
+    if moved:
+        raise ValueError(
+            f"labels are in another order than those of the trained head, {_short(in_file)}: leave labels= out, or "
+            f"pass new_head=True to train a new head. Received: {_short(labels)}."
+        )
+    pairs = [f"{before} -> {name}" for before, name in zip(in_file, labels) if name != before]
+    return f"labels of the file replaced: {', '.join(pairs[:10])}{' …' if len(pairs) > 10 else ''}"
 
 
 def labels_for_file(labels: list[str]) -> dict[str, Any]:
@@ -64,17 +180,22 @@ def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray
     """Targets as an array: int32 (n,) classes, float32 (n, labels) for several at once, float32 (n, labels) numbers.
 
     Args:
-        y: Class names or ids; lists of names, or rows of 0 and 1, for several at once; numbers for regression.
+        y: Class names or indices (n,) or (n, 1), see `class_index`, or one-hot rows (n, labels); lists of names, or
+            rows of 0 and 1, for several at once; numbers for regression. A list, array, Series, one-column frame or
+            tensor.
         labels: The names.
         problem: One of PROBLEMS.
         count: How many rows there must be.
 
     Raises:
+        TypeError: y has no rows in an order.
         ValueError: A label is unknown, a number is missing (NaN) or out of range, or there are too few or many rows.
     """
     if y is None:
         raise ValueError("there are no targets: pass y, or a table with a column called label.")
-    rows = y.tolist() if hasattr(y, "tolist") else list(y) if isinstance(y, (list, tuple)) else [y]
+    if not hasattr(y, "__len__") or isinstance(y, (str, bytes, Set, Mapping)):
+        raise TypeError(f"y must be a list, array, Series or tensor with a target for each row. Received: {y!r:.60}.")
+    rows = host_rows(y)
     if len(rows) != count:
         raise ValueError(f"x has {count} rows and y has {len(rows)}; they must be the same number.")
     if problem == CLASSES:
@@ -87,25 +208,17 @@ def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray
 
 
 def _class_id(row, index: int, labels: list[str]) -> int:
-    if isinstance(row, str):
-        if row not in labels:
-            raise ValueError(f"y[{index}] is {row!r}, which is not one of the labels {labels}.")
-        return labels.index(row)
-    whole = (
-        not isinstance(row, bool) and isinstance(row, (int, float, np.integer, np.floating)) and row == int_or_none(row)
-    )
-    if isinstance(row, bool) or whole:
-        if 0 <= row < len(labels):
-            return int(row)
-        raise ValueError(f"y[{index}] is {row!r}; class ids run from 0 to {len(labels) - 1}.")
-    raise ValueError(
-        f"y[{index}] is {row!r:.60}; it must be one of {labels} or a class id from 0 to {len(labels) - 1}."
-    )
-
-
-def int_or_none(value) -> int | None:
-    """The integer that a number is, or None."""
-    return int(value) if np.isfinite(value) and value == np.floor(value) else None
+    if isinstance(row, (list, tuple)):
+        if len(row) == 1:
+            row = row[0]
+        elif len(row) == len(labels) and sorted(map(_whole, row), key=str) == [0] * (len(row) - 1) + [1]:
+            return list(row).index(1)
+        else:
+            raise ValueError(
+                f"y[{index}] must be one label, or a one-hot row of {len(labels)}. Received: {row!r:.80}. For several "
+                'labels of one text, pass problem="multi_label_classification".'
+            )
+    return class_index(row, labels, f"y[{index}]")
 
 
 def _several(row, index: int, labels: list[str]) -> list[float]:

@@ -11,11 +11,12 @@ from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.random import fold, get_seed
-from bertzoo.tasks.columns import read_columns, split_columns
+from bertzoo.tasks.columns import find_columns, read_columns, split_columns
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
-from bertzoo.tasks.targets import row_weights
+from bertzoo.tasks.tables import column_names, describe_columns
+from bertzoo.tasks.targets import check_order, row_weights
 from bertzoo.text.batches import LengthBatches, check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
@@ -102,6 +103,7 @@ class Task(BackendStep, keras.Model):
             TypeError: An option is unknown.
         """
         check_options(cls, task_options)
+        in_file: list[str] = []
 
         def make(config: EncoderConfig, directory: Path) -> "Task":
             pooler = cls.needs_pooler(config)
@@ -111,7 +113,11 @@ class Task(BackendStep, keras.Model):
             options = cls.options_from_files(config)
             if new_head:
                 options = {key: value for key, value in options.items() if key not in ("head", "problem")}
+            in_file.extend(options.get("labels", ()))
             options.update(task_options)
+            wanted = task_options.get("labels")
+            if isinstance(wanted, (int, np.integer)) and wanted == len(in_file) and not new_head:
+                options["labels"] = list(in_file)  # a number of classes leaves them their names
             if isinstance(options.get("head"), dict):
                 options["head"] = restore(options["head"])
             if "preprocessor" not in options:
@@ -119,7 +125,13 @@ class Task(BackendStep, keras.Model):
             return cls(encoder, **({"dtype": dtype} if dtype else {}), **options)
 
         heads = () if task_options.get("head") is not None else cls.heads
-        return load_model(preset, make, heads=heads, new_heads=new_head, verbose=verbose)
+        task = load_model(preset, make, heads=heads, new_heads=new_head, verbose=False)
+        if in_file and not set(task.load_report.new) - {"pooler"}:  # the head is the file's, and so its order of labels
+            replaced = check_order(task.labels, in_file)
+            task.load_report.notes += [replaced] if replaced else []
+        if verbose:
+            print(task.load_report)
+        return task
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
@@ -172,6 +184,8 @@ class Task(BackendStep, keras.Model):
             push(Path(folder) / "preset", repo_id, private=private, token=token, commit_message=commit_message)
 
     # ---- data
+
+    find_columns = staticmethod(find_columns)  # of a table
 
     def read(self, x, y=None) -> NamedTuple:
         """What `fit` takes as columns of one length, the last of them raw targets or None; as they are if read
@@ -320,6 +334,12 @@ class Task(BackendStep, keras.Model):
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
+        names = column_names(x)
+        if names is not None and verbose and self.preprocessor is not None:
+            roles = self.find_columns(names)
+            if y is not None:  # in place of the table's
+                roles.popitem()
+            print(f"fit: {describe_columns(roles, names)}")
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = self._split(x, y, sample_weight, validation_split)
         train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)

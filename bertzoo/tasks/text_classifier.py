@@ -19,6 +19,7 @@ from bertzoo.tasks.targets import (
     NUMBER,
     PROBLEMS,
     SEVERAL,
+    class_index,
     encode_targets,
     label_names,
     labels_for_file,
@@ -267,10 +268,7 @@ class TextClassifier(Task):
                 f"class_weight is a dict of weights by label, for one label a text; it is {class_weight!r} and the "
                 f"problem {self.problem}."
             )
-        unknown = [key for key in class_weight if isinstance(key, str) and key not in self.labels]
-        if unknown:
-            raise ValueError(f"class_weight has {unknown[0]!r}, which is not one of the labels {self.labels}.")
-        return {self.labels.index(k) if isinstance(k, str) else int(k): float(v) for k, v in class_weight.items()}
+        return {class_index(key, self.labels, "a key of class_weight"): float(v) for key, v in class_weight.items()}
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:

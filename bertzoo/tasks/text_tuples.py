@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from bertzoo.tasks.columns import TARGET
+from bertzoo.tasks.columns import PAIRS, TARGET
 from bertzoo.tasks.tables import as_list, column_names, first_of
+from bertzoo.tasks.targets import host_rows
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_texts
+
+# What the text before the positive one is called, and columns that are no texts.
+ANCHORS = ("anchor", "query", "question")
+IDENTIFIERS = ("id", "idx", "index")
 
 
 class TextTuples(NamedTuple):
@@ -26,26 +31,23 @@ def read_text_tuples(x, y=None) -> TextTuples:
 
     Args:
         x: One column of texts; a tuple of columns; a list of tuples of texts; or a table (pandas DataFrame,
-            `datasets.Dataset`, dict of columns), of which one column may be called label, labels, score or target, and
-            all others hold texts, in their order.
+            `datasets.Dataset`, dict of columns), see `find_columns`.
         y: Targets; those of the table where None.
 
     Raises:
         TypeError: A row is no string.
-        ValueError: Columns differ in length, or a table has none.
+        ValueError: Columns differ in length, a table has none, or a tuple of tuples may be rows or columns.
     """
     if isinstance(x, TextTuples):
         return x
     names = column_names(x)
     if names is not None:
-        target = first_of(TARGET, names)
-        if y is None and target is not None:
-            y = np.asarray(x[target])
-        columns = [(str(name), as_list(x[name])) for name in names if name not in TARGET]
+        columns, target = _from_table(x, names)
+        y = target if y is None else y
+    elif _are_rows(x):
+        columns = [(f"place {i} of the rows", column) for i, column in enumerate(_turned(x))]
     elif isinstance(x, tuple) and len(x) > 1 and not any(isinstance(part, str) for part in x):
         columns = [(f"x[{i}]", column) for i, column in enumerate(x)]
-    elif isinstance(x, Sequence) and not isinstance(x, str) and len(x) and isinstance(x[0], (tuple, list)):
-        columns = [(f"place {i} of the rows", column) for i, column in enumerate(_turned(x))]
     else:
         columns = [("x", x)]
     texts = [as_texts(column, name) for name, column in columns]
@@ -54,6 +56,57 @@ def read_text_tuples(x, y=None) -> TextTuples:
     if len({len(column) for column in texts}) > 1:
         raise ValueError(f"columns of texts must be equally long; they have {[len(column) for column in texts]} rows.")
     return TextTuples(list(zip(*texts)), y)
+
+
+def find_columns(names: list) -> dict[str, str | None]:
+    """Which columns of a table are taken, in the order of the loss, and `label` (None where there is none).
+
+    With a column `positive`: the first of anchor, query, question, then positive, then those that begin with negative.
+    Two columns that are one of `PAIRS`, in its order. Else all, in the table's order. Columns called id, idx, index are
+    never taken.
+
+    Raises:
+        ValueError: There is a column positive, and beside it no anchor, or a column of another name.
+    """
+    label = first_of(TARGET, names)
+    texts = [name for name in names if name not in TARGET and str(name).lower() not in IDENTIFIERS]
+    if "positive" in texts:
+        anchor = first_of(ANCHORS, texts)
+        ordered = [anchor, "positive", *(name for name in texts if str(name).startswith("negative"))]
+        rest = [name for name in texts if name not in ordered]
+        if anchor is None or rest:
+            raise ValueError(
+                f"beside 'positive', columns must be called {', '.join(ANCHORS)} (one of them) or negative…. Received: "
+                f"{names}. Rename or drop the others."
+            )
+    else:
+        ordered = next((list(pair) for pair in PAIRS if set(pair) == set(texts)), texts)
+    return {**{f"text {i + 1}": name for i, name in enumerate(ordered)}, "label": label}
+
+
+def _from_table(table, names: list) -> tuple[list, Any]:
+    texts = [name for name in names if _holds_texts(table[name])]
+    *ordered, label = find_columns([name for name in names if name in TARGET or name in texts]).values()
+    target = None if label is None else np.asarray(as_list(table[label]))
+    return [(str(name), as_list(table[name])) for name in ordered], target
+
+
+def _holds_texts(column) -> bool:
+    """Whether a column may be one of texts: its first row is no number."""
+    first = next(iter(column), None)
+    return not isinstance(first, (bool, int, float, np.number))
+
+
+def _are_rows(x) -> bool:
+    """Whether x is a sequence of tuples of texts, row by row, and not a tuple of columns."""
+    if not isinstance(x, Sequence) or isinstance(x, str) or not len(x) or not isinstance(x[0], (tuple, list)):
+        return False
+    if not isinstance(x, tuple):
+        return True
+    tuples = all(isinstance(part, tuple) and all(isinstance(text, str) for text in part) for part in x)
+    if tuples and len(x[0]) > len(x):
+        raise ValueError("x is a tuple of tuples, which may be rows or columns: pass rows as a list, columns as lists.")
+    return tuples
 
 
 def _turned(rows) -> list[tuple]:
@@ -102,7 +155,7 @@ def encode_sentence_targets(y, kind: str | None, count: int) -> np.ndarray:
     if y is None:
         raise ValueError(f"this loss compares with {kind}: pass y, or a table with a column called label or score.")
     try:
-        values = np.asarray(y.tolist() if hasattr(y, "tolist") else y, dtype="float32")
+        values = np.asarray(host_rows(y), dtype="float32")
     except (TypeError, ValueError) as error:
         raise ValueError(f"y must hold {kind}, as many for each row: {error}.") from error
     if values.shape[:1] != (count,):

@@ -13,7 +13,7 @@ from bertzoo.encoder import Encoder
 from bertzoo.layers.crf import CRF
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.rows import LongTextTask, predict_rows
-from bertzoo.tasks.tagged import IGNORED, Tagged, label_ids, read_tagged
+from bertzoo.tasks.tagged import IGNORED, Tagged, find_columns, label_ids, read_tagged
 from bertzoo.tasks.targets import label_names, labels_for_file, labels_in_file
 from bertzoo.tasks.units import Units, find_units
 from bertzoo.text import tags as bio
@@ -181,6 +181,8 @@ class TokenClassifier(LongTextTask):
         return _Decoder(self.crf)
 
     # ---- data
+
+    find_columns = staticmethod(find_columns)
 
     def read(self, x, y=None) -> Tagged:
         return read_tagged(x, y)

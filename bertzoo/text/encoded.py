@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+HF_NAMES = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
 ARRAYS = ("token_ids", "segment_ids", "padding_mask", "lengths")  # what a batch of rows is made of
 
 
@@ -92,6 +93,21 @@ class Encoded:
         return np.where(real, self.starts[rows][:, None] + columns, 0), real
 
 
+def check_names(arrays: Mapping, known: Sequence[str]) -> None:
+    """Refuses arrays that nothing would read, such as those under Hugging Face's names.
+
+    Raises:
+        ValueError: A name is unknown, or `token_ids` is missing.
+    """
+    unknown = [name for name in arrays if name not in known]
+    if unknown or "token_ids" not in arrays:
+        meant = [f"{HF_NAMES[name]} for {name}" for name in unknown if name in HF_NAMES]
+        raise ValueError(
+            f"inputs must hold token_ids and may hold {', '.join(known[1:])}. Received: {', '.join(map(str, arrays))}."
+            + (f" Use {', '.join(meant)}." if meant else "")
+        )
+
+
 def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
     """Rows of tokens from padded arrays: `token_ids` (n, length), each below `vocabulary_size`, and if wanted
     `segment_ids` and `padding_mask`.
@@ -102,10 +118,14 @@ def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
     """
     if not isinstance(x, dict):
         x = {"token_ids": x}
-    unknown = sorted(set(x) - set(ARRAYS))
-    if unknown:
-        raise ValueError(f"x may hold {', '.join(ARRAYS)}; it has {', '.join(map(repr, unknown))}.")
-    ids = np.asarray(x.get("token_ids"))
+    check_names(x, ARRAYS)
+    try:
+        ids = np.asarray(x["token_ids"])
+    except ValueError:
+        raise ValueError(
+            "token_ids must be one array (n, length): pad its rows to one length, with padding_mask 1 at real tokens. "
+            f"Received rows of {len(x['token_ids'][0])} tokens and of other lengths."
+        ) from None
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
             f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."

@@ -1,20 +1,22 @@
 """Tags that mark entities word by word: BIO, BIOES (with its spelling BILOU), and IO.
 
 B- begins an entity, I- goes on with it, O is outside. BIOES also marks the last word, E-, and an entity of one word,
-S- (Ramshaw and Marcus 1995; Ratinov and Roth 2009). In IO, neighbours of one type are one entity.
+S- (Ramshaw and Marcus 1995; Ratinov and Roth 2009). In IO, neighbours of one type are one entity. Tags without type,
+B and I alone, are of the type "_", as in seqeval.
 """
 
 from collections.abc import Iterable, Sequence
 
 _SPELLINGS = {"L": "E", "U": "S"}
 OUTSIDE = "O"
+UNTYPED = "_"
 
 
 def scheme_of(labels: Iterable[str]) -> str | None:
     """ "BIO", "BIOES", "BILOU", "IO", or None where the labels mark no entities, as parts of speech."""
     labels = set(labels)
     named = labels - {OUTSIDE}
-    if named and all(label[:1] in "BIESLU" and label[1:2] == "-" and label[2:] for label in named):
+    if named and all(map(_is_marked, named)):
         letters = {label[0] for label in named}
         if letters & {"L", "U"}:
             return "BILOU"
@@ -26,9 +28,21 @@ def parts(tag: str) -> tuple[str, str]:
     """(letter, type) of a tag: "L-PER" -> ("E", "PER"); a tag without letter is inside its type."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    if tag[1:2] == "-" and tag[0] in "BIESLU":
-        return _SPELLINGS.get(tag[0], tag[0]), tag[2:]
+    if _is_marked(tag):
+        return _SPELLINGS.get(tag[0], tag[0]), tag[2:] or UNTYPED
     return "I", tag
+
+
+def join_parts(mark: str | None, kind: str) -> str:
+    """The tag of a mark (None in IO) and a type: ("B", "PER") -> "B-PER"."""
+    if mark is None:
+        return kind
+    return mark if kind == UNTYPED else f"{mark}-{kind}"
+
+
+def _is_marked(tag: str) -> bool:
+    """Whether a tag is a letter of a scheme with a type, or alone."""
+    return tag[:1] in tuple("BIESLU") and (len(tag) == 1 or (tag[1] == "-" and len(tag) > 2))
 
 
 def find_entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -54,7 +68,7 @@ def goes_on(before: str, after: str) -> bool:
 
 def inside(tag: str) -> str:
     """The tag of an inner word of the same entity."""
-    return f"I-{parts(tag)[1]}" if tag[1:2] == "-" else tag
+    return join_parts("I", parts(tag)[1]) if _is_marked(tag) else tag
 
 
 def may_follow(before: str | None, after: str | None, scheme: str) -> bool:
@@ -97,7 +111,7 @@ def retag(tags: Sequence[str], scheme: str = "BIO") -> list[str]:
     out = [OUTSIDE] * len(tags)
     for kind, begin, end in find_entities(tags):
         marks = tags_for(end - begin, letters[scheme])
-        out[begin:end] = [kind if mark is None else f"{mark}-{kind}" for mark in marks]
+        out[begin:end] = [join_parts(mark, kind) for mark in marks]
     return out
 
 

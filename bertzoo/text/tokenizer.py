@@ -170,6 +170,31 @@ class Tokenizer:
             self.id_to_token(i)
         return self._rust.decode(ids, skip_special_tokens=skip_special_tokens)
 
+    def text_with(self, left: str, index: int, right: str) -> tuple[str, str]:
+        """A token's text, and the text in which it stands between `left` and `right` with the blanks that it implies.
+
+        A token that goes on with a word (`##ing`; one without `Ġ` or `▁`) joins what is before it; one that begins a
+        word is set apart from a word before it. All other blanks are those of `left` and `right`.
+
+        Raises:
+            ValueError: The vocabulary has no such id.
+        """
+        once, twice = self.decode([index], False), self.decode([index, index], False)
+        piece = twice[len(once) :] if twice.startswith(once) else once
+        token = piece.strip() or piece
+        if not piece[:1].isspace():
+            return token, left.rstrip(" ") + token + right
+        if self.id_to_token(index)[0] in "Ġ▁":  # the blank is in the token
+            return token, f"{left}{'' if not left or left[-1].isspace() else ' '}{token}{right}"
+        return token, self._set_apart(self._set_apart(left, token), right)
+
+    def _set_apart(self, left: str, right: str) -> str:
+        """Two texts side by side, with a blank where they would be one word without it."""
+        if not (left[-1:].isalnum() and right[:1].isalnum()):
+            return left + right
+        words = self.encode(left[-1] + right[0], offsets=True).word_ids
+        return left + right if len(set(words[words >= 0])) > 1 else f"{left} {right}"
+
     def token_to_id(self, token: str) -> int | None:
         """The id of a vocabulary entry, None for a string that is not in the vocabulary."""
         return self._rust.token_to_id(token)

@@ -320,7 +320,7 @@ def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
     ("x", "y", "message"),
     [
         ([["a", "b"]], [["O"]], "1 tags for 2 words"),
-        ([["a"]], [["B-TOWN"]], r"y\[0\]\[0\] is 'B-TOWN'"),
+        ([["a"]], [["B-TOWN"]], r"y\[0\]\[0\] must be one of the labels .* Received: 'B-TOWN'"),
         ([["a"]], [[7]], "from 0 to 4"),
         ([["a"]], [[0.5]], "from 0 to 4"),
         ([["a"]], [["O"], ["O"]], "1 sentences and y has 2"),

@@ -66,7 +66,7 @@ def test_padded_arrays():
     rows = encoded_from_arrays(arrays, 10)
     np.testing.assert_array_equal(rows.pad([0, 1], 3)["token_ids"], ids)
     for wrong, message in (
-        ({**arrays, "attention_mask": ids}, "it has 'attention_mask'"),
+        ({**arrays, "attention_mask": ids}, "Received: .*attention_mask. Use padding_mask for attention_mask"),
         ({"padding_mask": ids}, "must hold token_ids"),
         ({**arrays, "padding_mask": ids[:, :2]}, "must have one shape"),
         ({**arrays, "padding_mask": ids[:, ::-1] > 0}, "1 at the front"),

@@ -37,7 +37,7 @@ def test_entities_are_those_of_seqeval(scheme):
 
 def test_bilou_and_io():
     assert find_entities(["U-A", "U-A", "B-A", "L-A", "O"]) == [("A", 0, 1), ("A", 1, 2), ("A", 2, 4)]
-    assert find_entities(["A", "A", "O", "B", "A"]) == [("A", 0, 2), ("B", 3, 4), ("A", 4, 5)]
+    assert find_entities(["A", "A", "O", "X", "A"]) == [("A", 0, 2), ("X", 3, 4), ("A", 4, 5)]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

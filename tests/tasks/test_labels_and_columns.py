@@ -1,0 +1,321 @@
+"""What a user means by labels and columns: names decide, and what could be two things is refused."""
+
+import io
+import subprocess
+import sys
+
+import datasets
+import keras
+import numpy as np
+import pandas
+import pytest
+import seqeval.metrics
+import torch
+
+import bertzoo as bz
+from bertzoo.metrics.entities import entity_scores
+from bertzoo.tasks.choices import read_choices
+from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.questions import read_questions
+from bertzoo.tasks.tagged import label_ids, read_tagged
+from bertzoo.tasks.targets import CLASSES, class_index, encode_targets, label_names
+from bertzoo.tasks.text_tuples import read_text_tuples
+
+ASKED = {"question": "a", "context": "b"}
+STARS = ["1", "2", "3", "4", "5"]
+TEXTS = ["a good film", "a bad film", "a dull plot", "a great story"]
+
+
+@pytest.fixture(scope="module")
+def trained(write_checkpoint, tmp_path_factory):
+    """A saved classifier, (directory, its label of the first text)."""
+    preset = write_checkpoint(num_hidden_layers=1)[0]
+    model = bz.TextClassifier.from_preset(preset, labels=["neg", "pos"], verbose=False)
+    model.save_to_preset(directory := tmp_path_factory.mktemp("labels") / "model")
+    return directory, model.classify(TEXTS[0])[0]["label"]
+
+
+# ---- labels
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("y", [[5, 1, 3], np.array([5, 1, 3]), ["5", "1", "3"], [5.0, 1.0, 3.0]])
+def test_numbers_are_names_where_all_labels_are_numbers(y):
+    assert encode_targets(y, STARS, CLASSES, 3).tolist() == [4, 0, 2]
+    assert encode_targets([1, 0], ["1", "0"], CLASSES, 2).tolist() == [0, 1]
+    assert encode_targets([2, 1], ["1.0", "2.0"], CLASSES, 2).tolist() == [1, 0]
+    with pytest.raises(ValueError, match=r"y\[1\] must be one of the labels .* which are numbers.* Received: 0"):
+        encode_targets([1, 0], STARS, CLASSES, 2)
+
+
+@pytest.mark.once
+def test_a_number_that_may_be_a_name_or_an_index_is_refused():
+    with pytest.raises(ValueError, match="may be the label '1' or the index of the label '2': pass labels as strings"):
+        class_index(1, ["1", "2", "many"], "y[0]")
+    assert class_index(1, ["0", "1", "many"], "y[0]") == 1  # both are the same
+    assert class_index(True, ["False", "True"], "y[0]") == 1
+    assert class_index(True, ["True", "False"], "y[0]") == 0
+
+
+@pytest.mark.once
+def test_forms_of_labels():
+    names = ["neg", "pos"]
+    for labels in (tuple(names), np.array(names), pandas.Series(names), set(names), dict.fromkeys(names).keys()):
+        assert label_names(labels) == names
+    assert label_names({10, 9, 1}) == label_names(np.array([1, 9, 10])) == ["1", "9", "10"]
+    for wrong in (0, "pos", [], ["a", "a"], [1, "1"], [None, "a"], [0.5, 1.5], {"neg": 0}):
+        with pytest.raises(ValueError, match="labels must be .*Received: "):
+            label_names(wrong)
+
+
+@pytest.mark.once
+def test_forms_of_targets():
+    right = [1, 0, 1]
+    one_hot = np.eye(2)[right]
+    column = np.array(right)[:, None]
+    forms = [one_hot, one_hot.astype("int64"), one_hot.tolist(), column, column.tolist(), torch.tensor(right)]
+    forms += [torch.tensor(one_hot), pandas.DataFrame({"y": right}), pandas.Series(["pos", "neg", "pos"])]
+    forms += [pandas.Series(["pos", "neg", "pos"], dtype="category"), keras.ops.convert_to_tensor(right)]
+    for y in forms:
+        assert encode_targets(y, ["neg", "pos"], CLASSES, 3).tolist() == right
+    for row in ([0.3, 0.7], [1, 1], [0, 0], [0, 1, 0]):
+        with pytest.raises(ValueError, match=r"y\[0\] must be one label, or a one-hot row of 2"):
+            encode_targets([row], ["neg", "pos"], CLASSES, 1)
+
+
+def test_targets_as_tensors_of_tensorflow():
+    tensorflow = pytest.importorskip("tensorflow")
+    for y in (tensorflow.constant([1, 0]), tensorflow.constant([b"pos", b"neg"])):
+        assert encode_targets(y, ["neg", "pos"], CLASSES, 2).tolist() == [1, 0]
+
+
+@pytest.mark.once
+def test_class_weights_are_found_by_name(trained):
+    model = bz.TextClassifier.from_preset(trained[0], labels=["1", "2"], verbose=False)
+    assert model._class_ids({1: 0.5, 2: 3.0}) == model._class_ids({"1": 0.5, "2": 3.0}) == {0: 0.5, 1: 3.0}
+    with pytest.raises(ValueError, match="a key of class_weight must be one of the labels"):
+        model._class_ids({3: 1.0})
+
+
+@pytest.mark.once
+def test_a_number_of_labels_keeps_the_names_of_the_file(trained):
+    model = bz.TextClassifier.from_preset(trained[0], labels=2, verbose=False)
+    assert model.labels == ["neg", "pos"]
+    assert bz.TextClassifier.from_preset(trained[0], labels=2, new_head=True, verbose=False).labels[0] == "LABEL_0"
+
+
+@pytest.mark.once
+def test_labels_in_another_order_than_the_trained_head(trained, capsys):
+    directory, label = trained
+    with pytest.raises(ValueError, match="another order than those of the trained head.*new_head=True"):
+        bz.TextClassifier.from_preset(directory, labels=["pos", "neg"])
+    renamed = bz.TextClassifier.from_preset(directory, labels=["negative", "positive"])
+    assert "labels of the file replaced: neg -> negative, pos -> positive" in capsys.readouterr().out
+    assert renamed.classify(TEXTS[0])[0]["label"] == {"neg": "negative", "pos": "positive"}[label]
+    fresh = bz.TextClassifier.from_preset(directory, labels=["pos", "neg"], new_head=True, verbose=False)
+    assert fresh.labels == ["pos", "neg"]
+
+
+@pytest.mark.once
+def test_names_of_a_dataset_decide():
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])})
+    table = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 1, 0]}, features)
+    columns = read_columns(table)
+    assert encode_targets(columns.targets, ["neg", "pos"], CLASSES, 4).tolist() == [1, 0, 0, 1]
+    with pytest.raises(ValueError, match=r"y\[0\] must be one of the labels .* Received: 'pos'"):
+        encode_targets(columns.targets, ["bad", "good"], CLASSES, 4)
+
+    names = ["B-LOC", "I-LOC", "O"]
+    tags = datasets.Sequence(datasets.ClassLabel(names=names))
+    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
+    table = datasets.Dataset.from_dict({"tokens": [["in", "New", "York"]], "ner_tags": [[2, 0, 1]]}, features)
+    assert label_ids(read_tagged(table), ["O", "B-LOC", "I-LOC"], "BIO")[0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.once
+def test_targets_without_order_are_refused():
+    for y in ({0, 1}, {"label": [0, 1]}, "no", (i for i in [0, 1]), 1):
+        with pytest.raises(TypeError, match="y must be a list, array, Series or tensor"):
+            encode_targets(y, ["neg", "pos"], CLASSES, 2)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("read", "x", "y", "message"),
+    [
+        (read_tagged, [["a", "b"]], ["OO"], r"y\[0\] must be a list: a tag for each word.*Received: 'OO'"),
+        (read_tagged, [["a", "b"]], [1], r"y\[0\] must be a list"),
+        (read_questions, [{**ASKED, "answers": 3}], None, "record 0: answers must be .* Received: 3"),
+        (read_questions, [{**ASKED, "answers": [{"start": 1}]}], None, "dicts with text"),
+        (read_choices, ["question"], None, r"x\[0\] must be a question with its choices"),
+        (read_choices, [1], None, r"x\[0\] must be a question with its choices"),
+    ],
+)
+def test_rows_of_another_form_are_named(read, x, y, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        read(x) if y is None else read(x, y)
+
+
+@pytest.mark.once
+def test_tags_for_a_text_are_named():
+    with pytest.raises(ValueError, match=r"must hold entities .* pass x\[0\] as a list of words. Received: 'O'"):
+        label_ids(read_tagged(["a", "b"], [["O"], ["O"]]), ["O", "B"], "BIO")
+
+
+# ---- columns
+
+
+@pytest.mark.once
+def test_a_second_text_is_taken_only_where_it_is_the_partner_of_the_first():
+    def texts(**columns):
+        found = read_columns({name: [value] for name, value in columns.items()})
+        return found.texts[0], found.pairs and found.pairs[0]
+
+    assert texts(review="good", context="page 3") == ("good", None)
+    assert texts(text="good", context="page 3") == ("good", None)
+    assert texts(sentence="the answer", question="a question", label="yes") == ("a question", "the answer")  # QNLI
+    assert texts(hypothesis="h", premise="p") == ("p", "h")
+    assert texts(text="all", sentence1="a", sentence2="b") == ("all", None)
+    with pytest.raises(ValueError, match=r"may be the pairs .* pass the one to use as x=\(table\['question'\]"):
+        texts(question="q", sentence="s", context="c")
+
+
+def test_fit_says_which_columns_it_takes(trained, capsys):
+    model = bz.TextClassifier.from_preset(trained[0], verbose=False)
+    model.compile(bz.AdamW(1e-3), run_eagerly=True)
+    table = pandas.DataFrame({"id": ["x"] * 4, "review": TEXTS, "score": ["pos", "neg", "neg", "pos"]})
+    capsys.readouterr()
+    model.fit(table, batch_size=4, verbose=2)
+    assert "fit: text from column 'review', label from column 'score'; not used: 'id'" in capsys.readouterr().out
+    model.fit(table, batch_size=4, verbose=0)
+    assert "column" not in capsys.readouterr().out
+
+
+@pytest.mark.once
+def test_columns_of_triplets_are_found_by_name():
+    row = {"positive": ["p"], "anchor": ["a"], "negative": ["n"]}
+    assert read_text_tuples(pandas.DataFrame(row)).rows == [("a", "p", "n")]
+    assert read_text_tuples({"id": ["7"], **row}).rows == [("a", "p", "n")]
+    assert read_text_tuples({"negative_2": ["n2"], "negative_1": ["n1"], "positive": ["p"], "query": ["a"]}).rows == [
+        ("a", "p", "n2", "n1")
+    ]
+    assert read_text_tuples({"id": ["7"], "title": ["t"], "body": ["b"]}).rows == [("t", "b")]
+    assert read_text_tuples({"idx": [7], "sentence2": ["b"], "sentence1": ["a"], "label": [0.5]}).rows == [("a", "b")]
+    with pytest.raises(ValueError, match="beside 'positive', columns must be called anchor.* Rename or drop"):
+        read_text_tuples({"comment": ["c"], **row})
+    with pytest.raises(ValueError, match="beside 'positive', columns must be called anchor"):
+        read_text_tuples({"positive": ["p"], "negative": ["n"]})
+
+
+@pytest.mark.once
+def test_a_tuple_of_pairs_holds_rows():
+    pairs = (("q1", "d1"), ("q2", "d2"))
+    assert read_columns(pairs)[:2] == read_columns(list(pairs))[:2] == (["q1", "q2"], ["d1", "d2"])
+    assert read_columns((["q1", "q2"], ["d1", "d2"]))[:2] == (["q1", "q2"], ["d1", "d2"])
+    assert read_text_tuples(pairs).rows == list(pairs)
+    with pytest.raises(ValueError, match="tuple of tuples, which may be rows or columns"):
+        read_text_tuples((("a1", "a2", "a3"), ("p1", "p2", "p3")))
+
+
+# ---- inputs
+
+
+@pytest.mark.parametrize("called", ["encoder", "classifier"])
+def test_arrays_of_unknown_names_are_refused(trained, called):
+    model = bz.TextClassifier.from_preset(trained[0], verbose=False)
+    called = model.backbone if called == "encoder" else model
+    arrays = model.preprocessor(TEXTS)
+    mask = arrays.pop("padding_mask")
+    with pytest.raises(ValueError, match="attention_mask. Use padding_mask for attention_mask"):
+        called({**arrays, "attention_mask": mask})
+    with pytest.raises(ValueError, match="must hold token_ids.*Use token_ids for input_ids"):
+        called({"input_ids": arrays["token_ids"]})
+
+
+@pytest.mark.once
+def test_rows_of_unlike_length_are_refused(trained):
+    model = bz.TextClassifier.from_preset(trained[0], preprocessor=None, verbose=False)
+    with pytest.raises(ValueError, match="token_ids must be one array"):
+        model.predict({"token_ids": [[2, 7, 3], [2, 3]]}, verbose=0)
+
+
+# ---- tags and text
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("tags", ["OBI", "OBIES", ["O", "B-X", "I-X", "B", "I"]])
+def test_entities_of_tags_without_type_are_those_of_seqeval(tags):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        truth, predicted = [[rng.choice(list(tags), 9).tolist()] for _ in range(2)]
+        right = seqeval.metrics.f1_score(truth, predicted, zero_division=0)
+        assert entity_scores(truth, predicted)["f1"] == pytest.approx(right)
+
+
+@pytest.mark.once
+def test_a_tagger_of_tags_without_type(write_checkpoint):
+    model = bz.TokenClassifier.from_preset(write_checkpoint()[0], labels=["O", "B", "I"], verbose=False)
+    assert model.scheme == "BIO"
+    entities = read_tagged(["the film is good"], [[(0, 8, "_")]])
+    assert label_ids(entities, model.labels, model.scheme)[0].tolist() == [1, 2, 0, 0]
+    model._best_labels = lambda logits, units: (np.array([1, 2, 2, 0]), np.ones(4))
+    assert [entity["text"] for entity in model.tag("the film is good")[0]] == ["the film is"]
+
+
+@pytest.mark.once
+def test_filled_text_has_no_marks_of_pieces_and_the_blanks_of_the_original(write_checkpoint):
+    tokenizer = bz.MaskedLM.from_preset(write_checkpoint()[0], verbose=False).preprocessor.tokenizer
+
+    def filled(left, token, right=""):
+        return tokenizer.text_with(left, tokenizer.token_to_id(token), right)
+
+    assert filled("Very un ", "##happy", "!") == ("happy", "Very unhappy!")  # as transformers' decode
+    assert filled("The ", "film", " is") == ("film", "The film is")
+    assert filled('The "', "film", '" is') == ("film", 'The "film" is')
+    assert filled("The end ", ".") == (".", "The end.")
+    assert filled("film", "and", "plot") == ("and", "film and plot")
+    assert filled("電", "film", "影") == ("film", "電film影")  # each of which is a word for itself
+
+
+@pytest.mark.once
+def test_blanks_of_byte_level_and_sentencepiece_tokens(tmp_path, plain_texts):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    for model, space, decoder, pre in (
+        ("BPE", "Ġ", decoders.ByteLevel(), pre_tokenizers.ByteLevel(add_prefix_space=False)),
+        ("BPE", "▁", decoders.Metaspace(), pre_tokenizers.Metaspace()),
+    ):
+        tokens = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", f"{space}film", "ly"]
+        vocabulary = {token: i for i, token in enumerate(tokens)}
+        rust = Tokenizer(getattr(models, model)(vocab=vocabulary, merges=[], unk_token="<unk>"))
+        rust.decoder, rust.pre_tokenizer = decoder, pre
+        roles = dict(zip(("cls", "sep", "pad", "unk", "mask"), ("<s>", "</s>", "<pad>", "<unk>", "<mask>")))
+        tokenizer = bz.Tokenizer(rust, roles)
+        assert tokenizer.text_with("The ", 5, " is") == ("film", "The film is")
+        assert tokenizer.text_with("The", 5, " is") == ("film", "The film is")
+        assert tokenizer.text_with("", 5, " is") == ("film", "film is")
+        assert tokenizer.text_with("bad", 6, " made") == tokenizer.text_with("bad ", 6, " made") == ("ly", "badly made")
+
+
+@pytest.mark.once
+def test_no_texts_to_fill(write_checkpoint):
+    assert bz.MaskedLM.from_preset(write_checkpoint()[0], verbose=False).fill_mask([]) == []
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_commands_print_on_any_console(encoding):
+    code = "import bertzoo.cli as cli; cli.prepare_console(); print('→ naïve 日本')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env={"PYTHONIOENCODING": encoding}, check=True
+    )
+    text = io.TextIOWrapper(io.BytesIO(done.stdout), encoding=encoding).read()
+    assert text.startswith("\\u2192 na") and "\\u65e5\\u672c" in text
+
+
+@pytest.mark.once
+def test_a_closed_output_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m bertzoo list >&-", shell=True, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
