@@ -30,13 +30,15 @@ class Run:
 
 def kind_of_task(file: Path) -> str:
     """ "words", "answers", "choices" or "texts", by the file's kind, and its columns."""
+    from bertzoo.tasks.choices import numbered_columns
+
     kind = kind_of(file)
     if kind in (".conll", ".conllu"):
         return "words"
     if kind == ".json":
         return "answers"
     names = {name.lower() for name in read_rows(file).columns}
-    return "choices" if any({f"{stem}0", f"{stem}1"} <= names for stem in ("choice", "ending", "answer")) else "texts"
+    return "choices" if numbered_columns(names) else "texts"
 
 
 def fit_words(run: Run) -> None:

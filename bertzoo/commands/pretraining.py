@@ -16,11 +16,13 @@ def prepare(
     texts: Annotated[
         list[Path],
         typer.Argument(
-            help="UTF-8 text files: a paragraph a line, a blank line between documents; or .jsonl with a text in each "
-            "line. Also as .gz and .zst."
+            help="UTF-8 text files: a paragraph a line, a blank line between documents; or .jsonl, .csv, .tsv or "
+            ".parquet with a document a row. Also as .gz, .xz and .zst."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory for the shards.")],
+    column: Annotated[str, typer.Option(help="Column of the texts, where there are columns.")] = "text",
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of a text file is a document.")] = False,
     vocabulary_size: Annotated[
         int | None, typer.Option(min=100, help="Learn a vocabulary of this size.  [default: 16000]")
     ] = None,
@@ -28,6 +30,10 @@ def prepare(
         0
     ],
     tokenizer: Annotated[Path | None, typer.Option(help="Directory with the tokenizer to use instead.")] = None,
+    alphabet_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most characters that a WordPiece vocabulary keeps; by the corpus if left out."),
+    ] = None,
     add_words: Annotated[
         Path | None, typer.Option(help="File of words, one a line, that the tokenizer shall keep whole.")
     ] = None,
@@ -42,11 +48,13 @@ def prepare(
 
     if vocabulary_size is not None and tokenizer is not None:
         raise ValueError("give --vocabulary-size or --tokenizer, not both.")
+    if alphabet_size is not None and (tokenizer is not None or kind != "wordpiece"):
+        raise ValueError("--alphabet-size is of a WordPiece vocabulary that is learnt.")
     if kind not in KINDS:
         raise ValueError(f"--kind must be one of {', '.join(KINDS)}; it is {kind!r}.")
     _check_shards_directory(out)
-    corpus = Documents(texts)  # a missing file is to be told before hours of work
-    used = _tokenizer(corpus, tokenizer, kind, vocabulary_size or 16_000)
+    corpus = Documents(texts, column, lines)  # a missing file is to be told before hours of work
+    used = _tokenizer(corpus, tokenizer, kind, vocabulary_size or 16_000, alphabet_size)
     if add_words is not None:
         from bertzoo.pretraining.continuing import extend_tokenizer
 
@@ -54,20 +62,21 @@ def prepare(
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
         made = preparing.prepare(
-            texts, used, out, processes, lambda documents, share: bar.update(task, completed=share)
+            texts, used, out, processes, lambda documents, share: bar.update(task, completed=share), column, lines
         )
     print(f"{len(made.tokens):,} tokens of {len(made.documents) - 1:,} documents in {out}")
     print(f"vocabulary: {used.vocabulary_size:,} pieces")
 
 
-def _tokenizer(corpus, directory: Path | None, kind: str, size: int):
+def _tokenizer(corpus, directory: Path | None, kind: str, size: int, alphabet_size: int | None):
     from bertzoo.text import vocabulary
     from bertzoo.text.tokenizer import Tokenizer
 
     if directory is not None:
         return Tokenizer.from_directory(directory)
-    learn = {"wordpiece": "train_wordpiece", "bpe": "train_byte_bpe", "unigram": "train_unigram"}[kind]
-    return getattr(vocabulary, learn)(corpus, size)
+    if kind == "wordpiece":
+        return vocabulary.train_wordpiece(corpus, size, alphabet_size=alphabet_size)
+    return (vocabulary.train_byte_bpe if kind == "bpe" else vocabulary.train_unigram)(corpus, size)
 
 
 def pretrain(

@@ -1,68 +1,108 @@
-"""Documents from files: plain text, gzip, Zstandard, and JSON lines."""
+"""Documents from files: plain text, JSON lines, tables, plain or compressed."""
 
+import csv
 import gzip
 import io
 import json
+import lzma
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+PLAIN = ("", ".txt", ".text", ".md", ".log")
 JSON_LINES = (".jsonl", ".ndjson")
+TABLES = {".csv": ",", ".tsv": "\t"}
+PARQUET = ".parquet"
+PACKED = (".gz", ".zst", ".xz")
+LARGE = 1_000_000  # characters of a document of which a warning is due
 
 
 class Documents:
-    """The documents of files, or of a `datasets.Dataset` with a column `text`, each time anew; none is kept.
+    """The documents of files, or of a `datasets.Dataset`, each time anew; none is kept.
 
-    Text files hold a paragraph a line and a blank line between documents; JSON lines (.jsonl) an object a line, whose
-    `text` is a document. Names that end in .gz or .zst are decompressed as they are read.
+    Text files (.txt, .text, .md, .log, or no suffix) hold a paragraph a line and a blank line between documents. JSON
+    lines (.jsonl, .ndjson) and tables (.csv, .tsv, .parquet) hold a document a row. Names of text files that end in
+    .gz, .xz or .zst are decompressed as they are read.
 
     Args:
-        sources: Paths, or objects that yield mappings with a `text`.
+        sources: Paths, or objects that yield mappings.
+        column: The column of the texts, where there are columns.
+        lines: Each line of a text file is a document.
 
     Raises:
-        ValueError: While reading: a file holds no UTF-8 text or no JSON, or Zstandard is not installed.
+        ValueError: A file is of another kind; or, while reading: it holds no UTF-8 text, no JSON or no such column, or
+            a package that it needs is not installed.
     """
 
-    def __init__(self, sources: Sequence):
+    def __init__(self, sources: Sequence, column: str = "text", lines: bool = False):
         self.sources = [Path(source) if isinstance(source, (str, Path)) else source for source in sources]
+        self.column, self.lines = column, lines
         self.size = sum(source.stat().st_size for source in self.sources if isinstance(source, Path))
         # Bytes read so far, as they lie on disk.
         self.position = 0
+        for source in self.sources:
+            if isinstance(source, Path):
+                _kind(source)
 
     def __iter__(self) -> Iterator[str]:
         done = 0
         for source in self.sources:
             if not isinstance(source, Path):
-                yield from (row["text"] for row in source)
+                yield from (row[self.column] for row in source)
                 continue
             with open(source, "rb") as raw:
-                for document in _read(source, raw):
+                for document in self._read(source, raw):
                     self.position = done + raw.tell()
                     yield document
             done += source.stat().st_size
             self.position = done
 
+    def _read(self, path: Path, raw: BinaryIO) -> Iterator[str]:
+        kind, packed = _kind(path)
+        try:
+            if kind == PARQUET:
+                rows = _parquet(path, raw, self.column)
+            else:
+                lines = io.TextIOWrapper(_unpacked(path, packed, raw), encoding="utf-8-sig", newline=None)
+                if kind in JSON_LINES:
+                    rows = _json_lines(path, lines, self.column)
+                elif kind in TABLES:
+                    rows = _separated(path, lines, TABLES[kind], self.column)
+                elif self.lines:
+                    rows = (line.strip() for line in lines if line.strip())
+                else:
+                    rows = _paragraphs(path, lines)
+            for document in rows:
+                if "\0" in document:
+                    raise ValueError(f"{path} is no text: it holds zero bytes.")
+                yield document
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is no UTF-8 text: {error}.") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise ValueError(f"{path} is no whole {'xz' if packed == '.xz' else 'gzip'} file: {error}.") from error
 
-def _read(path: Path, raw: BinaryIO) -> Iterator[str]:
-    name = path.name.lower()
-    packed = next((end for end in (".gz", ".zst") if name.endswith(end)), "")
-    try:
-        lines = io.TextIOWrapper(_unpacked(path, packed, raw), encoding="utf-8", newline=None)
-        rows = _json_lines(path, lines) if name.removesuffix(packed).endswith(JSON_LINES) else _paragraphs(lines)
-        for document in rows:
-            if "\0" in document:
-                raise ValueError(f"{path} is no text: it holds zero bytes.")
-            yield document
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 text: {error}.") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is no whole gzip file: {error}.") from error
+
+def _kind(path: Path) -> tuple[str, str]:
+    """(suffix that tells the kind, suffix of the compression or "") of a file's name."""
+    packed = path.suffix.lower() if path.suffix.lower() in PACKED else ""
+    kind = Path(path.stem if packed else path.name).suffix.lower()
+    known = (*PLAIN, *JSON_LINES, *TABLES, *(() if packed else (PARQUET,)))
+    if kind not in known:
+        raise ValueError(
+            f"{path}: the files known are {', '.join(filter(None, known))} (all but Parquet also with "
+            f"{', '.join(PACKED)}). Received: {kind}{packed}. If it is plain text, name it .txt; a JSON array must "
+            "become JSON lines (.jsonl)."
+        )
+    return kind, packed
 
 
 def _unpacked(path: Path, packed: str, raw: BinaryIO) -> BinaryIO:
     if packed == ".gz":
         return gzip.GzipFile(fileobj=raw)
+    if packed == ".xz":
+        return lzma.LZMAFile(raw)
     if packed == ".zst":
         try:
             import zstandard
@@ -72,27 +112,71 @@ def _unpacked(path: Path, packed: str, raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def _paragraphs(file: Iterator[str]) -> Iterator[str]:
+def _paragraphs(path: Path, file: Iterator[str]) -> Iterator[str]:
     lines: list[str] = []
     for line in file:
         if line.strip():
             lines.append(line.strip())
         elif lines:
-            yield "\n".join(lines)
+            yield _document(path, lines)
             lines = []
     if lines:
-        yield "\n".join(lines)
+        yield _document(path, lines)
 
 
-def _json_lines(path: Path, file: Iterator[str]) -> Iterator[str]:
+def _document(path: Path, lines: list[str]) -> str:
+    document = "\n".join(lines)
+    if len(document) > LARGE:
+        warnings.warn(
+            f"{path} has a document of {len(document):,} characters in {len(lines):,} lines: a blank line ends a "
+            "document. If each line is one, pass lines=True (--lines).",
+            stacklevel=2,
+        )
+    return document
+
+
+def _json_lines(path: Path, file: Iterator[str], column: str) -> Iterator[str]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
         try:
-            text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path}, line {number}: expected a JSON object with a text.") from None
-        if not isinstance(text, str):
-            raise ValueError(f"{path}, line {number}: text must be a string; it is {text!r:.40}.")
-        if text.strip():
-            yield text
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: expected a JSON object. Received: {line.strip()!r:.60}.")
+        if column not in row:
+            raise ValueError(_no_column(path, column, row) + f" (line {number})")
+        if not isinstance(row[column], str):
+            raise ValueError(f"{path}, line {number}: {column} must be a string. Received: {row[column]!r:.40}.")
+        if row[column].strip():
+            yield row[column]
+
+
+def _separated(path: Path, file: Iterator[str], delimiter: str, column: str) -> Iterator[str]:
+    csv.field_size_limit(2**31 - 1)
+    rows = csv.DictReader(file, delimiter=delimiter)
+    if column not in (rows.fieldnames or ()):
+        raise ValueError(_no_column(path, column, rows.fieldnames or ()))
+    for row in rows:
+        if row[column] and row[column].strip():
+            yield row[column]
+
+
+def _parquet(path: Path, raw: BinaryIO, column: str) -> Iterator[str]:
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        raise ValueError(f"{path} needs pyarrow: pip install pyarrow to read it.") from None
+    try:
+        file = parquet.ParquetFile(raw)
+    except ArrowInvalid as error:
+        raise ValueError(f"{path} is no Parquet file: {error}.") from error
+    if column not in file.schema_arrow.names:
+        raise ValueError(_no_column(path, column, file.schema_arrow.names))
+    for batch in file.iter_batches(columns=[column], batch_size=1000):
+        yield from (text for text in batch.column(0).to_pylist() if text and text.strip())
+
+
+def _no_column(path: Path, column: str, columns) -> str:
+    return f"{path} has no column {column!r}; it has {', '.join(columns)}: name the one of the texts with --column."

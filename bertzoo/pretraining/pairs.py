@@ -7,6 +7,7 @@ from bertzoo.pretraining.sentences import Sentences
 from bertzoo.pretraining.shards import Shards
 
 KINDS = ("nsp", "sop")
+ATTEMPTS = 10
 
 
 class SentencePairs:
@@ -51,7 +52,10 @@ class SentencePairs:
         pair = rng.integers(0, 2, rows)
         negative = pair == 1
         if self.kind == "nsp":
-            b[negative], b_sizes[negative] = self._elsewhere(a[negative], (target - a_sizes)[negative], rng)
+            least = np.where(a_sizes + b_sizes >= room, room - a_sizes, 0)  # of a full row, which is to be full again
+            b[negative], b_sizes[negative] = self._elsewhere(
+                *(values[negative] for values in (a, b_sizes, least, target)), rng
+            )
         else:
             a, b = np.where(negative, b, a), np.where(negative, a, b)
             a_sizes, b_sizes = np.where(negative, b_sizes, a_sizes), np.where(negative, a_sizes, b_sizes)
@@ -69,16 +73,27 @@ class SentencePairs:
         second = begin + 1 + (rng.random(rows) * (end - begin)).astype(np.int64)
         return found.starts[begin], found.starts[second], found.ends[end]
 
-    def _elsewhere(self, places: np.ndarray, wanted: np.ndarray, rng) -> tuple[np.ndarray, np.ndarray]:
-        """Starts and sizes of as many segments, each from another document than that of the place."""
+    def _elsewhere(self, places, sizes, least, target, rng) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and sizes of as many segments, each from another document than that of the place, and as long as
+        whole sentences allow, so that their length does not give them away, but of `least` tokens if there are."""
         found, rows = self.sentences, len(places)
         own = found.document(np.searchsorted(found.starts, places))
-        document = rng.integers(0, len(found.bounds) - 2, rows)
-        document += document >= own
-        first, last = found.bounds[document], found.bounds[document + 1] - 1
-        begin = first + (rng.random(rows) * (last - first + 1)).astype(np.int64)
-        end = np.searchsorted(found.starts, found.starts[begin] + wanted, "left") - 1
-        return found.starts[begin], found.ends[np.clip(end, begin, last)] - found.starts[begin]
+        first, after = found.bounds[own], found.bounds[own + 1]
+        begin, end = np.zeros((2, rows), np.int64)
+        short = np.ones(rows, bool)
+        for _ in range(ATTEMPTS):  # most documents may be shorter than that of the place
+            drawn = (rng.random(rows) * (len(found.starts) - (after - first))).astype(np.int64)
+            drawn += np.where(drawn >= first, after - first, 0)
+            others = window(found, drawn, target, rng)
+            begin, end = np.where(short, others[0], begin), np.where(short, others[1], end)
+            short = found.ends[end] - found.starts[begin] < sizes
+        wanted = found.ends[end] - sizes
+        start = np.clip(np.searchsorted(found.starts, wanted, "right") - 1, begin, end)
+        later = np.minimum(start + 1, end)
+        nearer = found.starts[later] - wanted < wanted - found.starts[start]
+        fills = found.ends[end] - found.starts[later] >= least
+        start = found.starts[np.where(nearer & fills, later, start)]
+        return start, found.ends[end] - start
 
 
 def window(found: Sentences, drawn: np.ndarray, target: np.ndarray, rng) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,9 @@
 """What a TOML file asks for: read, checked, and turned into models, rows and numbers."""
 
+import hashlib
+import json
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,20 @@ class Plan:
         if rarity:
             rule["weights"] = tuple(rarity_weights(self.shards, rarity).tolist())
         return Masking.for_tokenizer(self.shards.tokenizer, **rule)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What makes this run and no other, as JSON has it, for a run that goes on to compare with."""
+        training = {key: value for key, value in asdict(self.training).items() if key not in ("verbose", "every")}
+        tables = ("encoder", "masking_table", "generator", "distillation")
+        vocabulary = json.dumps(sorted(self.shards.tokenizer.vocabulary.items()))
+        return {
+            **training,
+            **{name: getattr(self, name) for name in tables},
+            "batches": [asdict(shape) for shape in self.shapes],
+            "tokens": len(self.shards.tokens),
+            "documents": len(self.shards.documents) - 1,
+            "vocabulary": hashlib.sha256(vocabulary.encode()).hexdigest()[:16],
+        }
 
     @property
     def longest(self) -> int:

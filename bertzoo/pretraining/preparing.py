@@ -20,6 +20,7 @@ from bertzoo.pretraining.shards import Shards
 from bertzoo.text.tokenizer import Tokenizer
 
 DOCUMENTS_AT_ONCE = 2000
+CHARACTERS_AT_ONCE = 100_000  # of one document
 CHUNKS_A_NOTE = 16
 HEADER_BYTES = 128
 
@@ -32,6 +33,8 @@ def prepare(
     directory: str | Path,
     processes: int = 1,
     progress: Callable[[int, float], None] | None = None,
+    column: str = "text",
+    lines: bool = False,
 ) -> Shards:
     """Tokenizes texts into a directory of shards.
 
@@ -40,7 +43,7 @@ def prepare(
     the same whatever the number of processes, and the corpus is never in memory.
 
     Args:
-        sources: See `Documents`.
+        sources, column, lines: See `Documents`.
         tokenizer: Its separator closes each document.
         directory: Where to.
         processes: Processes that tokenize; 1 for this one alone, whose tokenizer has threads of its own.
@@ -49,7 +52,7 @@ def prepare(
     Raises:
         ValueError: The files hold no documents or no text, or the shards cannot be written.
     """
-    directory, documents = Path(directory), Documents(sources)
+    directory, documents = Path(directory), Documents(sources, column, lines)
     if processes < 1:
         raise ValueError(f"processes must be 1 or more; it is {processes}.")
     tokenizer = tokenizer.with_tokens(())  # the caller's keeps its limit
@@ -160,7 +163,7 @@ def _purpose(tokenizer: Tokenizer, documents: Documents) -> str | None:
     if not all(isinstance(source, Path) for source in documents.sources):
         return None
     stats = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in documents.sources]
-    digest = hashlib.sha256(json.dumps(stats).encode())
+    digest = hashlib.sha256(json.dumps([stats, documents.column, documents.lines]).encode())
     for name, content in sorted(tokenizer.files().items()):
         digest.update(name.encode() + content)
     return digest.hexdigest()
@@ -194,8 +197,23 @@ def _encode_there(chunk: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _encode(tokenizer: Tokenizer, chunk: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    encoded = tokenizer.encode(chunk)
-    # The first token of each row, [CLS], goes; the last, [SEP], closes the document.
+    parts = [_parts_of(document) for document in chunk]
+    encoded = tokenizer.encode([part for document in parts for part in document])
+    last = np.cumsum([len(document) for document in parts]) - 1
+    # The first token of each row, [CLS], goes; the last, [SEP], stays where it closes a document.
     keep = np.ones(len(encoded.token_ids), bool)
     keep[encoded.starts[:-1]] = False
-    return encoded.token_ids[keep], encoded.lengths - 1
+    keep[np.delete(encoded.starts[1:], last) - 1] = False
+    return encoded.token_ids[keep], np.diff(np.concatenate([[0], np.cumsum(keep)[encoded.starts[1:][last] - 1]]))
+
+
+def _parts_of(document: str) -> list[str]:
+    """A document in parts of whole lines, so that a long one does not take a hundred times its size in memory."""
+    if len(document) <= CHARACTERS_AT_ONCE:
+        return [document]
+    parts, begin = [], 0
+    while begin < len(document):
+        end = document.find("\n", begin + CHARACTERS_AT_ONCE) + 1 or len(document)
+        parts.append(document[begin:end])
+        begin = end
+    return parts

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bertzoo.pretraining.objectives import OBJECTIVES, Objective
 from bertzoo.pretraining.plan import Plan
 from bertzoo.pretraining.rows import CorpusRows, Shape
 from bertzoo.pretraining.sentences import Sentences
-from bertzoo.pretraining.shards import Shards
+from bertzoo.pretraining.shards import Shards, overlap
 from bertzoo.pretraining.state import has_state, load_state, remove_state, save_state
 from bertzoo.pretraining.throughput import peak_flops
 from bertzoo.pretraining.watch import Watch, on_termination
@@ -59,6 +60,7 @@ def pretrain(
     corpus = Shards.open(shards)
     plan = Plan.read(config_file, corpus)
     objective = _objective(plan)
+    held = None if held_out is None else _held_out(held_out, plan, objective)
     if not resume and has_state(out):
         raise ValueError(f"{out} holds an unfinished run: go on with it (--resume), or remove its training_state.")
     use_devices(devices, plan.shapes)
@@ -74,14 +76,38 @@ def pretrain(
     if run.step < plan.training.steps:
         return {"steps": run.step, "stopped": True}
     result = run.result()
-    if held_out is not None:
-        length = min(shape.length for shape in plan.shapes)
-        result["held_out"] = evaluate(model, objective, Shards.open(held_out), length)
     corpus.tokenizer.max_length = model.backbone.config.max_length
     model.save_to_preset(out)
-    (Path(out) / "training.json").write_text(json.dumps(result) + "\n")
+    _write(out, result)
+    if held is not None:
+        result["held_out"] = evaluate(model, objective, held, min(shape.length for shape in plan.shapes))
+        result["held_out"]["overlap"] = overlap(corpus, held)
+        _write(out, result)
     remove_state(out)
     return result
+
+
+def _write(out: str | Path, result: dict[str, Any]) -> None:
+    (Path(out) / "training.json").write_text(json.dumps(result) + "\n")
+
+
+def _held_out(directory: str | Path, plan: Plan, objective: Objective) -> Shards:
+    """The shards to evaluate on, of which rows can be cut.
+
+    Raises:
+        ValueError: They are of another vocabulary, or don't suit the objective.
+    """
+    held = Shards.open(directory)
+    if held.tokenizer.vocabulary != plan.shards.tokenizer.vocabulary:
+        raise ValueError(
+            f"the held-out shards in {directory} have another vocabulary than the corpus: make them with "
+            "`bertzoo prepare --tokenizer DIR`, where DIR holds the corpus's shards."
+        )
+    try:
+        CorpusRows(objective.rows(held, 0.0, Sentences(held)), plan.shapes[:1], None, steps=1)
+    except ValueError as error:
+        raise ValueError(f"the held-out shards in {directory} can't be used: {error}") from None
+    return held
 
 
 def _objective(plan: Plan) -> Objective:
@@ -99,7 +125,7 @@ class Run:
     ):
         self.plan, self.training, self.model, self.out, self.minutes = plan, plan.training, model, out, minutes
         self.step, self.seconds, self.log = 0, 0.0, log
-        rows = objective.rows(plan.shards, self.training.short, Sentences(plan.shards))
+        rows = objective.rows(plan.shards, self.training.short, Sentences(plan.shards, _longest(plan.shapes)))
         self._rows = (rows, plan.shapes, objective.transform(model))
         flops = {shape: objective.flops(model, shape) for shape in plan.shapes}
         turns = self._data(1).shape
@@ -120,6 +146,12 @@ class Run:
     def train(self) -> None:
         """Trains to the end, or until the process is asked to end."""
         block = self.training.every
+        if self.training.verbose:
+            share = self.watch.tokens(0, self.training.steps) / max(1, len(self.plan.shards.tokens))
+            print(
+                f"{self.training.steps:,} steps of rows that are drawn with replacement: {share:.3g} × the corpus; of "
+                f"its tokens, about {1 - np.exp(-share):.0%} are read at all"
+            )
         with on_termination(self._stop):
             while self.step < self.training.steps and not self.watch.stopping:
                 # Blocks end at points of the curve.
@@ -150,11 +182,24 @@ class Run:
         self.watch.stopping = True
 
     def _notes(self) -> dict[str, Any]:
-        return {"step": self.step, "seconds": self.seconds, "watch": self.watch.notes()}
+        plan = self.plan.fingerprint()
+        return {"step": self.step, "seconds": self.seconds, "watch": self.watch.notes(), "plan": plan}
 
     def restore(self) -> None:
-        """Takes the unfinished run in `out` up."""
+        """Takes the unfinished run in `out` up.
+
+        Raises:
+            ValueError: It was begun with other settings or another corpus.
+        """
         notes = load_state(self.out, self.model)
+        before, now = notes.get("plan", {}), self.plan.fingerprint()
+        changed = [key for key, value in now.items() if before.get(key) != value]
+        if changed:
+            differences = "; ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
+            raise ValueError(
+                f"the run in {self.out} was begun otherwise: {differences}. Go on with the same settings and shards, "
+                "or begin a new run in another directory."
+            )
         self.step, self.seconds = notes["step"], notes["seconds"]
         self.watch.restore(notes["watch"])
 
@@ -172,6 +217,11 @@ class Run:
         }
 
 
+def _longest(shapes: Sequence[Shape]) -> int:
+    """Tokens of a sentence that the shortest row has room for."""
+    return min(shape.length for shape in shapes) - 2
+
+
 def evaluate(
     model: keras.Model, objective: Objective, shards: Shards, length: int, batch_size: int = 64, seed: int = 1
 ) -> dict[str, float]:
@@ -182,7 +232,7 @@ def evaluate(
     """
     length = min(length, len(shards.tokens))
     steps = max(1, len(shards.tokens) // (length * batch_size))
-    rows = objective.rows(shards, 0.0, Sentences(shards))
+    rows = objective.rows(shards, 0.0, Sentences(shards, length - 2))
     data = CorpusRows(rows, [Shape(length, batch_size)], objective.transform(model), steps=steps, seed=seed)
     scores = keras.Model.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = np.asarray(shards.tokens)

@@ -23,6 +23,9 @@ class Shape:
 class CorpusRows(keras.utils.PyDataset):
     """Batches without end, drawn anew from a corpus; none is ever stored.
 
+    Rows are drawn with replacement: steps that hold as many tokens as the corpus read about 63 % of them (1 - 1/e) once
+    or more, and no step count reads all for sure. `pretrain` says at its start how much that is.
+
     Batch `i` depends on (seed, i) alone, so that a run is the same on every backend and can be taken up anywhere. With
     `epoch`, the rows of a batch come again after that many; their masks are new each time (dynamic masking, Liu et al.
     2019, section 4.1), unless `copies` says how many kinds there are (static: BERT made 10).

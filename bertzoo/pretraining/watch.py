@@ -93,12 +93,20 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def on_termination(action):
-    """Calls `action` instead of ending where the process is asked to (SIGTERM)."""
+    """Calls `action` instead of ending where the process is asked to (SIGTERM, Ctrl-C); a second Ctrl-C ends it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: action())
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(number, frame):
+        action()
+        signal.signal(number, before[number])
+
+    for number in before:
+        signal.signal(number, ask)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

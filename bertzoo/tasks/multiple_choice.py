@@ -1,8 +1,10 @@
 """The best of several endings or answers (Devlin et al. 2019, section 4.4)."""
 
+from itertools import zip_longest
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bertzoo.config import EncoderConfig
@@ -14,20 +16,22 @@ from bertzoo.tasks.task import Task
 from bertzoo.tasks.text_tuples import EncodedTuples, one_by_one
 from bertzoo.text.preprocessor import Preprocessor
 
+ABSENT = -1e9  # the logit of a choice that is none
+
 
 @keras.saving.register_keras_serializable("bertzoo")
 class MultipleChoice(Task):
     """Scores choices, each read together with the question.
 
-    `fit((questions, choices), answers)` takes lists of as many choices for each question, and the number or the text of
-    the right one; tables too, see `bertzoo.tasks.choices.read_choices`.
+    `fit((questions, choices), answers)` takes lists of choices for each question, and the index or the text of the
+    right one; tables too, see `bertzoo.tasks.choices.read_choices`.
 
     Args:
         backbone: The encoder.
         preprocessor: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
 
-    Inputs are the encoder's with one more axis, int (batch, choices, length). The output is float32 logits (batch,
-    choices).
+    Inputs are the encoder's with one more axis, int (batch, choices, length), and where rows have fewer choices than
+    others `choice_mask` int (batch, choices), 0 at those that are none. The output is float32 logits (batch, choices).
 
     Raises:
         ValueError: The family's head reads the pooler, and the encoder was made without one.
@@ -51,11 +55,13 @@ class MultipleChoice(Task):
         self.multiple_choice.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs, training: bool = False):
-        inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
+        inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
+        present = inputs.pop("choice_mask", None)
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
         outputs, key = self.encode_inputs(rows, training, places=self.backbone.head_places)
         vectors = self.backbone.head_vectors(outputs, rows, self.pools)
-        return ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
+        logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
+        return logits if present is None else ops.where(present > 0, logits, ABSENT)
 
     def compute_output_shape(self, input_shape):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
@@ -70,7 +76,9 @@ class MultipleChoice(Task):
         odds = softmax(self.predict(columns, batch_size=batch_size, verbose=verbose))
         return [
             {"choice": row[best], "index": int(best), "score": float(scores[best]), "scores": scores.tolist()}
-            for row, scores, best in zip(columns.choices, odds, odds.argmax(axis=1))
+            for row, scores, best in (
+                (row, scores[: len(row)], scores.argmax()) for row, scores in zip(columns.choices, odds)
+            )
         ]
 
     # ---- data
@@ -90,7 +98,12 @@ class MultipleChoice(Task):
         columns = self.read(x, y)
         if not columns.questions:
             raise ValueError("there is nothing to do: x has no rows.")
-        encoded = EncodedTuples([self.preprocessor.encode(columns.questions, list(c)) for c in zip(*columns.choices)])
+        # A row with fewer choices than another gets empty ones, which the loss and the probabilities leave out.
+        seconds, counts = columns.seconds(), [len(row) for row in columns.choices]
+        filled = list(zip_longest(*seconds, fillvalue=""))
+        present = np.arange(max(counts)) < np.array(counts)[:, None]
+        encoded = [self.preprocessor.encode(columns.questions, list(choices)) for choices in filled]
+        encoded = EncodedTuples(encoded, None if present.all() else present)
         return encoded, None if columns.answers is None else answer_ids(columns)
 
     def encode_targets(self, y, count: int):

@@ -119,9 +119,12 @@ def _turned(rows) -> list[tuple]:
 
 @dataclass(frozen=True)
 class EncodedTuples:
-    """Rows of several texts, as `LengthBatches` takes them: what it pads is int32 (rows, columns, length)."""
+    """Rows of several texts, as `LengthBatches` takes them: what it pads is int32 (rows, columns, length).
+
+    With `present` bool (n, columns), False where a row has no such text, batches have a `choice_mask`."""
 
     columns: Sequence[Encoded]
+    present: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -134,7 +137,8 @@ class EncodedTuples:
     def pad(self, rows, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
         """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
         parts = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
-        return {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
+        batch = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
+        return batch if self.present is None else {**batch, "choice_mask": self.present[rows].astype("int32")}
 
 
 def one_by_one(inputs: Mapping) -> dict:

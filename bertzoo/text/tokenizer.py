@@ -217,10 +217,15 @@ class Tokenizer:
         rust.add_special_tokens(list(tokens))
         return Tokenizer(rust, self._special_tokens, max_length=self.max_length, settings=self._settings)
 
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Token -> id, added tokens included."""
+        return self._rust.get_vocab(with_added_tokens=True)
+
     @cached_property
     def vocabulary_size(self) -> int:
         """The largest id + 1, added tokens included: the rows that an embedding table needs."""
-        return max(self._rust.get_vocab(with_added_tokens=True).values()) + 1
+        return max(self.vocabulary.values()) + 1
 
     @property
     def cls_id(self) -> int | None:

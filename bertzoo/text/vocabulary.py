@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bertzoo.text.byte_bpe import build_byte_bpe, with_trimmed_offsets
 from bertzoo.text.raw_files import RECIPES
 from bertzoo.text.sentencepiece import SPACE
@@ -14,6 +16,8 @@ from bertzoo.text.tokenizer_files import find_special_tokens
 from bertzoo.text.unigram import learn_unigram
 from bertzoo.text.wordpiece import build_wordpiece
 
+COVERAGE = 0.9995  # of a text's characters
+
 
 def train_wordpiece(
     texts_or_files: Iterable[str | Path],
@@ -22,6 +26,7 @@ def train_wordpiece(
     min_frequency: int = 2,
     special_tokens: Sequence[str] = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     progress: bool = True,
+    alphabet_size: int | None = None,
 ) -> Tokenizer:
     """A tokenizer with at most `vocabulary_size` pieces, the special tokens first.
 
@@ -31,15 +36,16 @@ def train_wordpiece(
     The WordPiece paper (Schuster & Nakajima 2012, section 4) joins the pair of pieces that raises the likelihood of
     the corpus most, roughly count(ab) / (count(a) count(b)). The Rust trainer joins the most frequent pair, as BPE does
     (Sennrich et al. 2016), and only writes the result with `##`; splitting a word is WordPiece's longest match first
-    in either case. Of very many different characters, as in Chinese, the 1,000 most frequent are kept (fewer if the
-    vocabulary is small) and the others become [UNK].
+    in either case. Of the different characters, the `alphabet_size` most frequent are kept and the others become
+    [UNK]. By default these are 1,000, or as many as make up 99.95 % of the text, as in Chinese; but at most a third of
+    the vocabulary, or, of scripts whose characters are words for themselves, nine tenths.
 
     Raises `ValueError` if a needed special token is missing, there is no room beside them, or there are no texts.
     """
     special_tokens = _checked(special_tokens, ("[UNK]", "[CLS]", "[SEP]"), vocabulary_size, 3)
     room = vocabulary_size - len(special_tokens)
     texts_or_files = _sources(texts_or_files)
-    alphabet = _characters(texts_or_files, lowercase, special_tokens, min(1000, room // 3))
+    alphabet = _characters(texts_or_files, lowercase, special_tokens, room, alphabet_size)
     pieces = _learn(texts_or_files, vocabulary_size, lowercase, min_frequency, special_tokens, *alphabet, progress)
     rust = _wordpiece(pieces, lowercase)
     mark_special(rust, special_tokens)
@@ -172,7 +178,9 @@ def _learn(sources, size, lowercase, min_frequency, special_tokens, alphabet, co
     return sorted(pieces, key=pieces.get)
 
 
-def _characters(sources, lowercase: bool, special_tokens: list[str], alphabet_size: int) -> tuple[list[str], list[str]]:
+def _characters(
+    sources, lowercase: bool, special_tokens: list[str], room: int, alphabet_size: int | None
+) -> tuple[list[str], list[str]]:
     """The most frequent characters, and those of them, written `##x`, that are seen inside a word."""
     from tokenizers.trainers import WordPieceTrainer
 
@@ -190,8 +198,17 @@ def _characters(sources, lowercase: bool, special_tokens: list[str], alphabet_si
     seen = set(rust.get_vocab()).difference(special_tokens)
     if not seen:
         raise ValueError("there is nothing to learn from: texts_or_files holds no text.")
-    alphabet = sorted((c for c in counts if c in seen), key=lambda c: (-counts[c], c))[:alphabet_size]
+    alphabet = sorted((c for c in counts if c in seen), key=lambda c: (-counts[c], c))
+    alphabet = alphabet[: _alphabet_size(alphabet, counts, seen, room) if alphabet_size is None else alphabet_size]
     return sorted(alphabet), sorted(seen.intersection("##" + c for c in alphabet))
+
+
+def _alphabet_size(alphabet: list[str], counts: Counter, seen: set[str], room: int) -> int:
+    """How many of the characters, most frequent first, to keep."""
+    shares = np.cumsum([counts[c] for c in alphabet]) / sum(counts[c] for c in alphabet)
+    covering = int(np.searchsorted(shares, COVERAGE)) + 1
+    inside = ["##" + c in seen for c in alphabet[:covering]]  # as many more pieces
+    return max(min(1000, room // 3), min(covering, (room * 9 // 10 if sum(inside) < len(inside) / 2 else room // 3)))
 
 
 def _wordpiece(tokens: Sequence[str], lowercase: bool):

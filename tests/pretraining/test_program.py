@@ -307,3 +307,82 @@ def test_mistakes_are_named(shards, write, tmp_path):
     assert "so no hidden_size" in complaint({"from": "x", "hidden_size": 3})
     assert "steps, every and accumulate must be 1 or more" in complaint(steps=0)
     assert "lower the learning rate" in complaint(learning_rate=1e30, warmup=0.0, clip=0.0, steps=8)
+
+
+@pytest.mark.once
+def test_held_out_shards_are_looked_at_before_the_training(shards, write, tmp_path, monkeypatch):
+    monkeypatch.setattr(program.Run, "train", lambda self: pytest.fail("it was trained before"))
+    (tmp_path / "one.txt").write_text("a b . c d .\nb c . d e ." * 10)
+    tokenizer = Shards.open(shards).tokenizer
+    prepare([tmp_path / "one.txt"], tokenizer, tmp_path / "one")
+    other = bz.Tokenizer.from_vocabulary([*WORDS[:6], *reversed(WORDS[6:])])  # as many pieces
+    prepare([tmp_path / "one.txt"], other, tmp_path / "other")
+    with pytest.raises(ValueError, match="held-out shards in .* have another vocabulary than the corpus"):
+        pretrain(write(), shards, tmp_path / "model", held_out=tmp_path / "other")
+    with pytest.raises(ValueError, match="held-out shards in .* can't be used: next-sentence prediction"):
+        pretrain(write(objective="mlm+nsp"), shards, tmp_path / "model", held_out=tmp_path / "one")
+
+
+@pytest.mark.once
+def test_the_model_is_saved_before_it_is_evaluated(shards, write, tmp_path, monkeypatch):
+    monkeypatch.setattr(program, "evaluate", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        pretrain(write(), shards, tmp_path / "model", held_out=shards)
+    assert bz.MaskedLM.from_preset(tmp_path / "model", verbose=False)
+    assert json.loads((tmp_path / "model/training.json").read_text())["steps"] == 4
+
+
+@pytest.mark.once
+def test_a_run_goes_on_with_its_own_settings_and_corpus_alone(shards, write, tmp_path, monkeypatch):
+    monkeypatch.setattr(program.Run, "result", lambda self: 1 / 0)
+    config = write(steps=6, every=3)
+    with pytest.raises(ZeroDivisionError):
+        pretrain(config, shards, tmp_path / "cut", minutes=0)
+    monkeypatch.undo()
+    prepare([[{"text": "a b c . d e f ." * 40}] * 3], Shards.open(shards).tokenizer, tmp_path / "other")
+    with pytest.raises(ValueError, match="begun otherwise: tokens was .* documents was 120 and is 3"):
+        pretrain(config, tmp_path / "other", tmp_path / "cut", resume=True)
+    config.write_text(config.read_text().replace("batch_size = 4", "batch_size = 2"))
+    with pytest.raises(ValueError, match=r"begun otherwise: batches was .*'batch_size': 4.* is .*'batch_size': 2"):
+        pretrain(config, shards, tmp_path / "cut", resume=True)
+    assert pretrain(write(steps=6, every=2), shards, tmp_path / "cut", resume=True)["steps"] == 6
+
+
+def test_ctrl_c_saves_the_state(shards, write, tmp_path, monkeypatch):
+    act = Watch.on_train_batch_end
+
+    def interrupting(self, batch, logs=None):
+        if batch == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+        act(self, batch, logs)
+
+    monkeypatch.setattr(Watch, "on_train_batch_end", interrupting)
+    stopped = pretrain(write(steps=8, every=8), shards, tmp_path / "cut")
+    assert stopped["stopped"] and 0 < stopped["steps"] < 8
+    monkeypatch.undo()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert pretrain(write(steps=8, every=8), shards, tmp_path / "cut", resume=True)["steps"] == 8
+
+
+@pytest.mark.once
+def test_the_log_says_what_the_steps_read(shards, write, tmp_path, capsys):
+    pretrain(write(verbose=1), shards, tmp_path / "model")
+    tokens, share = len(Shards.open(shards).tokens), 4 * 48 * 4  # each backend's shapes hold as many tokens a step
+    printed = capsys.readouterr().out
+    assert "4 steps of rows that are drawn with replacement" in printed and tokens > share
+    assert f"{share / tokens:.3g} × the corpus" in printed
+
+
+@pytest.mark.once
+def test_overlap_with_held_out_text(shards):
+    from bertzoo.pretraining.shards import overlap
+
+    corpus = Shards.open(shards)
+    half = len(corpus.tokens) // 2
+    rng = np.random.default_rng(0)
+    other = rng.integers(100, 60_000, half)  # tokens that the corpus does not have
+    mixed = Shards(np.concatenate([corpus.tokens[:half], other]), corpus.documents, corpus.tokenizer)
+    assert overlap(corpus, corpus) == 1.0
+    assert overlap(corpus, mixed) == pytest.approx(0.5, abs=0.01)
+    assert overlap(corpus, Shards(corpus.tokens[:5], corpus.documents[:1], corpus.tokenizer)) == 0.0

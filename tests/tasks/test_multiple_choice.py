@@ -5,6 +5,7 @@ import pandas
 import pytest
 
 import bertzoo as bz
+from bertzoo.tasks.choices import answer_ids, read_choices
 
 QUESTIONS = ["we saw a film", "the plot was dull", "never again", "with friends in rome"]
 CHOICES = [["good", "bad"], ["bad", "good"], ["a bad story", "good"], ["good", "a very bad and slow film"]]
@@ -77,12 +78,12 @@ def test_logits_are_those_of_transformers_in_the_order_of_the_rows(make, preset,
     ("x", "y", "message"),
     [
         ((QUESTIONS, CHOICES[:3]), ANSWERS, "3 rows of choices"),
-        ((["a", "b"], [["c", "d"], ["e"]]), [0, 0], "question 1 has 1 choices"),
+        ((["a", "b"], [["c", "d"], ["e"]]), [0, 0], "question 1 must have two or more choices"),
         ((["a"], [["c", "d"]]), [2], "from 0 to 1"),
         ((["a"], [["c", "d"]]), ["e"], "'e'"),
         ((["a"], [["c", "d"]]), None, "no answers"),
         ({"question": ["a"]}, None, "must be called choices"),
-        ({"other": ["a"]}, None, "must be called question"),
+        ({"other": ["a"]}, None, "must be called .*question"),
     ],
 )
 def test_errors(make, x, y, message):
@@ -96,3 +97,45 @@ def test_errors_of_type(make):
         make().fit((["a"], ["cd"]), [0], verbose=0)
     with pytest.raises(ValueError, match="no targets"):
         make().evaluate((["a"], [["c", "d"]]), verbose=0)
+
+
+TABLES = {
+    "SWAG": ({"sent1": "a film", "sent2": "he", "startphrase": "x", "ending0": "slow", "ending1": "fast"}, "he fast"),
+    "Cosmos QA": ({"context": "a film", "question": "why", "answer0": "slow", "answer1": "fast"}, "why fast"),
+    "RACE": ({"article": "a film", "question": "why", "options": ["slow", "fast"], "answer": "B"}, "why fast"),
+    "ARC": (
+        {"question": "a film", "choices": {"text": ["slow", "fast"], "label": ["1", "2"]}, "answerKey": "2"},
+        "fast",
+    ),
+    "HellaSwag": ({"ctx": "a film", "ctx_a": "a", "ctx_b": "film", "endings": ["slow", "fast"], "label": "1"}, "fast"),
+    "COPA": ({"premise": "a film", "question": "cause", "choice1": "slow", "choice2": "fast"}, "cause fast"),
+    "PIQA": ({"goal": "a film", "sol1": "slow", "sol2": "fast", "label": 1}, "fast"),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_published_sets(name):
+    """Nothing that stands before the choices is left out (columns as on the hub)."""
+    row, second = TABLES[name]
+    columns = read_choices({"label": [1], **{key: [value] for key, value in row.items()}})
+    if name in ("RACE", "ARC"):
+        columns = read_choices({key: [value] for key, value in row.items()})
+    assert columns.questions == ["a film"] and columns.choices == [["slow", "fast"]]
+    assert columns.seconds()[0][1] == second and answer_ids(columns).tolist() == [1]
+
+
+def test_rows_with_fewer_choices_than_others(make, eager):
+    """What is none has no part in the loss: mean cross-entropy over each row's own choices."""
+    choices = [["good", "bad", "slow"], ["bad", "good"], ["a bad story", "good"], ["good", "a very bad and slow film"]]
+    model = make()
+    logits = model.predict((QUESTIONS, choices), verbose=0).astype("float64")
+    own = [row[: len(texts)] for row, texts in zip(logits, choices)]
+    alone = model.predict((QUESTIONS[1:], choices[1:]), verbose=0)
+    np.testing.assert_allclose(logits[1:, :2], alone, atol=1e-5)
+    losses = [np.log(np.exp(row).sum()) - row[answer] for row, answer in zip(own, ANSWERS)]
+    found = model.evaluate((QUESTIONS, choices), ANSWERS, batch_size=4, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+    assert [len(answer["scores"]) for answer in model.choose((QUESTIONS, choices))] == [3, 2, 2, 2]
+    with pytest.raises(ValueError, match=r"y\[1\] is 2"):
+        model.evaluate((QUESTIONS, choices), [0, 2, 1, 0], verbose=0)
