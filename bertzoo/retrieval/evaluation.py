@@ -7,80 +7,117 @@ import numpy as np
 from bertzoo.metrics.numbers import pearson, spearman
 from bertzoo.retrieval.search import nearest
 from bertzoo.retrieval.similarity import pairwise_similarity
+from bertzoo.tasks.prompts import DOCUMENT_PROMPTS
 
 
 def evaluate_sts(
-    encoder, firsts: Sequence[str], seconds: Sequence[str], scores, batch_size: int = 32
+    encoder,
+    firsts: Sequence[str],
+    seconds: Sequence[str],
+    scores,
+    batch_size: int = 32,
+    *,
+    measure: str | None = None,
+    prompt: str | None = None,
 ) -> dict[str, float]:
-    """How well the cosines of pairs go with people's scores (Cer et al. 2017): `spearman` and `pearson`, -1 to 1, and
-    NaN for a single pair."""
+    """How well the similarities of pairs go with people's scores (Cer et al. 2017): `spearman` and `pearson`, -1 to 1,
+    and NaN for a single pair.
+
+    Args:
+        encoder: A `SentenceEncoder`.
+        firsts, seconds, scores: Equally long.
+        batch_size: As for `SentenceEncoder.encode`.
+        measure: As for `similarity`; the encoder's own where None.
+        prompt: Put before the texts; the encoder's default where None.
+    """
     scores = np.asarray(scores, dtype="float64")
     if not len(firsts) == len(seconds) == len(scores):
         raise ValueError(f"columns must be as long: {len(firsts)}, {len(seconds)} texts and {len(scores)} scores.")
     if len(scores) == 1:
         return {"spearman": float("nan"), "pearson": float("nan")}
-    cosines = pairwise_similarity(encoder.encode(firsts, batch_size), encoder.encode(seconds, batch_size))
-    return {"spearman": spearman(cosines, scores), "pearson": pearson(cosines, scores)}
+    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
+    found = pairwise_similarity(first, second, measure_of(encoder, measure))
+    return {"spearman": spearman(found, scores), "pearson": pearson(found, scores)}
 
 
 def evaluate_retrieval(
     encoder,
     queries: Mapping[str, str],
     corpus: Mapping[str, str],
-    relevant: Mapping[str, Sequence[str]],
+    relevant: Mapping[str, Sequence[str] | Mapping[str, float]],
     at: Sequence[int] = (1, 3, 5, 10),
     batch_size: int = 32,
     query_prompt: str | None = None,
     corpus_prompt: str | None = None,
+    *,
+    measure: str | None = None,
 ) -> dict[str, float]:
-    """How well queries find their documents by cosine.
+    """How well queries find their documents.
 
     Args:
         encoder: A `SentenceEncoder`.
         queries, corpus: Name -> text.
-        relevant: A query's name -> the names of the documents that answer it; queries without any do not count.
+        relevant: A query's name -> the names of the documents that answer it, or name -> grade, of which 0 is not
+            relevant; queries without any relevant document do not count.
         at: How many documents are looked at.
         batch_size: As for `SentenceEncoder.encode`.
-        query_prompt, corpus_prompt: Put before the texts.
+        query_prompt, corpus_prompt: Put before the texts; where None, the encoder's prompts called query, and document,
+            passage or corpus, else its default.
+        measure: As for `similarity`; the encoder's own where None.
 
     Returns:
         For each k of `at`: `mrr@k`, the mean of 1 / rank of the first right document; `ndcg@k` (Järvelin and Kekäläinen
-        2002, gains of 1); `recall@k`, the share of right documents found; `accuracy@k`, the share of queries with one.
+        2002, gains are the grades, as trec_eval counts); `map@k`, the mean average precision; `recall@k`, the share of
+        right documents found; `accuracy@k`, the share of queries with one.
 
     Raises:
         ValueError: No query has a relevant document, or one is not in the corpus.
     """
-    names = [name for name in queries if relevant.get(name)]
-    missing = [name for query in names for name in relevant[query] if name not in corpus]
+    grades = {name: _grades(relevant.get(name) or ()) for name in queries}
+    names = [name for name in queries if grades[name]]
+    missing = [name for query in names for name in grades[query] if name not in corpus]
     if not names or missing:
         raise ValueError(f"not in the corpus: {missing[:3]}." if missing else "no query has a relevant document.")
     documents = list(corpus)
+    query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
     query_vectors = encoder.encode([queries[name] for name in names], batch_size, prompt=query_prompt)
     corpus_vectors = encoder.encode([corpus[name] for name in documents], batch_size, prompt=corpus_prompt)
-    _, places = nearest(query_vectors, corpus_vectors, max(at))
-    hits = [
-        np.array([documents[place] in set(relevant[name]) for place in row], dtype="float64")
+    _, places = nearest(query_vectors, corpus_vectors, max(at), measure_of(encoder, measure))
+    gains = [
+        np.array([grades[name].get(documents[place], 0.0) for place in row], dtype="float64")
         for name, row in zip(names, places)
     ]
-    return ranking_measures(hits, [len(set(relevant[name])) for name in names], at)
+    return ranking_measures(gains, [sorted(grades[name].values(), reverse=True) for name in names], at)
 
 
-def ranking_measures(hits: Sequence[np.ndarray], relevant: Sequence[int], at: Sequence[int]) -> dict[str, float]:
+def _grades(relevant) -> dict[str, float]:
+    grades = relevant if isinstance(relevant, Mapping) else dict.fromkeys(relevant, 1.0)
+    return {name: float(grade) for name, grade in grades.items() if grade > 0}
+
+
+def ranking_measures(
+    gains: Sequence[np.ndarray], relevant: Sequence[Sequence[float]], at: Sequence[int]
+) -> dict[str, float]:
     """The measures of `evaluate_retrieval`, means over queries.
 
     Args:
-        hits: For each query which of its ranked documents are right, 0 or 1, the best rank first.
-        relevant: How many right ones there are for each query.
+        gains: For each query the grades of its ranked documents, the best rank first; 0 is not relevant.
+        relevant: For each query the grades of all its relevant documents, the greatest first.
         at: How many ranks are looked at.
     """
     values = {}
     for k in at:
         discounts = 1 / np.log2(np.arange(k) + 2)
-        rows = [(row[:k], count) for row, count in zip(hits, relevant)]
-        values[f"mrr@{k}"] = [1 / (1 + int(np.argmax(row))) if row.any() else 0.0 for row, _ in rows]
-        values[f"ndcg@{k}"] = [row @ discounts[: len(row)] / discounts[:count].sum() for row, count in rows]
-        values[f"recall@{k}"] = [row.sum() / count for row, count in rows]
-        values[f"accuracy@{k}"] = [float(row.any()) for row, _ in rows]
+        rows = [(row[:k], row[:k] > 0, np.asarray(grades)) for row, grades in zip(gains, relevant)]
+        precisions = [np.cumsum(hits) / (np.arange(len(hits)) + 1) for _, hits, _ in rows]
+        best = [grades[:k] @ discounts[: len(grades)] for _, _, grades in rows]
+        values[f"mrr@{k}"] = [1 / (1 + int(np.argmax(hits))) if hits.any() else 0.0 for _, hits, _ in rows]
+        values[f"ndcg@{k}"] = [row @ discounts[: len(row)] / most for (row, _, _), most in zip(rows, best)]
+        values[f"map@{k}"] = [
+            (precision @ hits) / min(k, len(grades)) for precision, (_, hits, grades) in zip(precisions, rows)
+        ]
+        values[f"recall@{k}"] = [hits.sum() / len(grades) for _, hits, grades in rows]
+        values[f"accuracy@{k}"] = [float(hits.any()) for _, hits, _ in rows]
     return {name: float(np.mean(parts)) for name, parts in values.items()}
 
 
@@ -90,18 +127,45 @@ def evaluate_triplets(
     positives: Sequence[str],
     negatives: Sequence[str],
     batch_size: int = 32,
+    *,
+    measure: str | None = None,
+    query_prompt: str | None = None,
+    corpus_prompt: str | None = None,
 ) -> dict[str, float]:
-    """`accuracy`: the share of triplets whose anchor is more like the positive than the negative, by cosine."""
+    """`accuracy`: the share of triplets whose anchor is more like the positive than the negative.
+
+    Args:
+        encoder: A `SentenceEncoder`.
+        anchors, positives, negatives: Equally long.
+        batch_size, measure: As for `evaluate_sts`.
+        query_prompt, corpus_prompt: As for `evaluate_retrieval`, of anchors and of the others.
+    """
     if not len(anchors) == len(positives) == len(negatives):
         raise ValueError(f"columns must be as long: {len(anchors)}, {len(positives)} and {len(negatives)} texts.")
-    anchor, positive, negative = (encoder.encode(texts, batch_size) for texts in (anchors, positives, negatives))
-    return {"accuracy": float(np.mean(pairwise_similarity(anchor, positive) > pairwise_similarity(anchor, negative)))}
+    query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
+    columns = ((anchors, query_prompt), (positives, corpus_prompt), (negatives, corpus_prompt))
+    anchor, positive, negative = (encoder.encode(texts, batch_size, prompt=prompt) for texts, prompt in columns)
+    measure = measure_of(encoder, measure)
+    nearer = pairwise_similarity(anchor, positive, measure) > pairwise_similarity(anchor, negative, measure)
+    return {"accuracy": float(np.mean(nearer))}
 
 
 def evaluate_pairs(
-    encoder, firsts: Sequence[str], seconds: Sequence[str], labels, batch_size: int = 32
+    encoder,
+    firsts: Sequence[str],
+    seconds: Sequence[str],
+    labels,
+    batch_size: int = 32,
+    *,
+    measure: str | None = None,
+    prompt: str | None = None,
 ) -> dict[str, float]:
-    """How well one threshold on the cosine tells pairs that belong together (label 1) from others (0).
+    """How well one threshold on the similarity tells pairs that belong together (label 1) from others (0).
+
+    Args:
+        encoder: A `SentenceEncoder`.
+        firsts, seconds, labels: Equally long.
+        batch_size, measure, prompt: As for `evaluate_sts`.
 
     Returns:
         `accuracy` with the threshold that is best for it, which is `threshold`; `f1` with the one best for that; and
@@ -110,8 +174,20 @@ def evaluate_pairs(
     labels = np.asarray(labels)
     if not len(firsts) == len(seconds) == len(labels) or not np.isin(labels, (0, 1)).all() or not labels.any():
         raise ValueError("there must be a label 0 or 1 for each pair, and at least one 1.")
-    cosines = pairwise_similarity(encoder.encode(firsts, batch_size), encoder.encode(seconds, batch_size))
-    return binary_measures(cosines, labels)
+    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
+    return binary_measures(pairwise_similarity(first, second, measure_of(encoder, measure)), labels)
+
+
+def measure_of(encoder, measure: str | None) -> str:
+    """The measure asked for, else the encoder's own, else the cosine."""
+    return measure or getattr(encoder, "similarity_fn_name", None) or "cosine"
+
+
+def prompts_of(encoder, query: str | None, document: str | None) -> tuple[str | None, str | None]:
+    """The prompts of queries and documents: as given, else the encoder's of these names, else None, its default."""
+    known = getattr(encoder, "prompts", {})
+    of_documents = next((known[name] for name in DOCUMENT_PROMPTS if name in known), None)
+    return known.get("query") if query is None else query, of_documents if document is None else document
 
 
 def binary_measures(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bertzoo.retrieval.evaluation import prompts_of
 from bertzoo.retrieval.search import nearest
 from bertzoo.retrieval.similarity import pairwise_similarity
 
@@ -58,6 +59,8 @@ def mine_hard_negatives(
     margin: float | None = None,
     max_score: float | None = None,
     batch_size: int = 32,
+    query_prompt: str | None = None,
+    corpus_prompt: str | None = None,
 ) -> list[tuple[str, ...]]:
     """Texts that are near a query and are not its positives, for training with `MultipleNegativesRanking` or `Triplet`.
 
@@ -72,6 +75,7 @@ def mine_hard_negatives(
         margin: How much less alike than the positive a negative must be, in cosine.
         max_score: The greatest cosine that a negative may have.
         batch_size: As for `SentenceEncoder.encode`.
+        query_prompt, corpus_prompt: As for `evaluate_retrieval`.
 
     Returns:
         Rows (query, positive, negative, …). Where fewer negatives than asked for fit, the row is left out.
@@ -92,10 +96,11 @@ def mine_hard_negatives(
     known: dict[str, set[str]] = {}
     for query, positive in zip(queries, positives):
         known.setdefault(query, set()).add(positive)
-    query_vectors = encoder.encode(list(queries), batch_size)
-    right = pairwise_similarity(query_vectors, encoder.encode(list(positives), batch_size))
+    query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
+    query_vectors = encoder.encode(list(queries), batch_size, prompt=query_prompt)
+    right = pairwise_similarity(query_vectors, encoder.encode(list(positives), batch_size, prompt=corpus_prompt))
     most = max(map(len, known.values()))
-    scores, places = nearest(query_vectors, encoder.encode(texts, batch_size), search + most)
+    scores, places = nearest(query_vectors, encoder.encode(texts, batch_size, prompt=corpus_prompt), search + most)
     rows = []
     for i, (query, positive) in enumerate(zip(queries, positives)):
         limit = min(np.inf if max_score is None else max_score, np.inf if margin is None else right[i] - margin)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.retrieval.similarity import prepared
+from bertzoo.retrieval.similarity import prepared, scores_of
 
 QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
 
@@ -20,9 +20,10 @@ def semantic_search(
     """The nearest vectors of a corpus for each query.
 
     Args:
-        query_vectors, corpus_vectors: (n, width) and (m, width); one query may be (width,).
+        query_vectors, corpus_vectors: (n, width) and (m, width), NumPy or the tensors of a library; one query may be
+            (width,).
         top_k: How many to find for each query; all where there are fewer.
-        measure: "cosine" or "dot".
+        measure: "cosine", "dot", "euclidean" or "manhattan", see `similarity`.
         queries_at_once, corpus_at_once: How many of each are compared at once.
 
     Returns:
@@ -60,14 +61,14 @@ def nearest(
     places = np.zeros((len(queries), found), "int64")
     for start in range(0, len(queries), queries_at_once):
         rows = slice(start, start + queries_at_once)
-        scores[rows], places[rows] = _best_in_chunks(queries[rows], corpus, found, corpus_at_once)
+        scores[rows], places[rows] = _best_in_chunks(queries[rows], corpus, found, corpus_at_once, measure)
     return scores, places
 
 
-def _best_in_chunks(queries: np.ndarray, corpus: np.ndarray, top_k: int, at_once: int):
+def _best_in_chunks(queries: np.ndarray, corpus: np.ndarray, top_k: int, at_once: int, measure: str):
     scores, places = np.zeros((len(queries), 0), "float32"), np.zeros((len(queries), 0), "int64")
     for start in range(0, len(corpus), at_once):
-        more = queries @ corpus[start : start + at_once].T
+        more = scores_of(queries, corpus[start : start + at_once], measure)
         numbers = np.broadcast_to(np.arange(start, start + more.shape[1]), more.shape)
         scores, places = _best(np.hstack([scores, more]), np.hstack([places, numbers]), top_k)
     return scores, places

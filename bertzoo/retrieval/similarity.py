@@ -2,7 +2,7 @@
 
 import numpy as np
 
-MEASURES = ("cosine", "dot")
+MEASURES = ("cosine", "dot", "euclidean", "manhattan")
 
 
 def similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
@@ -10,7 +10,7 @@ def similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
 
     Args:
         vectors, others: (n, width) and (m, width), or a single vector (width,) which counts as one row.
-        measure: "cosine" or "dot".
+        measure: "cosine" or "dot"; or "euclidean" or "manhattan", the distance with a minus before it.
 
     Returns:
         float32 (n, m).
@@ -20,7 +20,7 @@ def similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
     """
     first, second = prepared(vectors, measure), prepared(others, measure)
     _check_widths(first, second)
-    return first @ second.T
+    return scores_of(first, second, measure)
 
 
 def pairwise_similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
@@ -29,17 +29,30 @@ def pairwise_similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
     _check_widths(first, second)
     if len(first) != len(second):
         raise ValueError(f"there must be as many vectors on both sides; there are {len(first)} and {len(second)}.")
-    return np.einsum("nd,nd->n", first, second)
+    if measure in ("cosine", "dot"):
+        return np.einsum("nd,nd->n", first, second)
+    return -np.linalg.norm(first - second, ord=2 if measure == "euclidean" else 1, axis=1)
 
 
 def prepared(vectors, measure: str) -> np.ndarray:
-    """Vectors whose dot products are the measure, float32 (n, width)."""
+    """Vectors as `scores_of` takes them, float32 (n, width): scaled to length 1 for cosines."""
     if measure not in MEASURES:
         raise ValueError(f"the measure must be one of {', '.join(MEASURES)}; it is {measure!r}.")
     array = np.atleast_2d(as_array(vectors))
-    if measure == "dot":
+    if measure != "cosine":
         return array
     return array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), 1e-12)
+
+
+def scores_of(queries: np.ndarray, corpus: np.ndarray, measure: str) -> np.ndarray:
+    """The measure of prepared vectors (n, width) and (m, width), float32 (n, m)."""
+    if measure in ("cosine", "dot"):
+        return queries @ corpus.T
+    if measure == "euclidean":
+        squares = np.square(queries).sum(axis=1)[:, None] - 2 * queries @ corpus.T + np.square(corpus).sum(axis=1)
+        return -np.sqrt(np.maximum(squares, 0))
+    # Query by query: all differences at once would take n × m × width numbers.
+    return -np.stack([np.abs(corpus - query).sum(axis=1) for query in queries]).reshape(len(queries), len(corpus))
 
 
 def as_array(vectors) -> np.ndarray:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 # What mteb passes; of these only the last chooses a prompt.
 MTEB = {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"}
 
@@ -23,7 +24,7 @@ def find_prompt(
         return prompt
     if name is None and mteb.get("prompt_type") is not None:
         kind = getattr(mteb["prompt_type"], "value", mteb["prompt_type"])
-        names = {"query": ("query",)}.get(kind, ("document", "passage", "corpus"))
+        names = {"query": ("query",)}.get(kind, DOCUMENT_PROMPTS)
         name = next((known for known in names if known in prompts), None)
     name = default if name is None else name
     if name is not None and name not in prompts:

@@ -86,6 +86,7 @@ class SentenceEncoder(Task):
             raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
         self.settings = dict(settings or {})
         self.sentence_loss: SentenceLoss | None = None  # of `compile`
+        self.column_prompts: tuple[str, ...] = ()
         if backbone.pooler is not None:  # not on the way to the vectors: kept for saving, and left as it is
             backbone.pooler.trainable = False
         self.build()
@@ -303,17 +304,22 @@ class SentenceEncoder(Task):
             done += len(part)
         return vectors
 
+    @property
+    def similarity_fn_name(self) -> str:
+        """The measure that the model was made for, one of `bertzoo.retrieval.similarity.MEASURES`."""
+        return self.settings.get("similarity_fn_name") or "cosine"
+
     def similarity(self, vectors, others) -> np.ndarray:
         """How alike each of some vectors is to each of others, (n, m), by the measure that the model was made for."""
         from bertzoo.retrieval.similarity import similarity
 
-        return similarity(vectors, others, self.settings.get("similarity_fn_name") or "cosine")
+        return similarity(vectors, others, self.similarity_fn_name)
 
     def similarity_pairwise(self, vectors, others) -> np.ndarray:
         """How alike vectors are to those in the same places of others, (n,)."""
         from bertzoo.retrieval.similarity import pairwise_similarity
 
-        return pairwise_similarity(vectors, others, self.settings.get("similarity_fn_name") or "cosine")
+        return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
     def for_mteb(self):
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
@@ -323,20 +329,31 @@ class SentenceEncoder(Task):
 
     # ---- training
 
-    def compile(self, optimizer=None, loss="cosine", metrics=None, **kwargs) -> None:
+    def compile(
+        self, optimizer=None, loss="cosine", metrics=None, *, column_prompts: Sequence[str] = (), **kwargs
+    ) -> None:
         """As `Task.compile`.
 
         Args:
             optimizer, metrics, kwargs: See there.
+            column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
+                "passage: "), the last of them before all further columns too.
             loss: One of `bertzoo.training.sentence_losses`, or its name: "cosine" and "cosent" (pairs and scores),
                 "softmax" (pairs and classes), "triplet" (anchor, positive, negative), "multiple_negatives" (anchor,
                 positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
                 "distillation" (texts and a teacher's vectors).
         """
         loss = sentence_loss("cosine" if loss is None else loss)
+        if column_prompts and not self.pooling.include_prompt:
+            raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
         loss.build_head(self.width, self.backbone.config.initializer_range)
         self._adopt(loss)
+        self.column_prompts = (column_prompts,) if isinstance(column_prompts, str) else tuple(column_prompts)
         super().compile(optimizer, loss, metrics, **kwargs)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "column_prompts": self.column_prompts}
 
     def _adopt(self, loss: SentenceLoss) -> None:
         if getattr(self, "training_head", None) is not None:
@@ -364,11 +381,17 @@ class SentenceEncoder(Task):
         rows, targets = self.read(x, y)
         if not rows:
             raise ValueError("there is nothing to do: x has no rows.")
-        encoded = [self.preprocessor.encode(list(column)) for column in zip(*rows)]
+        prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(rows[0])] or [""] * len(rows[0])
+        encoded = [
+            self.preprocessor.encode([prompt + text for text in column]) for prompt, column in zip(prompts, zip(*rows))
+        ]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded), targets
 
     def encode_targets(self, y, count: int):
-        return encode_sentence_targets(y, self.compiled_loss().target, count)
+        targets = encode_sentence_targets(y, self.compiled_loss().target, count)
+        if y is not None:
+            self.compiled_loss().check_targets(targets)
+        return targets
 
     def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if targets is not None:

@@ -44,6 +44,13 @@ class SentenceLoss(keras.losses.Loss):
             needed = f"{least}" if most == least else f"{least} or more"
             raise ValueError(f"{type(self).__name__} compares rows of {needed} texts; these rows have {len(columns)}.")
 
+    def check_targets(self, values) -> None:
+        """Refuses targets, an array with a row for each row of texts, that this loss can't reach.
+
+        Raises:
+            ValueError: One is out of range.
+        """
+
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.settings()}
 
@@ -55,6 +62,13 @@ class SentenceLoss(keras.losses.Loss):
 @keras.saving.register_keras_serializable("bertzoo")
 class CosineRegression(SentenceLoss):
     """(cosine - score)² of a pair (Reimers and Gurevych 2019, section 3, regression objective)."""
+
+    def check_targets(self, values) -> None:
+        if len(values) and not -1 <= values.min() <= values.max() <= 1:
+            raise ValueError(
+                f"the cosine loss compares with cosines: scores must lie between -1 and 1. Received scores from "
+                f"{values.min():g} to {values.max():g}: scale them (those of 0 to 5 by 1 / 5), or take loss=\"cosent\"."
+            )
 
     def call(self, y_true, y_pred):
         return ops.square(cosine(y_pred[:, 0], y_pred[:, 1]) - ops.reshape(y_true, (-1,)))

@@ -197,3 +197,82 @@ def test_pairs_of_two_classes_are_measured_as_there():
         assert ours["average_precision"] == pytest.approx(metrics.average_precision_score(labels, scores))
     with pytest.raises(ValueError, match="label 0 or 1 for each pair"):
         retrieval.evaluate_pairs(table("ab"), "a", "b", [2])
+
+
+# ---- the encoder's own measure, grades, prompts
+
+
+@pytest.mark.parametrize("measure", ["euclidean", "manhattan"])
+def test_distances_equal_sentence_transformers(measure, st):
+    first, second = vectors(7), vectors(5, seed=1)
+    theirs = getattr(st, f"{measure}_sim")(first, second).numpy()
+    np.testing.assert_allclose(retrieval.similarity(first, second, measure), theirs, atol=1e-5)
+    pairs = getattr(st, f"pairwise_{measure}_sim")(first[:5], second).numpy()
+    np.testing.assert_allclose(retrieval.pairwise_similarity(first[:5], second, measure), pairs, atol=1e-5)
+    scores, places = nearest(first, second, 3, measure, 2, 2)
+    np.testing.assert_allclose(scores, -np.sort(-theirs, axis=1)[:, :3], atol=1e-5)
+    np.testing.assert_array_equal(places, np.argsort(-theirs, axis=1, kind="stable")[:, :3])
+
+
+def test_a_model_is_evaluated_by_its_own_measure():
+    encoder = Table({"q": np.array([1.0, 0]), "near": np.array([0.9, 0]), "far": np.array([5.0, 5.0])})
+    corpus, right = {"a": "near", "b": "far"}, {"q": ["b"]}
+    assert retrieval.evaluate_retrieval(encoder, {"q": "q"}, corpus, right, at=(1,))["accuracy@1"] == 0.0
+    encoder.similarity_fn_name = "dot"
+    assert retrieval.evaluate_retrieval(encoder, {"q": "q"}, corpus, right, at=(1,))["accuracy@1"] == 1.0
+    assert retrieval.evaluate_triplets(encoder, ["q"], ["far"], ["near"])["accuracy"] == 1.0
+    assert retrieval.evaluate_triplets(encoder, ["q"], ["far"], ["near"], measure="cosine")["accuracy"] == 0.0
+    scores = retrieval.evaluate_sts(encoder, ["q", "q"], ["near", "far"], [0, 1])
+    assert scores["spearman"] == pytest.approx(1.0)
+    assert retrieval.evaluate_pairs(encoder, ["q", "q"], ["near", "far"], [0, 1])["accuracy"] == 1.0
+
+
+def test_graded_relevance():
+    """Grade 0 is not relevant; gains are the grades (scikit-learn's ndcg_score)."""
+    from sklearn.metrics import ndcg_score
+
+    names = [f"d{i}" for i in range(12)]
+    encoder = table(["q", *names])
+    grades = dict(zip(names, [0, 3, 0, 1, 0, 0, 2, 0, 0, 0, 1, 0]))
+    found = retrieval.evaluate_retrieval(encoder, {"q": "q"}, {n: n for n in names}, {"q": grades}, at=(3, 12))
+    scores = retrieval.similarity(encoder.encode(["q"]), encoder.encode(names))
+    for k in (3, 12):
+        assert found[f"ndcg@{k}"] == pytest.approx(ndcg_score([list(grades.values())], scores, k=k))
+    ranked = np.array(list(grades.values()))[np.argsort(-scores[0])] > 0
+    assert found["recall@3"] == pytest.approx(ranked[:3].sum() / 4)
+    with pytest.raises(ValueError, match="no query has a relevant document"):
+        retrieval.evaluate_retrieval(encoder, {"q": "q"}, {"d1": "d1"}, {"q": {"d1": 0}})
+
+
+def test_mean_average_precision_equals_sentence_transformers():
+    ir = pytest.importorskip("sentence_transformers.evaluation")
+    names, queries = [f"d{i}" for i in range(30)], [f"q{i}" for i in range(6)]
+    encoder, rng = table([*names, *queries]), np.random.default_rng(0)
+    relevant = {query: set(rng.choice(names, 4, replace=False).tolist()) for query in queries}
+    sides = {query: query for query in queries}, {name: name for name in names}
+    found = retrieval.evaluate_retrieval(encoder, *sides, {q: list(r) for q, r in relevant.items()}, at=(5, 20))
+    evaluator = ir.InformationRetrievalEvaluator(*sides, relevant, map_at_k=[5, 20], ndcg_at_k=[5, 20])
+    hits = [
+        [{"corpus_id": names[hit["corpus_id"]], "score": hit["score"]} for hit in row]
+        for row in retrieval.semantic_search(encoder.encode(queries), encoder.encode(names), 30)
+    ]
+    theirs = evaluator.compute_metrics(hits)
+    for k in (5, 20):
+        assert found[f"map@{k}"] == pytest.approx(theirs["map@k"][k])
+        assert found[f"ndcg@{k}"] == pytest.approx(theirs["ndcg@k"][k])
+
+
+def test_prompts_of_queries_and_documents():
+    texts = ["q", "a", "b"]
+    encoder = table([prefix + text for prefix in ("", "query: ", "passage: ") for text in texts])
+    encoder.prompts = {"query": "query: ", "passage": "passage: "}
+    asked, encode = [], encoder.encode
+    encoder.encode = lambda texts, *args, prompt=None, **options: asked.append(prompt) or encode(texts, prompt=prompt)
+    retrieval.evaluate_retrieval(encoder, {"q": "q"}, {"a": "a", "b": "b"}, {"q": ["a"]}, at=(1,))
+    assert asked == ["query: ", "passage: "]
+    del asked[:]
+    retrieval.mine_hard_negatives(encoder, ["q"], ["a"], ["a", "b"])
+    assert asked == ["query: ", "passage: ", "passage: "]
+    del asked[:]
+    retrieval.evaluate_triplets(encoder, ["q"], ["a"], ["b"], query_prompt="")
+    assert asked == ["", "passage: ", "passage: "]

@@ -571,3 +571,30 @@ def test_minilm_equals_sentence_transformers(minilm, st, close):
     ours = bz.SentenceEncoder.from_preset(minilm, verbose=False)
     close(ours.encode(texts), st.SentenceTransformer(str(minilm), device="cpu").encode(texts))
     assert ours.preprocessor.max_length == 256
+
+
+def test_scores_that_a_cosine_cannot_reach_are_refused(plain):
+    model = bz.SentenceEncoder.from_preset(plain, verbose=False)
+    model.compile(bz.AdamW(1e-3), loss="cosine", run_eagerly=True)
+    pairs = list(zip(TEXTS, TEXTS[::-1]))
+    with pytest.raises(ValueError, match=r"scores must lie between -1 and 1. Received scores from 0 to 5: scale them"):
+        model.fit(pairs, [0, 1, 2, 3, 4, 5], verbose=0)
+    with pytest.raises(ValueError, match="scores must lie between -1 and 1"):
+        model.evaluate(pairs, [0, 1, 2, 3, 4, 5], verbose=0)
+    model.compile(bz.AdamW(1e-3), loss="cosent", run_eagerly=True)  # which compares their order alone
+    assert np.isfinite(model.evaluate(pairs, [0, 1, 2, 3, 4, 5], verbose=0))
+
+
+def test_prompts_in_training_are_those_put_there_by_hand(plain):
+    model = bz.SentenceEncoder.from_preset(plain, verbose=False, dropout=0.0)
+    triplets = [("a film", "good", "bad"), ("the plot", "dull", "fast")]
+    by_hand = [("rome " + a, "paris " + p, "paris " + n) for a, p, n in triplets]
+    model.compile(bz.AdamW(1e-3), loss="triplet", run_eagerly=True)
+    expected = model.evaluate(by_hand, verbose=0)
+    assert model.evaluate(triplets, verbose=0) != expected
+    model.compile(bz.AdamW(1e-3), loss="triplet", column_prompts=("rome ", "paris "), run_eagerly=True)
+    assert model.evaluate(triplets, verbose=0) == pytest.approx(expected, rel=1e-6)
+    assert model.get_compile_config()["column_prompts"] == ("rome ", "paris ")
+    without = bz.SentenceEncoder.from_preset(plain, verbose=False, pooling=Pooling(include_prompt=False))
+    with pytest.raises(ValueError, match="column_prompts needs a Pooling"):
+        without.compile(column_prompts="rome ")
