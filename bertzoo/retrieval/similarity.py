@@ -62,8 +62,10 @@ def as_array(vectors) -> np.ndarray:
         ValueError: They hold numbers that are not finite.
     """
     if hasattr(vectors, "detach"):
-        vectors = vectors.detach().cpu()
+        vectors = vectors.detach().cpu().float()  # NumPy has no bfloat16
     array = np.asarray(vectors, dtype="float32")
+    if array.size == 0:
+        array = array.reshape(0, array.shape[-1])
     if not np.isfinite(array).all():
         raise ValueError("the vectors hold numbers that are not finite (NaN or infinity).")
     return array

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from bertzoo import retrieval
 from bertzoo.metrics import pearson, spearman
@@ -65,6 +66,10 @@ def test_equal_scores_come_in_the_corpus_order_whatever_the_chunks():
 def test_small_sides_and_mistakes():
     assert retrieval.semantic_search(vectors(2), np.zeros((0, 8))) == [[], []]
     assert retrieval.semantic_search(np.zeros((0, 8)), vectors(2)) == []
+    assert retrieval.semantic_search([], vectors(2)) == [] and retrieval.semantic_search(vectors(1), []) == [[]]
+    halves = torch.tensor(vectors(3)).to(torch.bfloat16)
+    expected = retrieval.similarity(halves.float(), vectors(2))
+    np.testing.assert_array_equal(retrieval.similarity(halves, vectors(2)), expected)
     assert len(retrieval.semantic_search(vectors(1)[0], vectors(3))[0]) == 3
     for options, message in (
         ({"top_k": 0}, "top_k must be a whole number"),
