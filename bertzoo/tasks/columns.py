@@ -51,20 +51,6 @@ def read_columns(x, y=None) -> Columns:
     return Columns(*as_pairs(x, None), y)
 
 
-def split_columns(columns: NamedTuple, sample_weight, share: float) -> tuple[tuple, tuple]:
-    """The first rows, and the last `share` of them: each (columns, None, sample weights), as `fit` takes them.
-
-    Columns of which there are none are None; those of targets are among the columns.
-    """
-    first = len(columns[0]) - int(len(columns[0]) * share)
-
-    def part(rows):
-        *cut, weights = [None if column is None else column[rows] for column in (*columns, sample_weight)]
-        return type(columns)(*cut), None, weights
-
-    return part(slice(0, first)), part(slice(first, None))
-
-
 def _is_pair(row) -> bool:
     return isinstance(row, (tuple, list)) and len(row) == 2 and all(isinstance(part, str) for part in row)
 

@@ -322,11 +322,14 @@ class SentenceEncoder(Task):
 
     # ---- training
 
-    def compile(self, optimizer=None, loss="cosine", metrics=None, **kwargs) -> None:
+    def compile(self, optimizer=None, loss="cosine", *options, **kwargs) -> None:
         """As `Task.compile`.
 
+        Losses that compare the rows of a batch ("multiple_negatives", "cosent") are another number at another
+        `batch_size`, in `evaluate` too, and accumulated batches are not one large batch to them.
+
         Args:
-            optimizer, metrics, kwargs: See there.
+            optimizer, options, kwargs: See there.
             loss: One of `bertzoo.training.sentence_losses`, or its name: "cosine" and "cosent" (pairs and scores),
                 "softmax" (pairs and classes), "triplet" (anchor, positive, negative), "multiple_negatives" (anchor,
                 positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
@@ -335,7 +338,7 @@ class SentenceEncoder(Task):
         loss = sentence_loss("cosine" if loss is None else loss)
         loss.build_head(self.width, self.backbone.config.initializer_range)
         self._adopt(loss)
-        super().compile(optimizer, loss, metrics, **kwargs)
+        super().compile(optimizer, loss, *options, **kwargs)
 
     def _adopt(self, loss: SentenceLoss) -> None:
         if getattr(self, "training_head", None) is not None:
@@ -365,19 +368,27 @@ class SentenceEncoder(Task):
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded), targets
 
     def encode_targets(self, y, count: int):
-        return encode_sentence_targets(y, self.compiled_loss().target, count)
+        targets = encode_sentence_targets(y, self.compiled_loss().target, count)
+        self.compiled_loss().check_targets(targets, self.width)
+        return targets
+
+    def classes_of(self, y, count: int) -> np.ndarray | None:
+        return self.encode_targets(y, count) if self.compiled_loss().target == "classes" else None
 
     def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
+        compares = False
         if targets is not None:
             self.compiled_loss().check_columns(getattr(encoded, "columns", [encoded]))
-        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle)
+            # Texts of like length would be the negatives of each other.
+            compares = self.compiled_loss().compares_rows
+        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle, by_length=not compares)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
         # A stream's batches are not looked at before: they may be to predict from.
         self.sentence_loss.check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
             y = self.encode_targets(None, 1)
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
+        return super().batch_loss(x, y, y_pred, sample_weight, training)
 
     def measured_batches(self, x, y=None, sample_weight=None, **options):
         if self.compiled_loss().target is None and y is None and self.preprocessor and not is_stream(x):

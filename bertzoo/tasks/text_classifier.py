@@ -193,7 +193,10 @@ class TextClassifier(Task):
         self,
         optimizer=None,
         loss=None,
+        loss_weights=None,
         metrics=None,
+        weighted_metrics=None,
+        *,
         label_smoothing: float = 0.0,
         adversarial: SiFT | None = None,
         **kwargs,
@@ -201,7 +204,7 @@ class TextClassifier(Task):
         """As `Task.compile`.
 
         Args:
-            optimizer, loss, metrics, kwargs: As there.
+            optimizer, loss, loss_weights, metrics, weighted_metrics, kwargs: As there.
             label_smoothing: The share of the target that is spread over all classes (Szegedy et al. 2016, section 7).
             adversarial: What adds to the loss of training how far predictions move under the worst perturbation.
 
@@ -216,10 +219,10 @@ class TextClassifier(Task):
             else:
                 loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=label_smoothing)
         self.adversarial = adversarial
-        super().compile(optimizer, loss, metrics, **kwargs)
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
-        loss = super().compute_loss(x, y, y_pred, sample_weight, training=training)
+    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
+        loss = super().batch_loss(x, y, y_pred, sample_weight, training)
         return loss if self.adversarial is None or not training else loss + self.adversarial.loss(self, x, y_pred)
 
     def get_compile_config(self):
@@ -258,6 +261,9 @@ class TextClassifier(Task):
         if self.problem == SEVERAL:
             return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]  # logits
         return [keras.metrics.MeanAbsoluteError(name="mae")]
+
+    def classes_of(self, y, count: int) -> np.ndarray | None:
+        return self.encode_targets(y, count) if self.problem == CLASSES else None
 
     def _class_ids(self, class_weight):
         if class_weight is None:

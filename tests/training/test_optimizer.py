@@ -1,6 +1,7 @@
 """AdamW against its formula in NumPy, PyTorch's AdamW and Hugging Face's schedules."""
 
 import contextlib
+import itertools
 import json
 
 import keras
@@ -348,7 +349,7 @@ def test_every_update_of_a_schedule_has_a_rate_and_none_is_above_the_peak(warmup
     for gradients in make_gradients(total_steps):
         rates.append(rate_of(optimizer))
         run(optimizer, variables, [gradients])
-    assert 0 < min(rates) and max(rates) <= 1e-2 * (1 + 1e-6)
+    assert min(rates) > 0 and max(rates) <= 1e-2 * (1 + 1e-6)
     if warmup <= total_steps:
         assert max(rates) == pytest.approx(1e-2)
 
@@ -364,7 +365,7 @@ def test_reduce_on_plateau_halves_the_peak():
     )
     fit(model, 5, batch_size=4, callbacks=[worse, plateau, read])
     expected = [0.01, 0.01, 0.005, 0.0025, 0.00125, 0.000625]
-    np.testing.assert_allclose(peaks, list(zip(expected, expected[1:])), rtol=1e-6)
+    np.testing.assert_allclose(peaks, list(itertools.pairwise(expected)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("clipping", [{"clipnorm": 0.3}, {"clipvalue": 0.05}, {"global_clipnorm": 0.3}])
