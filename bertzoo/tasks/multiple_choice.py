@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bertzoo.config import EncoderConfig
@@ -90,6 +91,16 @@ class MultipleChoice(Task):
             raise ValueError("there is nothing to do: x has no rows.")
         encoded = EncodedTuples([self.preprocessor.encode(columns.questions, list(c)) for c in zip(*columns.choices)])
         return encoded, None if columns.answers is None else answer_ids(columns)
+
+    def _convert_batch(self, batch: tuple, width) -> tuple:
+        x, *rest = super()._convert_batch(batch, width)
+        choices = x["token_ids"].shape[1]
+        if rest and len(rest[0]) and not 0 <= np.min(rest[0]) <= np.max(rest[0]) < choices:
+            raise ValueError(
+                f"answers are numbers from 0 to {choices - 1}, one of the {choices} choices; they go from "
+                f"{np.min(rest[0])} to {np.max(rest[0])}."
+            )
+        return (x, *rest)
 
     def encode_targets(self, y, count: int):
         if y is None:

@@ -208,6 +208,16 @@ class TokenClassifier(LongTextTask):
         mask = np.asarray(x["padding_mask"]) if isinstance(x, dict) and "padding_mask" in x else np.ones_like(ids)
         return np.maximum(y[mask > 0], IGNORED)
 
+    def _convert_batch(self, batch: tuple, width) -> tuple:
+        x, *rest = super()._convert_batch(batch, width)
+        if not rest:
+            return (x,)
+        ids, weights = np.asarray(rest[0]), rest[1] if len(rest) > 1 else None
+        _check_ids(ids, len(self.labels))
+        if weights is None:
+            weights = x.get("padding_mask", np.ones_like(ids)) if isinstance(x, dict) else np.ones_like(ids)
+        return x, np.maximum(ids, 0), np.where(ids < 0, 0.0, np.asarray(weights)).astype("float32")
+
     def batch_targets(self, inputs, rows, targets, starts, weights) -> tuple:
         flat = Encoded(targets, np.zeros(len(targets), np.int8), starts)
         ids = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]

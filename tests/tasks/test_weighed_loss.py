@@ -395,3 +395,48 @@ def test_arguments_are_in_the_order_of_keras(make):
     model.compile(keras.optimizers.SGD(0.0))
     assert doubled == pytest.approx(2 * model.evaluate(TEXTS, CLASSES, verbose=0)[0], rel=1e-6)
     assert len(model.fit(TEXTS, CLASSES, batch_size=None, verbose=0).history["loss"]) == 1
+
+
+# ---- targets that no loss can see
+
+
+class Stream(keras.utils.PyDataset):
+    def __init__(self, *batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+@pytest.mark.once
+def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make):
+    model = make(bz.TokenClassifier, labels=["x", "y", "z"])
+    data = model.measured_batches(SENTENCES, TAGS, batch_size=4)
+    ready = [(x, np.where(w > 0, y, -100)) for x, y, w in data]
+    right = model.evaluate(SENTENCES, TAGS, verbose=0)
+    np.testing.assert_allclose(model.evaluate(Stream(*ready), verbose=0), right, rtol=2e-6)
+    x, y = ready[0]
+    all_real = model.evaluate(Stream((x, np.zeros_like(y))), verbose=0)[0]
+    weights = x["padding_mask"].astype("float32")
+    assert all_real == pytest.approx(model.evaluate(Stream((x, np.zeros_like(y), weights)), verbose=0)[0])
+    with pytest.raises(ValueError, match="y holds 3; labels are numbers from 0 to 2"):
+        model.evaluate(Stream((x, np.full_like(y, 3))), verbose=0)
+
+
+@pytest.mark.once
+def test_targets_out_of_range_are_named(make):
+    x = make(bz.TextClassifier, labels=3).preprocessor(TEXTS)
+    model = make(bz.TokenClassifier, labels=["x", "y"], preprocessor=None)
+    with pytest.raises(ValueError, match="y holds 2; labels are numbers from 0 to 1"):
+        model.fit(x, np.full_like(x["token_ids"], 2), verbose=0)
+    model = make(bz.QuestionAnswerer, preprocessor=None)
+    with pytest.raises(ValueError, match=r"y\[0\] is \[0, 3\]; the row has 3 tokens"):
+        model.fit(x, np.stack([np.zeros(len(TEXTS), int), x["padding_mask"].sum(1)], axis=1), verbose=0)
+    model = make(bz.MultipleChoice, preprocessor=None)
+    choices = {name: np.stack([part, part], axis=1) for name, part in x.items()}
+    with pytest.raises(ValueError, match="from 0 to 1, one of the 2 choices; they go from 2 to 2"):
+        model.fit(Stream((choices, np.full(len(TEXTS), 2))), verbose=0)
