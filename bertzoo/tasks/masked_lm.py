@@ -17,7 +17,6 @@ from bertzoo.text.encoded import Encoded
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.windows import whole_rows
 from bertzoo.training.compiled_losses import MEAN
-from bertzoo.training.loss_mean import LossMean
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -107,8 +106,8 @@ class MaskedLM(Task):
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="masked_accuracy")]
 
-    def make_loss_mean(self, default: bool) -> LossMean:
-        return LossMean(perplexity=default)
+    def loss_mean_options(self, default: bool):
+        return {"perplexity": default}
 
     def predict(self, x, batch_size: int | None = None, verbose="auto", steps=None, callbacks=None) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text

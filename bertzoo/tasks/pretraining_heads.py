@@ -12,7 +12,6 @@ from bertzoo.pretraining.masking import Masking
 from bertzoo.tasks.task import Task
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.compiled_losses import MEAN
-from bertzoo.training.loss_mean import LossMean
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -138,8 +137,8 @@ class MaskedLMAndPair(Task):
         names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
         return {head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()}
 
-    def make_loss_mean(self, default: bool) -> LossMean:
-        return LossMean(terms=len(self.heads))
+    def loss_mean_options(self, default: bool):
+        return {"terms": len(self.heads)}
 
     def compile(
         self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs

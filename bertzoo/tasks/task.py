@@ -25,6 +25,7 @@ from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 from bertzoo.training.callbacks import check_rate_callbacks, with_callback
 from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
 from bertzoo.training.default_rate import default_rate
+from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
@@ -328,8 +329,7 @@ class Task(WeighedLoss, BackendStep, keras.Model):
             weighted_metrics=weighted_metrics,
             **kwargs,
         )
-        # Past Keras's tracking of attributes, under which it would be among the metrics twice.
-        object.__setattr__(self, "_loss_tracker", self.make_loss_mean(loss is None))
+        LossMean.track(self, **self.loss_mean_options(loss is None))
 
     def fit(
         self,

@@ -1,12 +1,11 @@
 """A loss that is one mean by weights over all examples, in training, in evaluation and in the log."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from bertzoo.tasks.training_batches import split_divisor
-from bertzoo.training.loss_mean import LossMean
 
 
 class WeighedLoss:
@@ -15,9 +14,9 @@ class WeighedLoss:
     # Whether a row has a loss for each of several tokens, weighed by the sample weights.
     per_token: ClassVar[bool] = False
 
-    def make_loss_mean(self, default: bool) -> LossMean:
-        """What keeps the mean loss; `default`: whether the loss is the task's own."""
-        return LossMean()
+    def loss_mean_options(self, default: bool) -> dict[str, Any]:
+        """Of the `LossMean` that keeps the log's loss; `default`: whether the loss is the task's own."""
+        return {}
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
         """The loss of a batch, which is also counted for the log."""

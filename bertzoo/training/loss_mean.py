@@ -23,6 +23,12 @@ class LossMean(keras.metrics.Metric):
         self.totals = self.add_variable(shape=(terms,), initializer="zeros", name="totals")
         self.weights = self.add_variable(shape=(terms,), initializer="zeros", name="weights")
 
+    @classmethod
+    def track(cls, model: keras.Model, **options) -> None:
+        """Gives a compiled model such a mean in place of Keras's."""
+        # Past Keras's tracking of attributes, under which it would be among the metrics twice.
+        object.__setattr__(model, "_loss_tracker", cls(**options))
+
     def add(self, losses: Sequence, weights: Sequence) -> None:
         """Adds a batch: for each term its mean and the sum of the weights that the mean is over, all scalars."""
         means = ops.stop_gradient(ops.stack([ops.cast(loss, "float32") for loss in losses]))

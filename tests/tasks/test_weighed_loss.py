@@ -7,6 +7,9 @@ import sklearn.metrics
 import sklearn.model_selection
 
 import bertzoo as bz
+from bertzoo.families.electra import ElectraConfig
+from bertzoo.pretraining.distillation import Distillation
+from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config
 from bertzoo.tasks.validation_split import split_rows
 
 WORDS = "the a film was is good bad dull bright plot actor and not very we saw it with friends in paris".split()  # noqa: SIM905
@@ -36,6 +39,18 @@ def make(checkpoint, eager):
         return model
 
     return make
+
+
+class Stream(keras.utils.PyDataset):
+    def __init__(self, *batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
 
 
 def tagger(**options):
@@ -397,19 +412,44 @@ def test_arguments_are_in_the_order_of_keras(make):
     assert len(model.fit(TEXTS, CLASSES, batch_size=None, verbose=0).history["loss"]) == 1
 
 
+@pytest.mark.parametrize("kind", once_but(["heads", "rtd", "teacher"], ["heads"]))
+def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
+    """Those of pre-training, each over its own examples, from batches that were masked before they were cut."""
+    if kind == "heads":
+        model = make(bz.MaskedLMAndPair)
+    else:
+        student = make(bz.MaskedLM)
+        if kind == "rtd":
+            sizes = {"vocab_size": student.backbone.config.vocab_size, "hidden_size": 32, "embedding_size": 16}
+            config = ElectraConfig(num_hidden_layers=1, num_attention_heads=4, intermediate_size=32, **sizes)
+            model = ReplacedTokenTraining(config, generator_config(config, 0.5), student.preprocessor)
+        else:
+            model = Distillation(make(bz.MaskedLM), student)
+        model.compile(keras.optimizers.SGD(0.0), run_eagerly=eager)
+    inputs = (model if kind == "heads" else student).preprocessor(TEXTS)
+    if kind == "heads":
+        inputs["pair"] = np.array(CLASSES) % 2
+    whole = model.mask(inputs, np.random.default_rng(0))
+    cut = [keras.tree.map_structure(lambda part, i=i: part[i : i + 3], whole) for i in range(0, len(TEXTS), 3)]
+    scores = [keras.Model.evaluate(model, Stream(*data), verbose=0, return_dict=True) for data in ([whole], cut)]
+    if kind != "rtd":  # whose generator draws other tokens in another batch
+        for name, value in scores[0].items():
+            assert scores[1][name] == pytest.approx(value, rel=2e-6)
+    if kind == "heads":
+        outputs, (_, y, weights) = numpy(model(whole[0])), whole
+        right = np.take_along_axis(log_softmax(outputs["masked_lm"]), y["masked_lm"][..., None], -1)[..., 0]
+        masked = -(right * weights["masked_lm"]).sum() / weights["masked_lm"].sum()
+        pair = -log_softmax(outputs["pair"])[np.arange(len(TEXTS)), y["pair"]].mean()
+        found = [scores[1][name] for name in ("loss", "masked_lm_loss", "pair_loss")]
+        np.testing.assert_allclose(found, [masked + pair, masked, pair], rtol=2e-6)
+    elif kind == "rtd":
+        assert scores[1]["loss"] == pytest.approx(scores[1]["masked_lm_loss"] + 50 * scores[1]["rtd_loss"], rel=1e-5)
+    else:
+        terms = 5 * scores[1]["soft_loss"] + 2 * scores[1]["masked_lm_loss"] + scores[1]["cosine_loss"]
+        assert scores[1]["loss"] == pytest.approx(terms, rel=1e-5)
+
+
 # ---- targets that no loss can see
-
-
-class Stream(keras.utils.PyDataset):
-    def __init__(self, *batches):
-        super().__init__()
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
 
 
 @pytest.mark.once
