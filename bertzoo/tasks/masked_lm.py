@@ -106,8 +106,8 @@ class MaskedLM(Task):
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="masked_accuracy")]
 
-    def loss_mean_options(self, default: bool):
-        return {"perplexity": default}
+    def loss_mean_options(self):
+        return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
 
     def predict(self, x, batch_size: int | None = None, verbose="auto", steps=None, callbacks=None) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text

@@ -137,7 +137,7 @@ class MaskedLMAndPair(Task):
         names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
         return {head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()}
 
-    def loss_mean_options(self, default: bool):
+    def loss_mean_options(self):
         return {"terms": len(self.heads)}
 
     def compile(

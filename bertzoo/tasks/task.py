@@ -12,20 +12,17 @@ from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.random import fold, get_seed
 from bertzoo.tasks.columns import read_columns
+from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
 from bertzoo.tasks.targets import row_weights
 from bertzoo.tasks.training_batches import for_training
 from bertzoo.tasks.validation_split import split_arrays, split_columns
-from bertzoo.tasks.weighed_loss import WeighedLoss
 from bertzoo.text.batches import LengthBatches, check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 from bertzoo.training.callbacks import check_rate_callbacks, with_callback
-from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
-from bertzoo.training.default_rate import default_rate
-from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
@@ -34,7 +31,7 @@ BATCH_SIZE = 32
 HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
-class Task(WeighedLoss, BackendStep, keras.Model):
+class Task(CompiledTask, BackendStep, keras.Model):
     """An encoder with a head, fit on raw text. The base of all tasks; see `TextClassifier` for one to use.
 
     Subclasses make their head, state `heads` (the names of the family's heads that they have) and implement `call`.
@@ -277,60 +274,6 @@ class Task(WeighedLoss, BackendStep, keras.Model):
 
     # ---- training
 
-    def default_loss(self):
-        """The task's loss."""
-        raise NotImplementedError
-
-    def default_metrics(self) -> list:
-        """The task's metrics."""
-        return []
-
-    def compile(
-        self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs
-    ) -> None:
-        """As `keras.Model.compile`; what is left out is the recipe of the paper, and a line says what was chosen.
-
-        AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each
-        `fit`, gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et
-        al. 2019).
-
-        A loss that is a mean is one by sample weights: Σ weight · loss / Σ weight over the examples of an update, those
-        of accumulated batches together, and in `evaluate` over all, whatever the batches. (A stream's batches have each
-        its own mean. A loss with `reduction="sum"` stays a sum over a batch.) Losses and metrics that are given by name
-        take logits, which is what tasks give. Where a row has a loss for each of several tokens, metrics too count the
-        tokens by their weights, and padding not at all.
-
-        On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
-        with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
-        compiled for a minute or two, at the first step, at the first batch of another length and at the first of fewer
-        rows: it pays in long runs. A loss or metric that cannot be compiled is an error.
-
-        Raises:
-            ValueError: A loss is unknown, or takes probabilities.
-        """
-        if optimizer is None:
-            rate = default_rate(self.backbone.config)
-            optimizer = AdamW(rate)
-            print(
-                f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
-                "biases and LayerNorm, clipped to norm 1"
-            )
-        usual = self.default_metrics()
-        metrics, weighted_metrics = metrics_of_logits(metrics, usual), metrics_of_logits(weighted_metrics, usual)
-        if metrics is None and not (self.per_token and weighted_metrics is not None):
-            metrics = usual
-        if self.per_token:
-            metrics, weighted_metrics = None, joined(metrics, weighted_metrics)
-        super().compile(
-            optimizer=optimizer,
-            loss=loss_of_logits(self.default_loss() if loss is None else loss, self.default_loss),
-            loss_weights=loss_weights,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            **kwargs,
-        )
-        LossMean.track(self, **self.loss_mean_options(loss is None))
-
     def fit(
         self,
         x=None,
@@ -456,11 +399,6 @@ class Task(WeighedLoss, BackendStep, keras.Model):
         return None
 
     # ---- serialisation in Keras's own formats
-
-    def compile_from_config(self, config) -> None:
-        """Compiles a model that Keras loads; Keras leaves that to classes with a `compile` of their own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
         return {

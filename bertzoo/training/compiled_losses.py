@@ -80,20 +80,22 @@ def _checked(loss: keras.losses.Loss) -> keras.losses.Loss:
     return loss
 
 
-def metrics_of_logits(metrics, usual: list):
+def metrics_of_logits(metrics, usual: Callable):
     """Metrics in any of Keras's forms; those given by name take logits.
 
     Args:
         metrics: Names, functions, `Metric`s, or a nest of these.
-        usual: The task's own metrics, of which "accuracy" names one.
+        usual: Gives the task's own metrics, of which "accuracy" names one.
     """
-    accuracies = [metric for metric in keras.tree.flatten(usual) if metric is not None and metric.name == "accuracy"]
 
     def one(metric):
         if not isinstance(metric, str):
             return metric
-        if metric.lower() in ("accuracy", "acc", "crossentropy", "ce"):
-            return accuracies[0] if accuracies and metric.lower() in ("accuracy", "acc") else metric
+        if metric.lower() in ("accuracy", "acc"):
+            own = [one for one in keras.tree.flatten(usual()) if one is not None and one.name == "accuracy"]
+            return own[0] if own else metric
+        if metric.lower() in ("crossentropy", "ce"):
+            return metric
         found = keras.metrics.get(metric)
         config = found.get_config() if isinstance(found, keras.metrics.Metric) else {}
         logits = {"from_logits": True} if "from_logits" in config else {}
@@ -107,7 +109,7 @@ def metrics_of_logits(metrics, usual: list):
 def joined(metrics, others):
     """Both of two arguments of metrics: lists, or dicts of lists by output."""
     if not metrics or not others:
-        return metrics or others
+        return others if others or metrics is None else metrics
     if isinstance(metrics, dict):
         return {key: [*_list(metrics.get(key)), *_list(others.get(key))] for key in {**metrics, **others}}
     return [*metrics, *others]
