@@ -152,9 +152,13 @@ def test_a_list_of_few_texts_is_validated_on(written, count):
 def test_keras_files_bring_it_back(written, tmp_path, masking):
     own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), share=0.3)} if masking else {}
     model = bz.MaskedLM.from_preset(written[0], verbose=False, **own)
+    if masking is None:
+        model.compile("sgd")
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.masking == model.masking
+    if masking is None:
+        assert again.evaluate(TEXTS, verbose=0, return_dict=True) == model.evaluate(TEXTS, verbose=0, return_dict=True)
     text = "the [MASK] was good"
     assert again.fill_mask(text) == model.fill_mask(text)
 
