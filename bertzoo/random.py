@@ -10,12 +10,13 @@ import zlib
 import keras
 import numpy as np
 from keras import ops
+from keras.src.utils.rng_utils import get_random_seed as keras_seed  # of `keras.utils.set_random_seed`, or None
 
-_seed = 0
+_seed: int | None = None
 
 
 def set_seed(seed: int) -> None:
-    """Sets the seed that models, datasets and dropout made after this call use.
+    """Sets the seed that models, datasets and dropout made after this call use, whatever Keras's seed is.
 
     Raises:
         ValueError: `seed` is not an integer from 0 to 2**63 - 1.
@@ -27,8 +28,8 @@ def set_seed(seed: int) -> None:
 
 
 def get_seed() -> int:
-    """The seed in force: 0 until `set_seed` is called."""
-    return _seed
+    """The seed in force: that of `set_seed`; until it is called that of `keras.utils.set_random_seed`, else 0."""
+    return _seed if _seed is not None else keras_seed() or 0
 
 
 def host_generator(seed: int, *stream: int | str) -> np.random.Generator:

@@ -1,13 +1,18 @@
 """Random numbers: the hash against NumPy, its statistics, and the promises that rest on it."""
 
 import itertools
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import bertzoo as bz
+from bertzoo import random
 from bertzoo.layers.initialization import skip_drawing
 from bertzoo.random import StepCounter, fold, host_generator, random_bits, step_key
 
@@ -215,3 +220,36 @@ def test_host_generators_are_apart():
 def test_wrong_seeds_are_named(seed):
     with pytest.raises(ValueError, match=r"seed must be an integer from 0 to 2\*\*63 - 1"):
         bz.set_seed(seed)
+
+
+@pytest.mark.once
+def test_the_seed_of_keras_is_followed_until_there_is_one_of_ones_own(monkeypatch):
+    monkeypatch.setattr(random, "_seed", None)
+    keras.utils.clear_session(free_memory=False)
+    assert bz.get_seed() == 0
+    draws = {}
+    for seed in (1, 2, 1):
+        keras.utils.set_random_seed(seed)
+        config = bz.EncoderConfig(
+            vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        )
+        task = bz.TextClassifier(bz.Encoder(config), labels=2)
+        drawn = ops.convert_to_numpy(task.weights[0])
+        assert bz.get_seed() == task.seed == seed
+        np.testing.assert_array_equal(draws.setdefault(seed, drawn), drawn)
+    assert np.abs(draws[1] - draws[2]).max() > 1e-3
+    bz.set_seed(5)
+    keras.utils.set_random_seed(3)
+    assert bz.get_seed() == 5
+
+
+@pytest.mark.once
+def test_following_the_seed_of_keras_imports_no_tensorflow():
+    code = (
+        "import sys, bertzoo as bz, keras; from keras.src.backend.common import global_state; "
+        "global_state.set_global_attribute('global_random_seed', 7); "
+        "print(bz.get_seed(), 'tensorflow' in sys.modules)"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["7", "False"], done.stderr

@@ -15,6 +15,7 @@ from bertzoo.layers.pooling import cosine
 from bertzoo.pretraining.masking import Masking
 from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.tasks.masked_lm import MaskedLM
+from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 
@@ -156,7 +157,9 @@ class Distillation(BackendStep, keras.Model):
         for name, value in values.items():
             self.scores[name].update_state(ops.stop_gradient(value), ops.sum(counted))
         self.scores["cosine_loss"].update_state(ops.stop_gradient(far), ops.sum(real))
-        return self.soft * soft + self.hard * hard + self.cosine * far
+        terms = [self.soft * soft, self.hard * hard, self.cosine * far]
+        self._loss_tracker.add(terms, [ops.sum(counted), ops.sum(counted), ops.sum(real)])
+        return terms[0] + terms[1] + terms[2]
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return self.get_metrics_result()
@@ -166,6 +169,7 @@ class Distillation(BackendStep, keras.Model):
         if optimizer is None:
             optimizer = AdamW(5e-4, 0.0, epsilon=1e-6, warmup=0.05, global_clipnorm=5.0)
         super().compile(optimizer=optimizer, **kwargs)
+        LossMean.track(self, terms=3)
         # TensorFlow traces the step twice where its first trace makes the moments.
         self.optimizer.build(self.trainable_variables)
 

@@ -17,6 +17,7 @@ from bertzoo.random import fold, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
 from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 
@@ -153,6 +154,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         self.scores["masked_accuracy"].update_state(weighted_mean(right, counted), ops.sum(counted))
         self.scores["rtd_loss"].update_state(ops.stop_gradient(rtd), ops.sum(real))
         self.auc.update_state(y_pred["replaced"], ops.stop_gradient(y_pred["rtd"]), real)
+        self._loss_tracker.add([masked_lm, self.weight * rtd], [ops.sum(counted), ops.sum(real)])
         return masked_lm + self.weight * rtd
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -163,6 +165,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         if optimizer is None:
             optimizer = AdamW(5e-4, 0.01, epsilon=1e-6, warmup=0.01)
         super().compile(optimizer=optimizer, **kwargs)
+        LossMean.track(self, terms=2)
         # TensorFlow traces the step twice where its first trace makes the moments.
         self.optimizer.build(self.trainable_variables)
 

@@ -78,20 +78,6 @@ def find_columns(names: list) -> dict[str, str | None]:
     return {"text": first, "second text": second, "label": first_of(TARGET, names)}
 
 
-def split_columns(columns: NamedTuple, sample_weight, share: float) -> tuple[tuple, tuple]:
-    """The first rows, and the last `share` of them: each (columns, None, sample weights), as `fit` takes them.
-
-    Columns of which there are none are None; those of targets are among the columns.
-    """
-    first = len(columns[0]) - int(len(columns[0]) * share)
-
-    def part(rows):
-        *cut, weights = [None if column is None else column[rows] for column in (*columns, sample_weight)]
-        return type(columns)(*cut), None, weights
-
-    return part(slice(0, first)), part(slice(first, None))
-
-
 def _is_row(part) -> bool:
     return isinstance(part, tuple) and _is_pair(part)
 

@@ -6,22 +6,26 @@ import keras
 import numpy as np
 
 from bertzoo.encoder import Encoder
+from bertzoo.pretraining.masked_rows import MaskedRows
 from bertzoo.pretraining.masking import Masking
 from bertzoo.tasks.columns import find_columns, read_columns
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.shapes import shapes_for
 from bertzoo.tasks.streams import check_steps
-from bertzoo.tasks.task import Task
+from bertzoo.tasks.task import BATCH_SIZE, Task
 from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.windows import whole_rows
+from bertzoo.training.compiled_losses import MEAN
 
 
 @keras.saving.register_keras_serializable("bertzoo")
 class MaskedLM(Task):
     """An encoder with its masked-LM head, whose decoder is the token table.
 
-    `fit(texts)` masks anew in each epoch, on the host, from the seed. The loss is the mean over the masked tokens.
+    `fit(texts)` masks anew in each epoch, on the host, from the seed; `evaluate` masks a row alike whatever shares its
+    batch. A text that is longer than the model takes is read whole, in rows one after the other; pairs are cut. The
+    loss is the mean over the masked tokens, and `perplexity` e to its power (`val_perplexity` in `fit`).
     Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places,
     vocabulary) for those; without, for all tokens (batch, length, vocabulary).
 
@@ -32,6 +36,8 @@ class MaskedLM(Task):
     """
 
     heads = ("masked_lm",)
+    per_token = True
+    draws_all_lengths = True
 
     def __init__(
         self,
@@ -80,31 +86,34 @@ class MaskedLM(Task):
             return batch
         return super()._convert_batch(batch, width)
 
+    def encode_rows(self, x, y=None):
+        """Texts -> rows of tokens, those of a text that is longer than the model takes one after the other."""
+        self.check_text()
+        columns = read_columns(x, y)
+        if columns.pairs is not None:  # cut at the longer text, so that each row keeps both
+            return self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
+        return whole_rows(self.preprocessor, columns.texts), columns.targets
+
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if sample_weight is not None:
             raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
-        return super().make_batches(
-            encoded,
-            None,
-            None,
-            batch_size,
-            shuffle,
-            # In evaluation too: masks depend on the padded length, and are to be the same on every backend.
-            max_shapes=shapes_for(len(encoded), batch_size, training=True),
-            transform=lambda inputs, rows, rng: self.masking(inputs, rng),
-        )
+        if shuffle:
+            return super().make_batches(
+                encoded, None, None, batch_size, shuffle, transform=lambda inputs, rows, rng: self.masking(inputs, rng)
+            )
+        masked = MaskedRows(self.masking, encoded, self.pad_id, self.seed)
+        return super().make_batches(masked.rows, None, None, batch_size, shuffle, transform=masked.batch)
 
     def default_loss(self):
-        # Keras's usual mean would also divide by the empty slots of rows with fewer masks.
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
 
-    def compile(self, optimizer=None, loss=None, metrics=None, weighted_metrics=None, **kwargs) -> None:
-        """As `Task.compile`; accuracy counts masked tokens only."""
-        if weighted_metrics is None:
-            weighted_metrics = [keras.metrics.SparseCategoricalAccuracy(name="masked_accuracy")]
-        super().compile(optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs)
+    def default_metrics(self) -> list:
+        return [keras.metrics.SparseCategoricalAccuracy(name="masked_accuracy")]
 
-    def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None) -> np.ndarray:
+    def loss_mean_options(self):
+        return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
+
+    def predict(self, x, batch_size: int | None = None, verbose="auto", steps=None, callbacks=None) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text
         has fewer.
 
@@ -112,7 +121,9 @@ class MaskedLM(Task):
             x: Texts in any form that `fit` takes, with [MASK] in them.
         """
         check_steps(x, steps)
-        encoded = self._encode(x)
+        columns = read_columns(x)
+        self.check_text()
+        encoded = self.preprocessor.encode(columns.texts, columns.pairs)
         counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.starts[:-1])
         places = max(1, int(counts.max(initial=0)))
 
@@ -123,6 +134,7 @@ class MaskedLM(Task):
             inputs["mask_positions"] = np.pad(positions, ((0, 0), (0, places - positions.shape[1])))
             return (inputs,)
 
+        batch_size = BATCH_SIZE if batch_size is None else batch_size
         data = LengthBatches(encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions)
         logits = data.restore(keras.Model.predict(self, data, verbose=verbose, steps=steps, callbacks=callbacks))
         logits[np.arange(places) >= counts[:, None]] = 0
@@ -132,11 +144,6 @@ class MaskedLM(Task):
         """Refuses to work on text without preprocessor."""
         if self.preprocessor is None:
             raise ValueError("the task has no preprocessor: call the model with token_ids and mask_positions instead.")
-
-    def _encode(self, x) -> Encoded:
-        self.check_text()
-        columns = read_columns(x)
-        return self.preprocessor.encode(columns.texts, columns.pairs)
 
     def fill_mask(self, x, top_k: int = 5, targets: list[str] | None = None, batch_size: int = 32):
         """The likeliest tokens for each [MASK].

@@ -106,6 +106,16 @@ class MultipleChoice(Task):
         encoded = EncodedTuples(encoded, None if present.all() else present)
         return encoded, None if columns.answers is None else answer_ids(columns)
 
+    def _convert_batch(self, batch: tuple, width) -> tuple:
+        x, *rest = super()._convert_batch(batch, width)
+        choices = x["token_ids"].shape[1]
+        if rest and len(rest[0]) and not 0 <= np.min(rest[0]) <= np.max(rest[0]) < choices:
+            raise ValueError(
+                f"answers are numbers from 0 to {choices - 1}, one of the {choices} choices; they go from "
+                f"{np.min(rest[0])} to {np.max(rest[0])}."
+            )
+        return (x, *rest)
+
     def encode_targets(self, y, count: int):
         if y is None:
             raise ValueError(NO_ANSWERS)

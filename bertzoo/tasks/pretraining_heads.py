@@ -4,12 +4,14 @@ import dataclasses
 
 import keras
 import numpy as np
+from keras import ops
 
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.masking import Masking
 from bertzoo.tasks.task import Task
 from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.training.compiled_losses import MEAN
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -69,6 +71,7 @@ class MaskedLMAndPair(Task):
 
     heads = ("masked_lm", "pair")
     hf_class = "ForPreTraining"
+    per_token = True
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class MaskedLMAndPair(Task):
         self.masking = masking
         self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
         self.pair = _pair_head(self)
+        self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
         self.build()
 
     def build(self, input_shape=None):
@@ -124,24 +128,38 @@ class MaskedLMAndPair(Task):
         return batch
 
     def default_loss(self):
-        # Keras's usual mean would also divide by the empty slots of rows with fewer masks.
-        reduction = "mean_with_sample_weight"
         return {
-            head: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction, name=head)
+            head: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN, name=head)
             for head in self.heads
         }
 
     def default_metrics(self):
-        return None
+        names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
+        return {head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()}
 
-    def compile(self, optimizer=None, loss=None, metrics=None, weighted_metrics=None, **kwargs) -> None:
-        """As `Task.compile`; the accuracies are those of masked tokens and of pairs."""
-        if weighted_metrics is None:
-            names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
-            weighted_metrics = {
-                head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()
-            }
-        super().compile(optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs)
+    def loss_mean_options(self):
+        return {"terms": len(self.heads)}
+
+    def compile(
+        self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs
+    ) -> None:
+        """As `Task.compile`; the accuracies are those of masked tokens and of pairs. `loss_weights` is a dict by
+        head."""
+        self.loss_weights = {"masked_lm": 1.0, "pair": 1.0, **(loss_weights or {})}
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+        """The sum of the heads' means, each over its own examples."""
+        losses, weights = [], []
+        for head in self.heads:
+            weight = None if sample_weight is None else sample_weight[head]
+            losses.append(self.loss[head](y[head], y_pred[head], weight))
+            size = ops.prod(ops.shape(y[head])) if weight is None else ops.sum(ops.cast(weight, "float32"))
+            weights.append(ops.cast(size, "float32"))
+            self.means[head].update_state(ops.stop_gradient(losses[-1]), weights[-1])
+        losses = [loss * self.loss_weights[head] for head, loss in zip(self.heads, losses)]
+        self._loss_tracker.add(losses, weights)
+        return losses[0] + losses[1]
 
     def get_config(self):
         return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}

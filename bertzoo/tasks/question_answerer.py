@@ -179,6 +179,13 @@ class QuestionAnswerer(LongTextTask):
         y, count = np.asarray(y), len(x["token_ids"] if isinstance(x, dict) else x)
         if y.shape != (count, 2) or y.dtype.kind not in "iu":
             raise ValueError(f"y must be each answer's first and last token, integers ({count}, 2); it is {y.shape}.")
+        lengths = self._rows_of(x).lengths
+        if (y < 0).any() or (y >= lengths[:, None]).any():
+            row = int(np.argmax((y < 0).any(axis=1) | (y >= lengths[:, None]).any(axis=1)))
+            raise ValueError(
+                f"y[{row}] is {y[row].tolist()}; the row has {lengths[row]} tokens, from 0 on. Where it holds no "
+                "answer, both are 0."
+            )
         return y.astype("int32")
 
     def batch_targets(self, inputs, rows, targets, starts, weights) -> tuple:

@@ -20,6 +20,8 @@ class LongTextTask(Task):
     `array_targets`, `batch_targets`).
     """
 
+    draws_all_lengths = True
+
     def read(self, x, y=None) -> NamedTuple:
         """As `Task.read`; the texts are the first of the columns."""
         raise NotImplementedError
@@ -48,7 +50,9 @@ class LongTextTask(Task):
 
     # ---- data
 
-    def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps=None):
+    def batches(
+        self, x, y=None, sample_weight=None, *, batch_size: int | None = None, shuffle: bool = True, steps=None
+    ):
         """As `Task.batches`; `sample_weight` is float, one a text."""
         if is_stream(x):
             return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
@@ -94,7 +98,7 @@ class LongTextTask(Task):
 
     # ---- outputs
 
-    def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
+    def predict(self, x, batch_size: int | None = None, verbose="auto", steps=None, callbacks=None):
         """Logits.
 
         Args:

@@ -330,12 +330,15 @@ class SentenceEncoder(Task):
     # ---- training
 
     def compile(
-        self, optimizer=None, loss="cosine", metrics=None, *, column_prompts: Sequence[str] = (), **kwargs
+        self, optimizer=None, loss="cosine", *options, column_prompts: Sequence[str] = (), **kwargs
     ) -> None:
         """As `Task.compile`.
 
+        Losses that compare the rows of a batch ("multiple_negatives", "cosent") are another number at another
+        `batch_size`, in `evaluate` too, and accumulated batches are not one large batch to them.
+
         Args:
-            optimizer, metrics, kwargs: See there.
+            optimizer, options, kwargs: See there.
             column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
                 "passage: "), the last of them before all further columns too.
             loss: One of `bertzoo.training.sentence_losses`, or its name: "cosine" and "cosent" (pairs and scores),
@@ -349,7 +352,7 @@ class SentenceEncoder(Task):
         loss.build_head(self.width, self.backbone.config.initializer_range)
         self._adopt(loss)
         self.column_prompts = (column_prompts,) if isinstance(column_prompts, str) else tuple(column_prompts)
-        super().compile(optimizer, loss, metrics, **kwargs)
+        super().compile(optimizer, loss, *options, **kwargs)
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -389,21 +392,26 @@ class SentenceEncoder(Task):
 
     def encode_targets(self, y, count: int):
         targets = encode_sentence_targets(y, self.compiled_loss().target, count)
-        if y is not None:
-            self.compiled_loss().check_targets(targets)
+        self.compiled_loss().check_targets(targets, self.width)
         return targets
 
+    def classes_of(self, y, count: int) -> np.ndarray | None:
+        return self.encode_targets(y, count) if self.compiled_loss().target == "classes" else None
+
     def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
+        compares = False
         if targets is not None:
             self.compiled_loss().check_columns(getattr(encoded, "columns", [encoded]))
-        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle)
+            # Texts of like length would be the negatives of each other.
+            compares = self.compiled_loss().compares_rows
+        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle, by_length=not compares)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
         # A stream's batches are not looked at before: they may be to predict from.
         self.sentence_loss.check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
             y = self.encode_targets(None, 1)
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
+        return super().batch_loss(x, y, y_pred, sample_weight, training)
 
     def measured_batches(self, x, y=None, sample_weight=None, **options):
         if self.compiled_loss().target is None and y is None and self.preprocessor and not is_stream(x):

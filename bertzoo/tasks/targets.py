@@ -101,6 +101,15 @@ def class_index(value, labels: list[str], what: str) -> int:
     )
 
 
+def class_weights(weights: Mapping, labels: list[str]) -> dict[int, float]:
+    """Weights by the index of the class, from weights by `class_index`'s names or indices.
+
+    Raises:
+        ValueError: A key is no class.
+    """
+    return {class_index(key, labels, "a key of class_weight"): float(value) for key, value in weights.items()}
+
+
 @cache
 def _numbers_in(labels: tuple[str, ...]) -> tuple[dict[int, int], bool]:
     """Of the labels that are whole numbers, the number -> its index; and whether all labels are different ones."""

@@ -11,25 +11,28 @@ from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
 from bertzoo.random import fold, get_seed
-from bertzoo.tasks.columns import find_columns, read_columns, split_columns
+from bertzoo.tasks.columns import find_columns, read_columns
+from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
 from bertzoo.tasks.tables import column_names, describe_columns
 from bertzoo.tasks.targets import check_order, row_weights
+from bertzoo.tasks.training_batches import for_training
+from bertzoo.tasks.validation_split import split_arrays, split_columns
 from bertzoo.text.batches import LengthBatches, check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
-from bertzoo.training.callbacks import with_callback
-from bertzoo.training.default_rate import default_rate
+from bertzoo.training.callbacks import check_rate_callbacks, with_callback
 from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 
+BATCH_SIZE = 32
 HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
-class Task(BackendStep, keras.Model):
+class Task(CompiledTask, BackendStep, keras.Model):
     """An encoder with a head, fit on raw text. The base of all tasks; see `TextClassifier` for one to use.
 
     Subclasses make their head, state `heads` (the names of the family's heads that they have) and implement `call`.
@@ -45,6 +48,9 @@ class Task(BackendStep, keras.Model):
     heads: ClassVar[tuple[str, ...]] = ()
     # What follows the family's name in the name of Hugging Face's class; the first head's where None.
     hf_class: ClassVar[str | None] = None
+    # Whether batches to train on are drawn whatever their rows' lengths. Where the loss is a mean over rows, rows of
+    # like length may share a batch: each weighs the same anyway.
+    draws_all_lengths: ClassVar[bool] = False
 
     def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, *, name: str, **kwargs):
         super().__init__(name=name, **kwargs)
@@ -202,12 +208,14 @@ class Task(BackendStep, keras.Model):
         raise NotImplementedError
 
     def make_batches(
-        self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool, **options
+        self, encoded: Encoded, targets, sample_weight, batch_size: int | None, shuffle: bool, **options
     ) -> LengthBatches:
         """A dataset over rows of tokens; `options` are further ones of `LengthBatches`."""
+        batch_size = BATCH_SIZE if batch_size is None else batch_size
         if targets is None and not shuffle and options.get("transform") is None and takes_any_shape():
             options |= {"max_shapes": None, "tokens": UNCOMPILED_TOKENS}
         options.setdefault("max_shapes", shapes_for(len(encoded), batch_size, shuffle))
+        options.setdefault("by_length", not (shuffle and self.draws_all_lengths))
         return LengthBatches(
             encoded,
             targets,
@@ -225,7 +233,14 @@ class Task(BackendStep, keras.Model):
         return self.preprocessor.pad_id if self.preprocessor else self.backbone.config.pad_token_id
 
     def batches(
-        self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps: int | None = None
+        self,
+        x,
+        y=None,
+        sample_weight=None,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        steps: int | None = None,
     ) -> keras.utils.PyDataset:
         """The dataset that `fit` makes of what it is given, for loops of your own.
 
@@ -233,10 +248,11 @@ class Task(BackendStep, keras.Model):
             x: Texts in any form that `fit` takes, a stream of batches, or, without preprocessor, a dict of arrays.
             y: Targets, where x does not hold them.
             sample_weight: float (n,).
-            batch_size: Rows in a batch.
+            batch_size: Rows in a batch; 32 where None.
             shuffle: A seeded order, another each epoch; else the rows are sorted by length.
             steps: Batches of a stream an epoch.
         """
+        batch_size = BATCH_SIZE if batch_size is None else batch_size
         check_batch_size(batch_size)
         if is_stream(x):
             if isinstance(x, (LengthBatches, StreamBatches)):
@@ -272,45 +288,11 @@ class Task(BackendStep, keras.Model):
 
     # ---- training
 
-    def default_loss(self):
-        """The task's loss."""
-        raise NotImplementedError
-
-    def default_metrics(self) -> list:
-        """The task's metrics."""
-        return []
-
-    def compile(self, optimizer=None, loss=None, metrics=None, **kwargs) -> None:
-        """As `keras.Model.compile`; what is left out is the recipe of the paper, and a line says what was chosen.
-
-        AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each
-        `fit`, gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et
-        al. 2019).
-
-        On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
-        with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
-        compiled for a minute or two, at the first step, at the first batch of another length and at the first of fewer
-        rows: it pays in long runs. A loss or metric that cannot be compiled is an error.
-        """
-        if optimizer is None:
-            rate = default_rate(self.backbone.config)
-            optimizer = AdamW(rate)
-            print(
-                f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
-                "biases and LayerNorm, clipped to norm 1"
-            )
-        super().compile(
-            optimizer=optimizer,
-            loss=self.default_loss() if loss is None else loss,
-            metrics=self.default_metrics() if metrics is None else metrics,
-            **kwargs,
-        )
-
     def fit(
         self,
         x=None,
         y=None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         epochs: int = 1,
         verbose="auto",
         callbacks=None,
@@ -330,7 +312,10 @@ class Task(BackendStep, keras.Model):
         `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a pandas
         frame, `datasets.Dataset` or dict of columns with the targets in it; a PyDataset, tf.data.Dataset, torch
         DataLoader or grain loader of batches, which keep their own order. `validation_data` is a tuple (x, y) or (x, y,
-        sample weights), or x alone where it holds the targets. `validation_split` takes the last share of the rows.
+        sample weights), or x alone where it holds the targets. `validation_split` is the share of the rows that is
+        kept for validation, drawn by the seed; of classes of rows each has its share.
+
+        A `LearningRateScheduler` needs an optimizer without a schedule of its own.
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
@@ -348,22 +333,24 @@ class Task(BackendStep, keras.Model):
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         # With float16, Keras wraps the optimizer in one that scales the loss.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        check_rate_callbacks(optimizer, callbacks)
         if not self.optimizer.built:  # TensorFlow traces the step twice where its first trace makes the moments
             self.optimizer.build(self.trainable_variables)
+        weights = self._class_ids(class_weight)
+        classes = None if weights is None else np.array([weights.get(i, 1) for i in range(len(self.labels))], "float32")
+        data, updates = for_training(train, optimizer, classes, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
-            updates = steps * (epochs - initial_epoch) // (optimizer.gradient_accumulation_steps or 1)
             optimizer.begin(max(1, updates))
         callbacks = with_callback(callbacks, NaNGuard())
         if isinstance(train, (LengthBatches, StreamBatches)):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
-            self.on_device(train),
+            self.on_device(data),
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
             validation_data=validation_data,
             shuffle=False,
-            class_weight=self._class_ids(class_weight),
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
             validation_steps=validation_steps,
@@ -374,7 +361,7 @@ class Task(BackendStep, keras.Model):
         self,
         x=None,
         y=None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         verbose="auto",
         sample_weight=None,
         steps=None,
@@ -382,12 +369,13 @@ class Task(BackendStep, keras.Model):
         return_dict: bool = False,
         **kwargs,
     ):
-        """As `keras.Model.evaluate`, on raw text in any form that `fit` takes."""
+        """As `keras.Model.evaluate`, on raw text in any form that `fit` takes. The loss is Σ weight · loss / Σ weight
+        over all examples, the same for every `batch_size`, except where a loss compares the rows of a batch."""
         if not kwargs.pop("_use_cached_eval_dataset", False):
             x = self.measured_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
         return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
-    def predict(self, x, batch_size: int = 32, verbose="auto", steps=None, callbacks=None):
+    def predict(self, x, batch_size: int | None = None, verbose="auto", steps=None, callbacks=None):
         """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes. `steps` counts
         batches of a stream."""
         check_steps(x, steps)
@@ -395,27 +383,35 @@ class Task(BackendStep, keras.Model):
         outputs = super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
         return data.restore(outputs) if isinstance(data, LengthBatches) else outputs
 
-    def measured_batches(self, x, y=None, sample_weight=None, *, batch_size: int, steps: int | None = None):
+    def measured_batches(
+        self, x, y=None, sample_weight=None, *, batch_size: int | None = None, steps: int | None = None
+    ):
         """As `batches`, for `evaluate` and validation, which need targets."""
         data = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps)
         if isinstance(data, LengthBatches) and not data.has_labels:
             raise ValueError("there are no targets: pass y, or a table with a column called label.")
         return data
 
-    def _validation(self, data, batch_size: int, steps):
+    def _validation(self, data, batch_size: int | None, steps):
         if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows
             return self.measured_batches(*data, batch_size=batch_size)
         return self.measured_batches(data, batch_size=batch_size, steps=steps)
 
     def _split(self, x, y, sample_weight, share: float):
-        if not 0 < share < 1:
-            raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
-        if is_stream(x) or self.preprocessor is None:
-            raise ValueError("validation_split needs rows of text; pass validation_data instead.")
-        columns = self.read(x, y)
-        if int(len(columns[0]) * share) in (0, len(columns[0])):
-            raise ValueError(f"validation_split={share} leaves a part of the {len(columns[0])} rows empty.")
-        return split_columns(columns, sample_weight, share)
+        """What `fit` takes in two parts, (x, y, sample weights) each."""
+        if is_stream(x):
+            raise ValueError("validation_split needs rows, and x is a stream of batches: pass validation_data instead.")
+        if self.preprocessor is not None:
+            columns = self.read(x, y)
+            classes = self.classes_of(columns[-1], len(columns[0]))
+            return split_columns(columns, sample_weight, share, self.seed, classes)
+        x = x if isinstance(x, dict) else {"token_ids": x}
+        classes = self.classes_of(y, len(next(iter(x.values()))))
+        return split_arrays(x, y, sample_weight, share, self.seed, classes)
+
+    def classes_of(self, y, count: int) -> np.ndarray | None:
+        """The class of each row, int (count,), from raw targets; None where rows have none."""
+        return None
 
     def _class_ids(self, class_weight):
         if class_weight is not None:
@@ -423,11 +419,6 @@ class Task(BackendStep, keras.Model):
         return None
 
     # ---- serialisation in Keras's own formats
-
-    def compile_from_config(self, config) -> None:
-        """Compiles a model that Keras loads; Keras leaves that to classes with a `compile` of their own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -19,7 +19,7 @@ from bertzoo.tasks.targets import (
     NUMBER,
     PROBLEMS,
     SEVERAL,
-    class_index,
+    class_weights,
     encode_targets,
     label_names,
     labels_for_file,
@@ -194,7 +194,10 @@ class TextClassifier(Task):
         self,
         optimizer=None,
         loss=None,
+        loss_weights=None,
         metrics=None,
+        weighted_metrics=None,
+        *,
         label_smoothing: float = 0.0,
         adversarial: SiFT | None = None,
         **kwargs,
@@ -202,7 +205,7 @@ class TextClassifier(Task):
         """As `Task.compile`.
 
         Args:
-            optimizer, loss, metrics, kwargs: As there.
+            optimizer, loss, loss_weights, metrics, weighted_metrics, kwargs: As there.
             label_smoothing: The share of the target that is spread over all classes (Szegedy et al. 2016, section 7).
             adversarial: What adds to the loss of training how far predictions move under the worst perturbation.
 
@@ -217,10 +220,10 @@ class TextClassifier(Task):
             else:
                 loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=label_smoothing)
         self.adversarial = adversarial
-        super().compile(optimizer, loss, metrics, **kwargs)
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
-        loss = super().compute_loss(x, y, y_pred, sample_weight, training=training)
+    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
+        loss = super().batch_loss(x, y, y_pred, sample_weight, training)
         return loss if self.adversarial is None or not training else loss + self.adversarial.loss(self, x, y_pred)
 
     def get_compile_config(self):
@@ -260,6 +263,9 @@ class TextClassifier(Task):
             return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]  # logits
         return [keras.metrics.MeanAbsoluteError(name="mae")]
 
+    def classes_of(self, y, count: int) -> np.ndarray | None:
+        return self.encode_targets(y, count) if self.problem == CLASSES else None
+
     def _class_ids(self, class_weight):
         if class_weight is None:
             return None
@@ -268,7 +274,7 @@ class TextClassifier(Task):
                 f"class_weight is a dict of weights by label, for one label a text; it is {class_weight!r} and the "
                 f"problem {self.problem}."
             )
-        return {class_index(key, self.labels, "a key of class_weight"): float(v) for key, v in class_weight.items()}
+        return class_weights(class_weight, self.labels)
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:

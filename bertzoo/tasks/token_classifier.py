@@ -1,6 +1,6 @@
 """A label for each word: names, parts of speech (Devlin et al. 2019, section 5.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,13 @@ from bertzoo.layers.crf import CRF
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.tagged import IGNORED, Tagged, find_columns, label_ids, read_tagged
-from bertzoo.tasks.targets import label_names, labels_for_file, labels_in_file
+from bertzoo.tasks.targets import class_weights, label_names, labels_for_file, labels_in_file
 from bertzoo.tasks.units import Units, find_units
 from bertzoo.text import tags as bio
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.windows import Windows, cut_windows
+from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.default_rate import default_rate
 from bertzoo.training.optimizer import AdamW
 
@@ -54,6 +55,7 @@ class TokenClassifier(LongTextTask):
     """
 
     heads = ("token_classifier",)
+    per_token = True
 
     def __init__(
         self,
@@ -204,8 +206,19 @@ class TokenClassifier(LongTextTask):
         ids, y = np.asarray(x["token_ids"] if isinstance(x, dict) else x), np.asarray(y)
         if y.shape != ids.shape or y.dtype.kind not in "iu":
             raise ValueError(f"without preprocessor, y must be integers {ids.shape}; it is {y.dtype} {y.shape}.")
+        _check_ids(y, len(self.labels))
         mask = np.asarray(x["padding_mask"]) if isinstance(x, dict) and "padding_mask" in x else np.ones_like(ids)
         return np.maximum(y[mask > 0], IGNORED)
+
+    def _convert_batch(self, batch: tuple, width) -> tuple:
+        x, *rest = super()._convert_batch(batch, width)
+        if not rest:
+            return (x,)
+        ids, weights = np.asarray(rest[0]), rest[1] if len(rest) > 1 else None
+        _check_ids(ids, len(self.labels))
+        if weights is None:
+            weights = x.get("padding_mask", np.ones_like(ids)) if isinstance(x, dict) else np.ones_like(ids)
+        return x, np.maximum(ids, 0), np.where(ids < 0, 0.0, np.asarray(weights)).astype("float32")
 
     def batch_targets(self, inputs, rows, targets, starts, weights) -> tuple:
         flat = Encoded(targets, np.zeros(len(targets), np.int8), starts)
@@ -217,27 +230,39 @@ class TokenClassifier(LongTextTask):
 
     def default_loss(self):
         # The mean over the labelled words; Keras's usual mean would also count the positions without label.
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+    def default_metrics(self) -> list:
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
         if self.crf is None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
+            return super().batch_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is None:
             sample_weight = ops.ones_like(y_pred[:, :, 0])
         counts = ops.cast(sample_weight > 0, "float32")
         weights = ops.amax(sample_weight, axis=-1)
         likelihood = self.crf.log_likelihood(y_pred, y, counts)
         # By word, so that it compares with the loss of a model without CRF.
-        return -ops.sum(likelihood * weights) / ops.maximum(ops.sum(sample_weight), 1.0)
+        return -ops.divide_no_nan(ops.sum(likelihood * weights), ops.sum(sample_weight))
 
-    def compile(self, optimizer=None, loss=None, metrics=None, weighted_metrics=None, **kwargs) -> None:
-        """As `Task.compile`; accuracy counts labelled words only. The weight of a CRF gets 100 times the rate."""
-        if weighted_metrics is None:
-            weighted_metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+    def compile(
+        self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs
+    ) -> None:
+        """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
             optimizer = AdamW(default_rate(self.backbone.config), rate_multipliers={"crf/transitions": CRF_RATE})
             print(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
-        super().compile(optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs)
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
+
+    def _class_ids(self, class_weight):
+        if class_weight is None:
+            return None
+        if self.crf is not None:
+            raise ValueError("class_weight weighs single words, and a CRF scores whole sentences: pass sample_weight.")
+        if not isinstance(class_weight, Mapping):
+            raise ValueError(f"class_weight must be a dict of weights by label; it is {class_weight!r}.")
+        return class_weights(class_weight, self.labels)
 
     # ---- files
 
@@ -261,6 +286,11 @@ class TokenClassifier(LongTextTask):
             "pieces": self.pieces,
             "crf": self.crf is not None,
         }
+
+
+def _check_ids(y: np.ndarray, labels: int) -> None:
+    if y.size and y.max() >= labels:
+        raise ValueError(f"y holds {y.max()}; labels are numbers from 0 to {labels - 1}, below 0 where there is none.")
 
 
 class _Decoder(keras.Model):

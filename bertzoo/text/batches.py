@@ -1,4 +1,4 @@
-"""Batches of rows of like length, in an order that a seed fixes on every backend."""
+"""Batches of rows, of like length or drawn at random, in an order that a seed fixes on every backend."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import numpy as np
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.lengths import choose_lengths, cut_alike
 
+RANDOM_LENGTHS = 4  # shapes of random batches, of which most reach about the same length
+EPOCHS_LOOKED_AT = 4
+
 
 class LengthBatches(keras.utils.PyDataset):
     """A Keras data set in which sentences of like length share a batch, so that little padding is computed.
@@ -19,6 +22,10 @@ class LengthBatches(keras.utils.PyDataset):
     them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
     at most one batch an epoch is smaller. No row is repeated or made up. There are at most `max_shapes` shapes
     (batch, length), the same in every epoch, so that each is compiled once. Lengths are multiples of `multiple`.
+
+    With `by_length=False` a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
+    padded to the length that its longest row takes: for losses that a token or an example has a share in which depends
+    on what else is in its batch. The lengths are chosen from those that batches reach.
 
     With `max_shapes=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
     `padding_mask` where all its rows are. With `tokens` too, unshuffled rows are cut where their lengths change, so
@@ -55,6 +62,7 @@ class LengthBatches(keras.utils.PyDataset):
         multiple: int = 8,
         max_length: int | None = None,
         tokens: int | None = None,
+        by_length: bool = True,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
@@ -72,10 +80,13 @@ class LengthBatches(keras.utils.PyDataset):
         self._sample_weight = _arrays(sample_weight, len(encoded), "sample_weight")
         self._batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
         self._transform, self._free, self._tokens = transform, max_shapes is None, tokens
+        self._by_length = by_length
         partial = len(encoded) % batch_size > 0
         maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
         if max_shapes is None:
             self.lengths = np.arange(1, maximum + 1)
+        elif not by_length:
+            self.lengths = self._lengths_of_random_batches(maximum, min(max_shapes - partial, RANDOM_LENGTHS), multiple)
         else:
             self.lengths = choose_lengths(encoded.lengths, maximum, count=max_shapes - partial, multiple=multiple)
         self._bucket = np.searchsorted(self.lengths, encoded.lengths)
@@ -89,7 +100,7 @@ class LengthBatches(keras.utils.PyDataset):
     @epoch.setter
     def epoch(self, value: int) -> None:
         self._epoch = int(value)
-        self._plan = self._make_plan()
+        self._plan = self._make_plan(self._epoch)
         self._begun = self._read_to_the_end = False
 
     @property
@@ -169,10 +180,21 @@ class LengthBatches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple:
         # Read once: TensorFlow reads ahead in a thread, and a stale reader must get a whole batch of one epoch.
         epoch, plan = self._epoch, self._plan
+        self.note(index)
+        return self._make(epoch, plan, index)
+
+    def batch_of(self, epoch: int, index: int) -> tuple:
+        """A batch of any epoch, looked at without being served."""
+        return self._make(epoch, self._plan if epoch == self._epoch else self._make_plan(epoch), index)
+
+    def note(self, index: int) -> None:
+        """Takes notice that a batch of this epoch is served."""
+        if self._begun and index == len(self._plan) - 1:
+            self._read_to_the_end = True
+
+    def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         rows = plan[index]
         inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
-        if self._begun and index == len(plan) - 1:
-            self._read_to_the_end = True
         batch = self._batch(inputs, rows, epoch, index)
         if self._free and inputs["padding_mask"].all():
             batch[0].pop("padding_mask")
@@ -189,12 +211,33 @@ class LengthBatches(keras.utils.PyDataset):
         return (*batch, keras.tree.map_structure(lambda values: values[rows], self._sample_weight))
 
     def _length_of(self, rows: np.ndarray) -> int:
-        return int(self.lengths[self._bucket[rows[-1]]])  # rows of a batch ascend by bucket
+        if not self._by_length and len(rows) < self._batch_size:
+            return int(self.lengths[-1])  # one shape, whatever rows the smaller batch of an epoch has
+        return int(self.lengths[self._bucket[rows].max()])
 
-    def _make_plan(self) -> list[np.ndarray]:
+    def _lengths_of_random_batches(self, maximum: int, count: int, multiple: int) -> np.ndarray:
+        """Few lengths for what the batches of some epochs reach."""
+        found = []
+        for epoch in range(EPOCHS_LOOKED_AT if self._shuffle else 1):
+            rows = self._order(_generator(self._seed, epoch, 0))
+            batches = np.split(rows, range(self._batch_size, len(self._encoded), self._batch_size))
+            found.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
+        lengths = choose_lengths(np.concatenate(found), maximum, count=count, multiple=multiple)
+        # On TensorFlow Keras takes the length of the first two batches that it sees, those of epoch 0, for that of all
+        # if they are alike.
+        return lengths if len(set(np.searchsorted(lengths, found[0]))) > 1 else lengths[-1:]
+
+    def _order(self, rng: np.random.Generator) -> np.ndarray:
+        """The rows in the order that random batches are cut from."""
+        return rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
+
+    def _make_plan(self, epoch: int) -> list[np.ndarray]:
+        rng = _generator(self._seed, epoch, 0)
+        rows = self._order(rng)
+        if not self._by_length:
+            starts = range(0, len(rows), self._batch_size)
+            return self._vary_first_two(np.split(rows, starts[1:]))
         if self._shuffle:
-            rng = _generator(self._seed, self._epoch, 0)
-            rows = rng.permutation(len(self._encoded))
             rows = rows[np.argsort(self._bucket[rows], kind="stable")]
         else:
             rows = np.argsort(self._encoded.lengths, kind="stable")

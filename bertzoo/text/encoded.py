@@ -43,6 +43,12 @@ class Encoded:
         index %= len(self)
         return self.token_ids[self.starts[index] : self.starts[index + 1]]
 
+    def rows(self, begin: int, end: int) -> Encoded:
+        """The rows from `begin` up to but not including `end`, without offsets and word ids."""
+        tokens = slice(self.starts[begin], self.starts[end])
+        starts = self.starts[begin : end + 1] - self.starts[begin]
+        return Encoded(self.token_ids[tokens], self.segment_ids[tokens], starts)
+
     def pad(
         self, rows: Sequence[int] | np.ndarray, length: int, pad_id: int = 0, lengths: bool = False
     ) -> dict[str, np.ndarray]:

@@ -34,9 +34,9 @@ class Preprocessor:
         """What rows are filled up with."""
         return self.tokenizer.pad_id or 0
 
-    def encode(self, texts, pairs=None) -> Encoded:
-        """Ragged rows, the form in which data sets hold text."""
-        encoded = self.tokenizer.encode(texts, pairs)
+    def encode(self, texts, pairs=None, truncate: bool = True) -> Encoded:
+        """Ragged rows, the form in which data sets hold text; of at most `max_length` tokens unless told not to cut."""
+        encoded = self.tokenizer.encode(texts, pairs, truncate=truncate)
         if self.segments:
             return encoded
         return Encoded(encoded.token_ids, np.zeros_like(encoded.segment_ids), encoded.starts)

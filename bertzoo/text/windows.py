@@ -108,6 +108,18 @@ def cut_windows(
     return Windows(rows, pieces, *columns)
 
 
+def whole_rows(preprocessor, texts: Sequence[str]) -> Encoded:
+    """Rows of all tokens of texts: one a text, and of those that are too long several, side by side without overlap."""
+    limit = preprocessor.max_length
+    encoded = preprocessor.encode(texts, truncate=False)
+    long = [] if limit is None else np.flatnonzero(encoded.lengths > limit).tolist()
+    parts, begin = [], 0
+    for text in long:
+        parts += [encoded.rows(begin, text), cut_windows(preprocessor, [texts[text]], stride=limit).rows]
+        begin = text + 1
+    return Encoded.concatenate([*parts, encoded.rows(begin, len(encoded))]) if long else encoded
+
+
 def _joined(parts: list[np.ndarray], dtype) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 

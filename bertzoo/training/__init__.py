@@ -7,6 +7,7 @@ _HOMES = {
     "AnswerF1": "scores",
     "EntityF1": "scores",
     "LAMB": "lamb",
+    "MacroF1": "scores",
     "NaNGuard": "nan_guard",
     "Resume": "resume",
     "SiFT": "adversarial",

@@ -29,7 +29,7 @@ class JaxUpdate:
         What a small batch waits for is the number of kernels, and a fifth of BERT-base's were sums of one array each.
         """
         if not self.global_clipnorm:
-            return grads
+            return super()._clip_gradients(grads)
         squares = [jnp.square(gradient.astype(jnp.float32)) for gradient in grads if gradient is not None]
         parts = [part.ravel() if part.ndim < 2 else part.sum(axis=-1).ravel() for part in squares]
         # The barrier keeps XLA from summing each to a number after all.

@@ -50,8 +50,9 @@ class LAMB(AdamW):
         return nullcontext()
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
+        rate = self.current_learning_rate
         for gradient, variable in zip(grads, trainable_variables):
-            self.update_step(gradient, variable, learning_rate)
+            self.update_step(gradient, variable, rate)
 
     def update_step(self, gradient, variable, learning_rate) -> None:
         """One variable's update."""

@@ -55,7 +55,7 @@ class NaNGuard(keras.callbacks.Callback):
         else:
             share = "all weights are still numbers: the outputs or the targets overflowed, not an update"
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
-        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        rate = float(keras.ops.convert_to_numpy(getattr(optimizer, "current_learning_rate", optimizer.learning_rate)))
         dtype = self.model.compute_dtype
         advice = f"a lower rate than {rate:g} or a longer warm-up"
         if dtype in LARGEST:

@@ -4,7 +4,6 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Real
 
 import keras
 from keras import ops
@@ -16,6 +15,7 @@ elif keras.backend.backend() == "tensorflow":
 else:
     from bertzoo.training.jax_update import JaxUpdate as BackendUpdate
 
+GLOBAL_CLIPNORM = 1.0
 SCHEDULES = ("linear", "cosine", "constant", "inverse_sqrt")
 # By the last part of a variable's path: biases, and the scale and shift of a normalisation layer.
 NO_DECAY = (r"(^|[/_])bias$", r"(^|[/_])(gamma|beta)$")
@@ -34,16 +34,18 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
     Adam; PyTorch's adds epsilon to √v after the correction.
 
     Before `begin` is called, the rate is the peak rate, without warm-up. `begin(total_steps)` starts the schedule at
-    the present update. `learning_rate` then reads the rate of the next update; setting it sets the peak. The moments,
-    the count of updates and the schedule's place are saved and loaded with the model.
+    the present update. `learning_rate` is the peak, for reading as for setting, so that a callback such as
+    `ReduceLROnPlateau` scales the peak; `current_learning_rate` reads the rate of the next update. The moments, the
+    count of updates and the schedule's place are saved and loaded with the model.
 
     Args:
         learning_rate: The peak rate; or a Keras `LearningRateSchedule`, with which `warmup` and `schedule` do nothing.
         weight_decay: The share of a weight that an update at rate 1 takes away.
         bias_correction: False gives the optimizer of BERT's original code. It is unstable on small data sets (Mosbach
             et al. 2021, "On the Stability of Fine-tuning BERT", section 5).
-        warmup: The rise from 0 to the peak, as a share of all updates if below 1, else as a number of updates. Its
-            first update has rate 0, as in Hugging Face's schedules.
+        warmup: The rise to the peak, as a share of all updates if below 1, else as a number of updates. Update t of
+            `n` has the rate peak × t / n. Hugging Face's schedules count from 0, so that their first update changes
+            nothing, which in a run of one update is all of them.
         schedule: What follows it: "linear" to 0 at the end, "cosine" to 0 at the end, "constant", or "inverse_sqrt",
             which is peak × √(warmup / update), counted from 10,000 where there is no warm-up.
         no_decay: Regular expressions; a variable whose path one of them is found in is not decayed.
@@ -51,6 +53,8 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
             path counts; without one the factor is 1. Do not anchor a pattern to the model's own name with "^": Keras
             leaves that out of the paths of some models when it loads them.
         global_clipnorm: The greatest norm of all gradients together; None to switch clipping off.
+        clipnorm, clipvalue: The greatest norm of each gradient, or the greatest absolute value of its elements, in
+            place of `global_clipnorm`, whose default then has no effect.
         loss_scale_factor, gradient_accumulation_steps, use_ema, ema_momentum, ema_overwrite_frequency: As in every
             Keras optimizer.
 
@@ -74,7 +78,9 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         schedule: str = "linear",
         no_decay: Sequence[str] = NO_DECAY,
         rate_multipliers: Mapping[str, float] | None = None,
-        global_clipnorm: float | None = 1.0,
+        global_clipnorm: float | None = GLOBAL_CLIPNORM,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
         loss_scale_factor: float | None = None,
         gradient_accumulation_steps: int | None = None,
         use_ema: bool = False,
@@ -82,11 +88,15 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         ema_overwrite_frequency: int | None = None,
         name: str = "adamw",
     ) -> None:
+        if (clipnorm is not None or clipvalue is not None) and global_clipnorm == GLOBAL_CLIPNORM:
+            global_clipnorm = None
         with self._counters_device():
             super().__init__(
                 learning_rate=learning_rate,
                 weight_decay=weight_decay,
                 global_clipnorm=global_clipnorm,
+                clipnorm=clipnorm,
+                clipvalue=clipvalue,
                 loss_scale_factor=loss_scale_factor,
                 gradient_accumulation_steps=gradient_accumulation_steps,
                 use_ema=use_ema,
@@ -145,7 +155,8 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
         # Worked out for each variable again, the correction would be a fifth of what TensorFlow traces for a step.
-        super()._backend_update_step(grads, trainable_variables, (learning_rate, self._bias_correction()))
+        rate = (self.current_learning_rate, self._bias_correction())
+        super()._backend_update_step(grads, trainable_variables, rate)
 
     def update_step(self, gradient, variable, learning_rate) -> None:
         """One variable's update (JAX and TensorFlow; PyTorch updates whole groups). `learning_rate` is the rate and the
@@ -175,25 +186,28 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
     def get_config(self) -> dict:
         """The constructor's arguments; `learning_rate` is the peak rate."""
         config = super().get_config()
-        del config["clipnorm"], config["clipvalue"]
         names = ("beta_1", "beta_2", "epsilon", "bias_correction", "warmup", "schedule")
         own = {name: getattr(self, name) for name in names}
         return {**config, **own, "no_decay": list(self.no_decay), "rate_multipliers": dict(self.rate_multipliers)}
 
     @property
     def learning_rate(self):
-        """The rate of the next update. Setting it sets the peak."""
-        return self._get_current_learning_rate()
+        """The peak of the rate, or of a Keras schedule the rate of the next update. Setting it sets the peak."""
+        return super()._get_current_learning_rate()
 
     @learning_rate.setter
     def learning_rate(self, peak) -> None:
-        if isinstance(peak, Real) and peak == 0:
-            warnings.warn(
-                "the peak of the learning rate is set to 0, so that no weight changes. A callback that scales the rate "
-                "which it reads reads 0 where warm-up begins: with one, use AdamW(…, warmup=0, schedule='constant').",
-                stacklevel=2,
-            )
         keras.optimizers.Optimizer.learning_rate.fset(self, peak)
+
+    @property
+    def current_learning_rate(self):
+        """The rate of the next update."""
+        return self._get_current_learning_rate()
+
+    @property
+    def scales_the_rate(self) -> bool:
+        """Whether warm-up and schedule make the rate of an update another than `learning_rate`."""
+        return isinstance(self._learning_rate, keras.Variable) and (self.warmup > 0 or self.schedule != "constant")
 
     def _get_current_learning_rate(self):
         peak = super()._get_current_learning_rate()
@@ -227,7 +241,7 @@ def _schedule_factor(schedule: str, step, warmup_steps, total_steps):
     else:
         timescale = ops.where(warmup_steps > 0, warmup_steps, 10_000.0)
         after = ops.sqrt(timescale / ops.maximum(step - warmup_steps + timescale, 1.0))
-    return ops.where(step < warmup_steps, step / ops.maximum(warmup_steps, 1.0), after)
+    return ops.where(step < warmup_steps, (step + 1.0) / ops.maximum(warmup_steps, 1.0), after)
 
 
 def _first_found(patterns, path: str) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bertzoo.layers.initialization import build_dense
@@ -25,6 +26,7 @@ class SentenceLoss(keras.losses.Loss):
 
     target: str | None = "numbers"
     columns: tuple[int, int | None] = (2, 2)  # how few and how many texts a row has
+    compares_rows: bool = False  # with each other, so that the loss of a row depends on its batch
     head: keras.layers.Layer | None = None
 
     def __init__(self, name: str | None = None, **kwargs):
@@ -44,11 +46,11 @@ class SentenceLoss(keras.losses.Loss):
             needed = f"{least}" if most == least else f"{least} or more"
             raise ValueError(f"{type(self).__name__} compares rows of {needed} texts; these rows have {len(columns)}.")
 
-    def check_targets(self, values) -> None:
-        """Refuses targets, an array with a row for each row of texts, that this loss can't reach.
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        """Refuses targets that the loss cannot compare with, for vectors of this width.
 
         Raises:
-            ValueError: One is out of range.
+            ValueError: They are out of range or of another shape.
         """
 
     def get_config(self) -> dict[str, Any]:
@@ -63,11 +65,11 @@ class SentenceLoss(keras.losses.Loss):
 class CosineRegression(SentenceLoss):
     """(cosine - score)² of a pair (Reimers and Gurevych 2019, section 3, regression objective)."""
 
-    def check_targets(self, values) -> None:
-        if len(values) and not -1 <= values.min() <= values.max() <= 1:
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        if targets.size and not -1 <= targets.min() <= targets.max() <= 1:
             raise ValueError(
-                f"the cosine loss compares with cosines: scores must lie between -1 and 1. Received scores from "
-                f"{values.min():g} to {values.max():g}: scale them (those of 0 to 5 by 1 / 5), or take loss=\"cosent\"."
+                "the cosine loss compares with cosines: scores must lie between -1 and 1. Received scores from "
+                f"{targets.min():g} to {targets.max():g}: scale them (0 to 5: by 1 / 5), or take the loss 'cosent'."
             )
 
     def call(self, y_true, y_pred):
@@ -91,6 +93,13 @@ class SoftmaxOfPairs(SentenceLoss):
 
     def build_head(self, width: int, stddev: float) -> None:
         _build(self.head, 3 * width, stddev)
+
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        if targets.size and not 0 <= targets.min() <= targets.max() < self.labels:
+            raise ValueError(
+                f"y must hold classes from 0 to {self.labels - 1}; it runs from {targets.min()} to {targets.max()}. "
+                "Number the classes from 0, or pass SoftmaxOfPairs(labels=…) with their number."
+            )
 
     def call(self, y_true, y_pred):
         u, v = y_pred[:, 0], y_pred[:, 1]
@@ -145,6 +154,7 @@ class MultipleNegativesRanking(SentenceLoss):
 
     target = None
     columns = (2, None)
+    compares_rows = True
 
     def __init__(self, scale: float = 20.0, symmetric: bool = False, **kwargs):
         super().__init__(**kwargs)
@@ -177,6 +187,8 @@ class CoSENT(SentenceLoss):
         scale: Factor on the cosines.
     """
 
+    compares_rows = True
+
     def __init__(self, scale: float = 20.0, **kwargs):
         super().__init__(**kwargs)
         self.scale = scale
@@ -204,8 +216,9 @@ class MarginMSE(SentenceLoss):
     columns = (3, None)
 
     def call(self, y_true, y_pred):
-        count, negatives = y_pred.shape[0], y_pred.shape[1] - 2
-        y_true = ops.reshape(y_true, (ops.shape(y_pred)[0] if count is None else count, -1))
+        negatives = y_pred.shape[1] - 2
+        # Not a reshape to (batch, -1): on TensorFlow, where the batch is of unknown size, so is then the width.
+        y_true = y_true if len(y_true.shape) == 2 else ops.reshape(y_true, (-1, 1))
         if y_true.shape[1] == negatives + 1:
             y_true = y_true[:, :1] - y_true[:, 1:]
         if y_true.shape[1] != negatives:
@@ -243,6 +256,14 @@ class EmbeddingDistillation(SentenceLoss):
     def build_head(self, width: int, stddev: float) -> None:
         if self.head is not None:
             _build(self.head, width, stddev)
+
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        wanted = width if self.teacher_width is None else self.teacher_width
+        if targets.ndim not in (2, 3) or targets.shape[-1] != wanted:
+            raise ValueError(
+                f"y must hold the teacher's vectors, (rows, {wanted}) or (rows, texts, {wanted}); its shape is "
+                f"{targets.shape}. For vectors of another width pass EmbeddingDistillation(teacher_width=…)."
+            )
 
     def call(self, y_true, y_pred):
         ours = y_pred if len(y_pred.shape) == 3 else y_pred[:, None]
@@ -284,11 +305,14 @@ class Matryoshka(SentenceLoss):
         self.weights = (1.0,) * len(self.dimensions) if weights is None else tuple(weights)
         if len(self.weights) != len(self.dimensions):
             raise ValueError(f"there are {len(self.dimensions)} dimensions and {len(self.weights)} weights.")
-        self.target, self.columns = self.loss.target, self.loss.columns
+        self.target, self.columns, self.compares_rows = self.loss.target, self.loss.columns, self.loss.compares_rows
 
     def build_head(self, width: int, stddev: float) -> None:
         if max(self.dimensions) > width:
             raise ValueError(f"the vectors are {width} wide; dimensions are {list(self.dimensions)}.")
+
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        self.loss.check_targets(targets, width)
 
     def call(self, y_true, y_pred):
         total = 0.0

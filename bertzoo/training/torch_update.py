@@ -47,6 +47,11 @@ class TorchUpdate:
 
     @torch.no_grad()
     def _clip_gradients(self, grads):
+        if self.clipvalue:
+            return [g.clamp(-self.clipvalue, self.clipvalue) for g in grads]
+        if self.clipnorm:
+            norms = torch._foreach_norm(grads)
+            return torch._foreach_mul(grads, [torch.clamp(self.clipnorm / n, max=1.0) + (n - n) for n in norms])
         if not self.global_clipnorm:
             return grads
         norms = torch._foreach_norm(grads)

@@ -152,8 +152,52 @@ def test_a_list_of_few_texts_is_validated_on(written, count):
 def test_keras_files_bring_it_back(written, tmp_path, masking):
     own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), share=0.3)} if masking else {}
     model = bz.MaskedLM.from_preset(written[0], verbose=False, **own)
+    if masking is None:
+        model.compile("sgd")
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.masking == model.masking
+    if masking is None:
+        assert again.evaluate(TEXTS, verbose=0, return_dict=True) == model.evaluate(TEXTS, verbose=0, return_dict=True)
     text = "the [MASK] was good"
     assert again.fill_mask(text) == model.fill_mask(text)
+
+
+@pytest.mark.once
+def test_long_texts_are_read_whole(written):
+    """Every token once, in rows that the model takes, each with its special tokens."""
+    model = bz.MaskedLM.from_preset(written[0], verbose=False, max_length=16)
+    texts = ["great", " ".join(["the film was good and bad"] * 9), "a story", " ".join(["rome"] * 14), "rome " * 15]
+    rows, _ = model.encode_rows(texts)
+    assert rows.lengths.max() == 16
+    tokenizer = model.preprocessor.tokenizer
+    own = [tokenizer.encode([text], truncate=False).row(0)[1:-1].tolist() for text in texts]
+    whole = [row[1:-1].tolist() for row in map(rows.row, range(len(rows)))]
+    assert all(
+        rows.row(i)[0] == own_start and rows.row(i)[-1] == own_end
+        for i in range(len(rows))
+        for own_start, own_end in [(tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]"))]
+    )
+    assert sum(whole, []) == sum(own, [])
+    assert len(rows) == sum(-(-len(ids) // 14) for ids in own)
+    assert sum(len(batch[0]["token_ids"]) for batch in model.batches(texts)) == len(rows)
+
+
+@pytest.mark.once
+def test_evaluation_masks_as_training_does(model):
+    """As many tokens of each row, by the same rule, and alike in every call."""
+    texts = [" ".join(["the film was good"] * count) for count in (1, 3, 9, 2)] * 40
+    data, again = (model.batches(texts, shuffle=False, batch_size=size) for size in (32, 7))
+    counts, kinds = {}, []
+    for source in (data, again):
+        for inputs, labels, weights in source:
+            lengths = inputs["padding_mask"].sum(axis=1)
+            np.testing.assert_array_equal(weights.sum(axis=1), np.maximum(1, np.round(0.15 * lengths)))
+            there = np.take_along_axis(inputs["token_ids"], inputs["mask_positions"], axis=1)
+            kinds += [(a == model.masking.mask_id, a == b) for a, b in zip(there[weights > 0], labels[weights > 0])]
+            for row, label in zip(inputs["token_ids"], labels):
+                key = tuple(row[row > 0].tolist()), tuple(label[label > 0].tolist())
+                counts[key] = counts.get(key, 0) + 1
+    assert all(count % 2 == 0 for count in counts.values())
+    masked, kept = np.mean(kinds, axis=0)
+    assert abs(masked - 0.8) < 0.06 and 0.05 < kept < 0.2

@@ -11,6 +11,7 @@ import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.layers import Normalize, Pooling
 from bertzoo.tasks import sentence_encoder
+from bertzoo.tasks.validation_split import split_rows
 from bertzoo.training.sentence_losses import LOSSES, MultipleNegativesRanking, SoftmaxOfPairs
 
 TEXTS = [
@@ -420,8 +421,8 @@ TARGETS = {
 
 
 # Values and gradients of all are compared in training/test_sentence_losses.py, on each backend. "cosine" is fit above;
-# these differ in the number of texts, in the kind of targets, and by a layer that is trained.
-FIT = ("triplet", "softmax", "distillation")
+# these differ in the number of texts, in the kind of targets and their shape, and by a layer that is trained.
+FIT = ("triplet", "softmax", "distillation", "margin_mse")
 
 
 @pytest.mark.parametrize("loss", [pytest.param(name, marks=[pytest.mark.once] * (name not in FIT)) for name in LOSSES])
@@ -437,8 +438,20 @@ def test_every_loss_trains(loss, trainable):
 TRIPLES = (FIRSTS, SECONDS, SECONDS[1:] + SECONDS[:1])
 
 
+@pytest.mark.parametrize("form", [pytest.param("margins", marks=pytest.mark.once), "column", "scores"])
+def test_margins_of_a_teacher_come_in_three_shapes(form, trainable):
+    """The margins, (n,) or (n, 1), or the scores that they are between, in batches of which the last is smaller."""
+    model = trainable("margin_mse")
+    margins = np.array(SCORES, "float32")
+    y = {"margins": margins, "column": margins[:, None], "scores": np.stack([margins + 1, np.ones(6)], axis=1)}[form]
+    vectors = np.stack([model.encode(list(column)) for column in TRIPLES], axis=1)
+    fits = np.einsum("bd,bcd->bc", vectors[:, 0], vectors[:, 1:])
+    loss = np.square(fits[:, 0] - fits[:, 1] - margins).mean()
+    assert model.evaluate(TRIPLES, y, batch_size=4, verbose=0) == pytest.approx(loss, rel=1e-4)
+
+
 @pytest.mark.parametrize("form", ["columns", pytest.param("rows", marks=pytest.mark.once), "table"])
-def test_validation_is_of_the_last_rows(form, trainable):
+def test_validation_is_of_drawn_rows(form, trainable):
     model = trainable("triplet")
     x = {
         "columns": TRIPLES,
@@ -446,7 +459,8 @@ def test_validation_is_of_the_last_rows(form, trainable):
         "table": dict(zip(("anchor", "positive", "negative"), TRIPLES)),
     }[form]
     history = model.fit(x, validation_split=0.5, sample_weight=[1.0] * 6, verbose=0).history
-    assert history["val_loss"] == [pytest.approx(model.evaluate(list(zip(*TRIPLES))[3:], verbose=0))]
+    held = [list(zip(*TRIPLES))[i] for i in split_rows(6, 0.5, 0)[1]]
+    assert history["val_loss"] == [pytest.approx(model.evaluate(held, verbose=0))]
 
 
 def test_validation_and_streams(trainable):
@@ -514,6 +528,9 @@ def test_the_dense_layer_of_the_softmax_loss_is_trained_and_left_behind(trainabl
         ("softmax", (FIRSTS, SECONDS), SCORES, "class numbers from 0"),
         ("cosine", (FIRSTS, SECONDS[:4]), SCORES, "equally long"),
         ("cosine", (FIRSTS, SECONDS), ["a"] * 6, "y must hold numbers"),
+        ("softmax", (FIRSTS, SECONDS), [1, 2, 3, 1, 2, 3], "classes from 0 to 2; it runs from 1 to 3"),
+        ("distillation", (FIRSTS, SECONDS), SCORES, r"\(rows, 32\).*its shape is \(6,\)"),
+        ("distillation", (FIRSTS, SECONDS), np.zeros((6, 1)), r"its shape is \(6, 1\)"),
     ],
 )
 def test_mistakes_in_training_are_named(loss, x, y, message, trainable):

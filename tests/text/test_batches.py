@@ -53,6 +53,44 @@ def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("rows", [1, 5, 32, 33, 100, 517])
+def test_random_batches_hold_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
+    encoded = make_encoded(rows, seed=rows)
+    data = LengthBatches(encoded, np.arange(rows), batch_size=16, shuffle=shuffle, by_length=False)
+    shapes, epochs = set(), []
+    for epoch in range(6):
+        data.epoch = epoch
+        batches = list(data)
+        epochs.append([rows_of(batch) for batch in batches])
+        assert sorted(row for batch in batches for row in rows_of(batch)) == list(range(rows))
+        assert len(batches) == -(-rows // 16) and sum(len(rows_of(batch)) < 16 for batch in batches) <= 1
+        shapes |= {batch[0]["token_ids"].shape for batch in batches}
+        for x, _ in batches:
+            np.testing.assert_array_equal(x["padding_mask"].sum(1), encoded.lengths[x["token_ids"][:, 0] - 1])
+            longest = x["padding_mask"].sum(1).max()  # the next of the lengths, or in a smaller batch the last
+            wanted = data.lengths[np.searchsorted(data.lengths, longest)] if len(x["token_ids"]) == 16 else longest
+            assert x["token_ids"].shape[1] in (wanted, data.lengths[-1])
+        for index in range(len(data)):  # looked at from another epoch, a batch is what it is when it is served
+            other = data.batch_of((epoch + 1) % 6, index)
+            assert len(epochs) <= (epoch + 1) % 6 or rows_of(other) == epochs[(epoch + 1) % 6][index]
+    assert len(shapes) <= 5
+    assert (epochs[0] != epochs[1]) == (shuffle and rows > 1)
+    if not shuffle:
+        assert sorted(map(tuple, epochs[0])) == [tuple(range(i, min(i + 16, rows))) for i in range(0, rows, 16)]
+
+
+@pytest.mark.once
+def test_the_first_two_random_batches_show_whether_lengths_vary():
+    """On TensorFlow Keras takes what is alike in them for fixed."""
+    for seed in range(20):
+        data = LengthBatches(make_encoded(70, seed=seed), batch_size=16, by_length=False, seed=seed)
+        seen = [data[i][0]["token_ids"].shape[1] for i in range(2)]
+        later = {data.batch_of(epoch, i)[0]["token_ids"].shape[1] for epoch in range(20) for i in range(len(data))}
+        assert seen[0] != seen[1] or later == {seen[0]}
+
+
+@pytest.mark.once
 def test_the_order_follows_from_seed_and_epoch():
     encoded = make_encoded(300)
     one, same, other = (LengthBatches(encoded, seed=seed) for seed in (3, 3, 4))

@@ -1,6 +1,7 @@
 """AdamW against its formula in NumPy, PyTorch's AdamW and Hugging Face's schedules."""
 
 import contextlib
+import itertools
 import json
 
 import keras
@@ -172,6 +173,7 @@ def test_variables_of_two_types_train_together():
 
 
 def hugging_face_rates(schedule, warmup_steps, total_steps, steps):
+    """Those of its schedules, but warm-up counts from 1: each of its updates has the rate of the one after it."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=3e-4)
     if schedule == "linear":
         scheduler = transformers.get_linear_schedule_with_warmup(optimizer, warmup_steps, total_steps)
@@ -186,11 +188,12 @@ def hugging_face_rates(schedule, warmup_steps, total_steps, steps):
         optimizer.step()
         scheduler.step()
         rates.append(scheduler.get_last_lr()[0])
+    rates[:warmup_steps] = rates[1 : warmup_steps + 1]
     return rates
 
 
 def rate_of(optimizer):
-    return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+    return float(keras.ops.convert_to_numpy(optimizer.current_learning_rate))
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "inverse_sqrt"])
@@ -302,6 +305,8 @@ def test_config_survives_json():
         "no_decay": ["bias$"],
         "rate_multipliers": {"z": 2.0, "a": 0.5},
         "global_clipnorm": None,
+        "clipnorm": None,
+        "clipvalue": None,
         "loss_scale_factor": 8.0,
         "gradient_accumulation_steps": 2,
         "use_ema": True,
@@ -334,16 +339,46 @@ def test_setting_the_rate_sets_the_peak():
     assert optimizer.get_config()["learning_rate"] == pytest.approx(2e-2)
 
 
-def test_a_rate_of_0_is_told():
-    """Keras's idiom reads warm-up's 0 and makes it the peak."""
-    model = make_model(AdamW(1e-2))
-    model.optimizer.begin(4)
-    with pytest.warns(UserWarning, match="learning rate is set to 0"):
-        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)._update_optimizer_lr(model.optimizer, 0)
-    model = make_model(AdamW(1e-2, warmup=0, schedule="constant"))
-    model.optimizer.begin(4)
-    keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)._update_optimizer_lr(model.optimizer, 0)
-    assert rate_of(model.optimizer) == pytest.approx(9e-3)
+@pytest.mark.parametrize("total_steps", [1, 2, 9])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "inverse_sqrt"])
+@pytest.mark.parametrize("warmup", [0.1, 0.5, 3])
+@pytest.mark.once
+def test_every_update_of_a_schedule_has_a_rate_and_none_is_above_the_peak(warmup, schedule, total_steps):
+    optimizer, variables, rates = AdamW(1e-2, warmup=warmup, schedule=schedule), make_variables(), []
+    optimizer.begin(total_steps)
+    for gradients in make_gradients(total_steps):
+        rates.append(rate_of(optimizer))
+        run(optimizer, variables, [gradients])
+    assert min(rates) > 0 and max(rates) <= 1e-2 * (1 + 1e-6)
+    if warmup <= total_steps:
+        assert max(rates) == pytest.approx(1e-2)
+
+
+def test_reduce_on_plateau_halves_the_peak():
+    """As without a schedule: what the callback reads is what it sets."""
+    model, peaks = make_model(AdamW(1e-2)), []
+    model.optimizer.begin(20)
+    worse = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(watched=float(epoch)))
+    plateau = keras.callbacks.ReduceLROnPlateau("watched", mode="min", factor=0.5, patience=1, min_lr=1e-4)
+    read = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: peaks.append((logs["learning_rate"], float(model.optimizer.learning_rate)))
+    )
+    fit(model, 5, batch_size=4, callbacks=[worse, plateau, read])
+    expected = [0.01, 0.01, 0.005, 0.0025, 0.00125, 0.000625]
+    np.testing.assert_allclose(peaks, list(itertools.pairwise(expected)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("clipping", [{"clipnorm": 0.3}, {"clipvalue": 0.05}, {"global_clipnorm": 0.3}])
+def test_clipping_is_that_of_keras(clipping):
+    """Without decay, schedule and epsilon's place to differ in, this is Keras's Adam."""
+    ours = AdamW(1e-2, weight_decay=0.0, **clipping)
+    theirs = keras.optimizers.Adam(1e-2, epsilon=1e-8, **clipping)
+    gradients = make_gradients(4)
+    got, expected = run(ours, make_variables(), gradients), run(theirs, make_variables(), gradients)
+    assert_close(got, expected, 2e-6)
+    restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ours))
+    assert {name: restored.get_config()[name] for name in clipping} == clipping
+    assert restored.get_config()["global_clipnorm"] == clipping.get("global_clipnorm")
 
 
 def test_four_accumulated_batches_equal_one_of_four_times_the_size():

@@ -93,7 +93,7 @@ def test_the_schedule_of_fit_counts_updates_and_reaches_its_end(make):
     model = make(bz.AdamW(1e-3, gradient_accumulation_steps=2))
     model.fit(TEXTS, LABELS, batch_size=4, epochs=2, verbose=0)  # 8 batches, 4 updates
     assert int(keras.ops.convert_to_numpy(model.optimizer._total_steps)) == 4
-    assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == pytest.approx(0, abs=1e-9)
+    assert float(keras.ops.convert_to_numpy(model.optimizer.current_learning_rate)) == pytest.approx(0, abs=1e-9)
 
 
 def test_float16_gets_its_schedule_too(make):

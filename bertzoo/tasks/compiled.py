@@ -1,0 +1,118 @@
+"""What a task is compiled with: a loss that is one mean by weights over all examples, wherever it is computed."""
+
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from bertzoo.tasks.training_batches import split_divisor
+from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
+from bertzoo.training.default_rate import default_rate
+from bertzoo.training.loss_mean import LossMean
+from bertzoo.training.optimizer import AdamW
+
+
+class CompiledTask:
+    """Mixed into tasks, before `keras.Model`."""
+
+    # Whether a row has a loss for each of several tokens, weighed by the sample weights.
+    per_token: ClassVar[bool] = False
+
+    def default_loss(self):
+        """The task's loss."""
+        raise NotImplementedError
+
+    def default_metrics(self) -> list:
+        """The task's metrics."""
+        return []
+
+    def compile(
+        self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs
+    ) -> None:
+        """As `keras.Model.compile`; what is left out is the recipe of the paper, and a line says what was chosen.
+
+        AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each
+        `fit`, gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et
+        al. 2019).
+
+        A loss that is a mean is one by sample weights: Σ weight · loss / Σ weight over the examples of an update, those
+        of accumulated batches together, and in `evaluate` over all, whatever the batches. (A stream's batches have each
+        its own mean. A loss with `reduction="sum"` stays a sum over a batch.) Losses and metrics that are given by name
+        take logits, which is what tasks give. Where a row has a loss for each of several tokens, metrics too count the
+        tokens by their weights, and padding not at all.
+
+        On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
+        with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
+        compiled for a minute or two, at the first step, at the first batch of another length and at the first of fewer
+        rows: it pays in long runs. A loss or metric that cannot be compiled is an error.
+
+        Raises:
+            ValueError: A loss is unknown, or takes probabilities.
+        """
+        if optimizer is None:
+            rate = default_rate(self.backbone.config)
+            optimizer = AdamW(rate)
+            print(
+                f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
+                "biases and LayerNorm, clipped to norm 1"
+            )
+        metrics = metrics_of_logits(metrics, self.default_metrics)
+        weighted_metrics = metrics_of_logits(weighted_metrics, self.default_metrics)
+        if metrics is None and not (self.per_token and weighted_metrics is not None):
+            metrics = self.default_metrics()
+        if self.per_token:
+            metrics, weighted_metrics = None, joined(metrics, weighted_metrics)
+        super().compile(
+            optimizer=optimizer,
+            loss=loss_of_logits(self.default_loss() if loss is None else loss, self.default_loss),
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            **kwargs,
+        )
+        LossMean.track(self, **self.loss_mean_options())
+
+    def compile_from_config(self, config) -> None:
+        """Compiles a model that Keras loads; Keras leaves that to classes with a `compile` of their own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def loss_mean_options(self) -> dict[str, Any]:
+        """Of the `LossMean` that keeps the log's loss."""
+        return {}
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+        """The loss of a batch, which is also counted for the log."""
+        weights, divisor = split_divisor(sample_weight)
+        loss, weight = self.batch_loss(x, y, y_pred, weights, training), self.batch_weight(y_pred, weights)
+        self._loss_tracker.add([loss], [weight])
+        return loss if divisor is None else loss * (weight / divisor)
+
+    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
+        """The mean loss over a batch's examples by their weights, a scalar."""
+        return super().compute_loss(x, y, y_pred, sample_weight, training=training)
+
+    def batch_weight(self, y_pred, sample_weight):
+        """The sum of the weights that `batch_loss` is a mean over, a scalar; each weighs 1 where there are none."""
+        if sample_weight is not None:
+            return ops.sum(ops.cast(sample_weight, "float32"))
+        # Counted on the device: PyTorch would wait for a number to be copied there.
+        one_each = y_pred[..., 0] if self.per_token else y_pred[(slice(None), *[0] * (len(y_pred.shape) - 1))]
+        return ops.sum(ops.ones_like(one_each, dtype="float32"))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        weights, _ = split_divisor(sample_weight)
+        if self.per_token:  # a sample each: Keras's metrics would divide the weights by the length of the rows
+            per_row = keras.tree.map_structure(lambda part: len(part.shape) < 3, y_pred)  # a head for whole rows
+            y, y_pred = (
+                keras.tree.map_structure(lambda part, whole: part if whole else _flat(part), parts, per_row)
+                for parts in (y, y_pred)
+            )
+            if weights is not None:
+                weights = keras.tree.map_structure(lambda part: ops.reshape(part, (-1,)), weights)
+        return super().compute_metrics(x, y, y_pred, weights)
+
+
+def _flat(part):
+    """(batch, tokens, …) -> (batch * tokens, …)."""
+    return ops.reshape(part, (-1, *part.shape[2:]))

@@ -1,0 +1,48 @@
+"""The mean loss of everything that was trained on or evaluated, whatever the batches."""
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+
+class LossMean(keras.metrics.Metric):
+    """Σ weight · loss / Σ weight over all examples so far; of a loss with several terms, the sum of their means.
+
+    Keras weighs the loss of a batch by its rows, also where it is a mean over the tokens of those rows, so that its
+    number depends on which rows share a batch. A model with this tracker calls `add` in its `compute_loss`.
+
+    Args:
+        terms: Number of terms, each a mean with weights of its own.
+        perplexity: Whether to report the perplexity too, e to the power of the mean.
+    """
+
+    def __init__(self, terms: int = 1, perplexity: bool = False, name: str = "loss"):
+        super().__init__(name=name)
+        self.perplexity, self._added = perplexity, False
+        self.totals = self.add_variable(shape=(terms,), initializer="zeros", name="totals")
+        self.weights = self.add_variable(shape=(terms,), initializer="zeros", name="weights")
+
+    @classmethod
+    def track(cls, model: keras.Model, **options) -> None:
+        """Gives a compiled model such a mean in place of Keras's."""
+        # Past Keras's tracking of attributes, under which it would be among the metrics twice.
+        object.__setattr__(model, "_loss_tracker", cls(**options))
+
+    def add(self, losses: Sequence, weights: Sequence) -> None:
+        """Adds a batch: for each term its mean and the sum of the weights that the mean is over, all scalars."""
+        means = ops.stop_gradient(ops.stack([ops.cast(loss, "float32") for loss in losses]))
+        sums = ops.stop_gradient(ops.stack([ops.cast(weight, "float32") for weight in weights]))
+        self.totals.assign_add(means * sums)
+        self.weights.assign_add(sums)
+        self._added = True
+
+    def update_state(self, values, sample_weight=None) -> None:
+        """What Keras's step calls with the batch's loss and rows: it counts where `compute_loss` added nothing."""
+        if not self._added:
+            self.add([values], [1.0 if sample_weight is None else sample_weight])
+        self._added = False
+
+    def result(self):
+        mean = ops.sum(ops.divide_no_nan(self.totals.value, self.weights.value))
+        return {self.name: mean, "perplexity": ops.exp(mean)} if self.perplexity else mean

@@ -1,0 +1,482 @@
+"""The loss of an update and of `evaluate`: one mean by weights over all examples, whatever shares a batch."""
+
+import keras
+import numpy as np
+import pytest
+import sklearn.metrics
+import sklearn.model_selection
+
+import bertzoo as bz
+from bertzoo.families.electra import ElectraConfig
+from bertzoo.pretraining.distillation import Distillation
+from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config
+from bertzoo.tasks.validation_split import split_rows
+
+WORDS = "the a film was is good bad dull bright plot actor and not very we saw it with friends in paris".split()  # noqa: SIM905
+LENGTHS = [1, 13, 2, 5, 1, 3, 8, 1, 12, 2, 4]
+RNG = np.random.default_rng(0)
+SENTENCES = [[str(word) for word in RNG.choice(WORDS, length)] for length in LENGTHS]
+TAGS = [[str(tag) for tag in RNG.choice(["x", "y", "z"], length)] for length in LENGTHS]
+TEXTS = [" ".join(words) for words in SENTENCES]
+CLASSES = RNG.integers(0, 3, len(TEXTS)).tolist()
+SCORES = RNG.random(len(TEXTS)).tolist()
+PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1]))
+RECORDS = [
+    {"question": text, "context": other, "answers": [other.split()[-1]] if i % 3 else []}
+    for i, (text, other) in enumerate(PAIRS)
+]
+
+
+@pytest.fixture
+def make(checkpoint, eager):
+    """A task of one encoder without dropout."""
+
+    def make(task, optimizer=None, compiled=True, **options):
+        compile_options = options.pop("compile", {})
+        model = task.from_preset(checkpoint[0], verbose=False, dropout=0.0, **options)
+        if compiled:
+            model.compile(optimizer or keras.optimizers.SGD(1.0), run_eagerly=eager, **compile_options)
+        return model
+
+    return make
+
+
+class Stream(keras.utils.PyDataset):
+    def __init__(self, *batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+def tagger(**options):
+    return bz.TokenClassifier, {"labels": ["x", "y", "z"], **options}, (SENTENCES, TAGS)
+
+
+TASKS = {
+    "classes": (bz.TextClassifier, {"labels": 3}, (TEXTS, CLASSES)),
+    "several": (
+        bz.TextClassifier,
+        {"labels": 3, "problem": "multi_label_classification"},
+        (TEXTS, (RNG.random((len(TEXTS), 3)) > 0.5).astype(int)),
+    ),
+    "numbers": (bz.TextClassifier, {"labels": 1}, (TEXTS, SCORES)),
+    "tags": tagger(),
+    "crf": tagger(crf=True),
+    "pieces": tagger(pieces="all"),
+    "masked": (bz.MaskedLM, {}, (TEXTS, None)),
+    "answers": (bz.QuestionAnswerer, {}, (RECORDS, None)),
+    "choices": (bz.MultipleChoice, {}, ((TEXTS, [["good film", "bad"]] * len(TEXTS)), [c % 2 for c in CLASSES])),
+    "pairs": (bz.CrossEncoder, {}, (PAIRS, SCORES)),
+    "vectors": (bz.SentenceEncoder, {}, (PAIRS, SCORES)),
+}
+
+
+def log_softmax(x, axis=-1):
+    x = np.asarray(x, "float64")
+    return x - np.log(np.exp(x - x.max(axis, keepdims=True)).sum(axis, keepdims=True)) - x.max(axis, keepdims=True)
+
+
+def expected(kind, model, data, numpy):
+    """The loss and, for tokens, the accuracy of all rows in one batch, by the formula, from the model's outputs."""
+    x, y, *weights = data
+    logits = np.asarray(numpy(model(x)), "float64")
+    if kind in ("tags", "pieces", "masked"):
+        right = np.take_along_axis(log_softmax(logits), y[..., None], -1)[..., 0]
+        hits = logits.argmax(-1) == y
+        return -(right * weights[0]).sum() / weights[0].sum(), (hits * weights[0]).sum() / weights[0].sum()
+    if kind in ("classes", "choices"):
+        return -log_softmax(logits)[np.arange(len(y)), y].mean(), (logits.argmax(-1) == y).mean()
+    if kind == "answers":
+        logs = log_softmax(np.where(y < 0, -1e9, logits), axis=1)
+        found, true = np.where(y < 0, -1e9, logits).argmax(1), y.argmax(1)
+        return -(np.maximum(y, 0) * logs).sum((1, 2)).mean() / 2, (found == true).all(1).mean()
+    if kind in ("several", "pairs"):
+        losses = (np.logaddexp(0, logits) - y * logits).mean()
+        return losses, ((logits > 0) == y).mean() if kind == "several" else None
+    if kind == "numbers":
+        return np.square(logits - y).mean(), np.abs(logits - y).mean()
+    if kind == "vectors":
+        u, v = (rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (logits[:, 0], logits[:, 1]))
+        return np.square((u * v).sum(-1) - y).mean(), None
+    # The likelihood of whole sentences, by enumeration for the short ones, times nothing else: transitions are 0 before
+    # training, so that it is that of its words.
+    right = np.take_along_axis(log_softmax(logits), y[..., None], -1)[..., 0]
+    return -(right * weights[0]).sum() / weights[0].sum(), None
+
+
+def once_but(kinds, everywhere):
+    """Cases that run on every backend, and others, whose difference is no backend's matter."""
+    return [kind if kind in everywhere else pytest.param(kind, marks=pytest.mark.once) for kind in kinds]
+
+
+@pytest.mark.parametrize("kind", once_but(TASKS, ["tags", "masked"]))
+def test_evaluation_is_one_mean_at_every_batch_size(kind, make, numpy, backend):
+    task, options, (x, y) = TASKS[kind]
+    model = make(task, **options)
+    scores = [
+        model.evaluate(x, y, batch_size=size, verbose=0, return_dict=True)
+        for size in ([1, 7, 32] if backend == "torch" else [7, 32])
+    ]
+    for name in scores[0]:
+        np.testing.assert_allclose([score[name] for score in scores], scores[0][name], rtol=2e-6, atol=1e-6)
+    loss, accuracy = expected(kind, model, model.measured_batches(x, y, batch_size=100)[0], numpy)
+    assert scores[0]["loss"] == pytest.approx(loss, rel=2e-6)
+    if accuracy is not None:
+        found = next(value for name, value in scores[0].items() if name not in ("loss", "perplexity"))
+        assert found == pytest.approx(accuracy, rel=1e-6)
+    if kind == "masked":
+        assert scores[0]["perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", once_but(["tags", "masked", "classes"], ["tags"]))
+def test_validation_in_fit_and_sample_weights_are_that_mean_too(kind, make):
+    task, options, (x, y) = TASKS[kind]
+    model = make(task, keras.optimizers.SGD(0.0), **options)
+    weights = None if kind == "masked" else np.linspace(0.1, 3, len(x)).astype("float32")
+    data = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
+    history = model.fit(*data[:2], validation_data=data if len(data) > 1 else x, batch_size=2, verbose=0).history
+    scores = model.evaluate(x, y, sample_weight=weights, batch_size=5, verbose=0, return_dict=True)
+    for name, value in scores.items():
+        assert history[f"val_{name}"][0] == pytest.approx(value, rel=2e-6)
+    if weights is not None:  # rows of weight 0 are as if they were not there
+        part = model.evaluate(x[:6], y[:6], batch_size=4, verbose=0)[0]
+        none = np.array([2.0] * 6 + [0.0] * (len(x) - 6))
+        assert model.evaluate(x, y, sample_weight=none, batch_size=4, verbose=0)[0] == pytest.approx(part, rel=2e-6)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["accuracy", "sparse_categorical_accuracy"])
+def test_metrics_that_a_user_passes_count_labelled_tokens_alone(name, make, numpy):
+    task, options, (x, y) = TASKS["tags"]
+    model = make(task, compile={"metrics": [name]}, **options)
+    scores = model.evaluate(x, y, batch_size=3, verbose=0, return_dict=True)
+    assert set(scores) == {"loss", name}
+    assert scores[name] == pytest.approx(expected("tags", model, model.measured_batches(x, y)[0], numpy)[1], rel=1e-6)
+
+
+# ---- training
+
+def weights_after(model, x, y, **options):
+    model.fit(x, y, shuffle=False, verbose=0, **options)
+    return [keras.ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+
+
+UPDATES = ["tags", "crf", "masked", "answers", "classes", "pairs", "choices"]
+
+
+@pytest.mark.parametrize("kind", once_but(UPDATES, ["tags"]))
+def test_accumulated_batches_are_one_batch(kind, make):
+    task, options, (x, y) = TASKS[kind]
+    x, y = (part[:8] if isinstance(part, list) else part for part in (x, y))
+    x = tuple(part[:8] for part in x) if isinstance(x, tuple) else x
+    optimizers = [keras.optimizers.SGD(1.0), keras.optimizers.SGD(1.0, gradient_accumulation_steps=4)]
+    whole, parts = (make(task, optimizer, **options) for optimizer in optimizers)
+    whole.set_weights(parts.get_weights())
+    start = [keras.ops.convert_to_numpy(weight) for weight in whole.trainable_weights]
+    found = [weights_after(whole, x, y, batch_size=8), weights_after(parts, x, y, batch_size=2)]
+    for a, b in zip(*found):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    assert max(np.abs(a - b).max() for a, b in zip(start, found[0])) > 0.01
+
+
+@pytest.mark.once
+def test_accumulation_goes_on_across_epochs(make):
+    """Five batches an epoch, two to an update: the third takes the last of one epoch and the first of the next."""
+    task, options, (x, y) = TASKS["tags"]
+    x, y = x[:10], y[:10]
+    model = make(task, keras.optimizers.SGD(0.5, gradient_accumulation_steps=2), **options)
+    other = make(task, keras.optimizers.SGD(0.5), **options)
+    other.set_weights(model.get_weights())
+    data = model.batches(x, y, batch_size=2)
+    for pair in ([(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4), (1, 0)], [(1, 1), (1, 2)], [(1, 3), (1, 4)]):
+        rows = [data.batch_of(*place) for place in pair]
+        width = max(batch[1].shape[1] for batch in rows)
+        grow = lambda part: np.pad(part, ((0, 0), (0, width - part.shape[1]))) if part.ndim == 2 else part  # noqa: B023,E731
+        joined = keras.tree.map_structure(lambda a, b: np.concatenate([grow(a), grow(b)]), *rows)  # noqa: B023
+        other.train_on_batch(*joined)
+    model.fit(x, y, batch_size=2, epochs=2, verbose=0)
+    for a, b in zip(model.get_weights(), other.get_weights()):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.once
+def test_too_few_batches_for_an_update_are_told(make):
+    task, options, (x, y) = TASKS["classes"]
+    model = make(task, bz.AdamW(1e-2, gradient_accumulation_steps=4), **options)
+    with pytest.warns(UserWarning, match="2 batches and gradient_accumulation_steps is 4"):
+        model.fit(x, y, batch_size=6, verbose=0)
+    model.fit(x, y, batch_size=6, verbose=0)  # the third and the fourth
+    assert int(model.optimizer.iterations) == 1
+
+
+@pytest.mark.once
+def test_a_run_of_one_update_trains(make):
+    """As a chunk of a stream or a round of active learning is one."""
+    model = make(bz.TextClassifier, compiled=False, labels=3)
+    model.compile()
+    before = model.get_weights()
+    model.fit(TEXTS, CLASSES, verbose=0)
+    assert max(np.abs(a - b).max() for a, b in zip(before, model.get_weights())) > 1e-5
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", ["tags", "masked", "answers", "negatives"])
+def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
+    """Of 64 short and 64 long rows, a random batch of 16 has 8 of each, give or take; one by length has one kind."""
+    lengths = [1, 12] * 64
+    words = [WORDS[:length] for length in lengths]
+    texts = [" ".join(row) for row in words]
+    asked = [{"question": "it", "context": text, "answers": ["the"]} for text in texts]
+    task, options, (x, y) = {
+        "tags": (bz.TokenClassifier, {"labels": ["x", "y"]}, (words, [["x"] * n for n in lengths])),
+        "masked": (bz.MaskedLM, {}, (texts, None)),
+        "answers": (bz.QuestionAnswerer, {}, (asked, None)),
+        "negatives": (bz.SentenceEncoder, {"compile": {"loss": "multiple_negatives"}}, (list(zip(texts, texts)), None)),
+    }[kind]
+    data = make(task, **options).batches(x, y, batch_size=16)
+    shapes = set()
+    for epoch in range(3):
+        data.epoch = epoch
+        for batch in data:
+            real = batch[0]["padding_mask"].sum(-1)
+            assert 1 <= (real > real.min()).sum() / (2 if kind == "negatives" else 1) <= 15
+            shapes.add(batch[0]["token_ids"].shape)
+    assert len(shapes) <= 4
+
+
+@pytest.mark.once
+def test_negatives_are_measured_in_the_order_of_the_rows(make):
+    model = make(bz.SentenceEncoder, compile={"loss": "multiple_negatives"})
+    data = model.measured_batches(PAIRS, batch_size=4)
+    assert data.order.tolist() == list(range(len(PAIRS)))
+
+
+# ---- weights of classes, macro F1
+
+
+@pytest.mark.parametrize("kind", ["tags", pytest.param("classes", marks=pytest.mark.once)])
+def test_class_weights_weigh_each_example(kind, make, numpy):
+    task, options, (x, y) = TASKS[kind]
+    model = make(task, keras.optimizers.SGD(0.0), **options)
+    names = {"LABEL_0": 3.0, "LABEL_2": 0.5} if kind == "classes" else {"x": 3.0, "z": 0.5}
+    history = model.fit(x, y, class_weight=names, batch_size=4, verbose=0, sample_weight=[2.0] * len(x)).history
+    inputs, targets, *counts = model.measured_batches(x, y, batch_size=100)[0]
+    weights = np.array([3.0, 1.0, 0.5])[targets] * (counts[0] if counts else 1.0)
+    logs = log_softmax(numpy(model(inputs)))
+    right = np.take_along_axis(logs, targets[..., None], -1)[..., 0]
+    assert history["loss"][0] == pytest.approx(-(right * weights).sum() / weights.sum(), rel=1e-5)
+
+
+@pytest.mark.once
+def test_class_weights_and_a_crf_do_not_go_together(make):
+    task, options, (x, y) = TASKS["crf"]
+    with pytest.raises(ValueError, match="a CRF scores whole sentences"):
+        make(task, **options).fit(x, y, class_weight={"x": 2.0}, verbose=0)
+    with pytest.raises(ValueError, match="must be one of the labels .* Received: 'w'"):
+        make(bz.TokenClassifier, labels=["x", "y", "z"]).fit(x, y, class_weight={"w": 2.0}, verbose=0)
+
+
+@pytest.mark.parametrize("kind", ["classes", pytest.param("several", marks=pytest.mark.once)])
+def test_macro_f1_is_that_of_sklearn_at_every_batch_size(kind, make, backend):
+    task, options, (x, y) = TASKS[kind]
+    model = make(task, keras.optimizers.SGD(0.0), compile={"metrics": [bz.training.MacroF1()]}, **options)
+    logits = model.predict(x, verbose=0)
+    predicted = logits.argmax(1) if kind == "classes" else logits > 0
+    for size in (3, 32) if backend == "torch" else (3,):
+        history = model.fit(x, y, validation_data=(x, y), batch_size=size, verbose=0).history
+        right = sklearn.metrics.f1_score(y, predicted, average="macro", zero_division=0)
+        assert history["val_macro_f1"][0] == pytest.approx(right, rel=1e-6)
+
+
+# ---- validation_split
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("sizes", [(50, 50), (97, 3), (60, 30, 9, 1), (7, 5, 3, 1)])
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
+def test_classes_are_split_as_sklearn_splits_them(sizes, share):
+    classes = np.repeat(np.arange(len(sizes)), sizes)  # sorted, as the last rows would hold one class
+    train, held = split_rows(len(classes), share, seed=3, classes=classes)
+    assert sorted([*train, *held]) == list(range(len(classes))) and len(held) == int(share * len(classes))
+    counts = np.bincount(classes[held], minlength=len(sizes))
+    assert np.all(np.abs(counts - np.array(sizes) * len(held) / len(classes)) <= 1)
+    assert np.all(np.bincount(classes[train], minlength=len(sizes)) >= 1)
+    if min(sizes) > 1 and len(held) >= len(sizes):
+        _, theirs = sklearn.model_selection.train_test_split(classes, test_size=len(held), stratify=classes)
+        assert np.abs(counts - np.bincount(theirs, minlength=len(sizes))).max() <= 1
+    again, other = (split_rows(len(classes), share, seed, classes)[1].tolist() for seed in (3, 4))
+    assert again == held.tolist() and (other != again or min(sizes) < 10)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("form", ["texts", "arrays", "tags"])
+def test_the_split_is_that_of_the_data_whatever_their_form(form, make):
+    """Trained at rate 0, so that what `fit` measured can be measured again."""
+    y = sorted(CLASSES)
+    if form == "tags":
+        model, x, y = make(bz.TokenClassifier, keras.optimizers.SGD(0.0), labels=["x", "y", "z"]), SENTENCES, TAGS
+    else:
+        options = {"preprocessor": None} if form == "arrays" else {}
+        model = make(bz.TextClassifier, keras.optimizers.SGD(0.0), labels=3, **options)
+        x = make(bz.TextClassifier, labels=3).preprocessor(TEXTS) if form == "arrays" else TEXTS
+    history = model.fit(x, y, validation_split=0.3, verbose=0).history
+    classes = None if form == "tags" else np.array(y)
+    _, held = split_rows(len(y), 0.3, 0, classes)
+    part = {name: array[held] for name, array in x.items()} if form == "arrays" else [x[i] for i in held]
+    scores = model.evaluate(part, [y[i] for i in held], verbose=0, return_dict=True)
+    assert history["val_loss"][0] == pytest.approx(scores["loss"], rel=1e-6)
+    assert history["val_accuracy"][0] == pytest.approx(scores["accuracy"], rel=1e-6)
+
+
+# ---- losses by name, rates
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss"),
+    [
+        ("classes", "sparse_categorical_crossentropy"),
+        *(
+            pytest.param(*case, marks=pytest.mark.once)
+            for case in [
+                ("classes", "SparseCategoricalCrossentropy"),
+                ("classes", keras.losses.sparse_categorical_crossentropy),
+                ("classes", "crossentropy"),
+                ("tags", "sparse_categorical_crossentropy"),
+                ("several", "binary_crossentropy"),
+                ("several", "bce"),
+                ("numbers", "mse"),
+                ("numbers", lambda y, x: keras.ops.mean(keras.ops.square(y - x), axis=-1)),
+            ]
+        ),
+    ],
+)
+def test_a_loss_by_name_takes_logits(kind, loss, make):
+    task, options, (x, y) = TASKS[kind]
+    named, own = make(task, compile={"loss": loss}, **options), make(task, **options)
+    named.set_weights(own.get_weights())
+    found, right = (model.evaluate(x, y, batch_size=4, verbose=0)[0] for model in (named, own))
+    assert found == pytest.approx(right, rel=1e-6)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["binary_crossentropy", "binary_focal_crossentropy", "categorical_focal_crossentropy"])
+def test_every_loss_of_keras_that_has_from_logits_gets_it(name, make):
+    model = make(bz.TextClassifier, compile={"loss": name}, labels=2, problem="multi_label_classification")
+    assert model.loss.get_config()["from_logits"] is True
+
+
+@pytest.mark.once
+def test_a_loss_of_probabilities_is_refused(make):
+    model = make(bz.TextClassifier, compiled=False, labels=3)
+    with pytest.raises(ValueError, match=r"pass keras\.losses\.SparseCategoricalCrossentropy\(from_logits=True\)"):
+        model.compile(loss=keras.losses.SparseCategoricalCrossentropy())
+
+
+@pytest.mark.once
+def test_metrics_by_name_take_logits(make):
+    task, options, (x, y) = TASKS["several"]
+    model = make(task, compile={"metrics": ["accuracy", "binary_accuracy", "AUC"]}, **options)
+    scores = model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True)
+    right = ((model.predict(x, verbose=0) > 0) == y).mean()
+    assert scores["accuracy"] == pytest.approx(right) and scores["binary_accuracy"] == pytest.approx(right)
+    assert 0 <= scores["AUC"] <= 1
+
+
+@pytest.mark.once
+def test_a_scheduler_beside_the_optimizers_schedule_is_refused(make):
+    model = make(bz.TextClassifier, bz.AdamW(1e-2), labels=3)
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: 1e-3 / (epoch + 1))
+    with pytest.raises(ValueError, match="compile with AdamW"):
+        model.fit(TEXTS, CLASSES, callbacks=[scheduler], verbose=0)
+    model.compile(bz.AdamW(1e-2, warmup=0, schedule="constant"), run_eagerly=True)
+    rates = []
+    read = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: rates.append(float(model.optimizer.current_learning_rate))
+    )
+    model.fit(TEXTS, CLASSES, callbacks=[scheduler, read], epochs=2, verbose=0)
+    np.testing.assert_allclose(rates, [1e-3, 5e-4], rtol=1e-6)
+
+
+@pytest.mark.once
+def test_arguments_are_in_the_order_of_keras(make):
+    model = make(bz.TextClassifier, compiled=False, labels=3)
+    model.compile(keras.optimizers.SGD(0.0), "sparse_categorical_crossentropy", [2.0], ["accuracy"], ["accuracy"])
+    doubled = model.evaluate(TEXTS, CLASSES, verbose=0, batch_size=None)[0]
+    model.compile(keras.optimizers.SGD(0.0))
+    assert doubled == pytest.approx(2 * model.evaluate(TEXTS, CLASSES, verbose=0)[0], rel=1e-6)
+    assert len(model.fit(TEXTS, CLASSES, batch_size=None, verbose=0).history["loss"]) == 1
+
+
+@pytest.mark.parametrize("kind", once_but(["heads", "rtd", "teacher"], ["heads"]))
+def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
+    """Those of pre-training, each over its own examples, from batches that were masked before they were cut."""
+    if kind == "heads":
+        model = make(bz.MaskedLMAndPair)
+    else:
+        student = make(bz.MaskedLM)
+        if kind == "rtd":
+            sizes = {"vocab_size": student.backbone.config.vocab_size, "hidden_size": 32, "embedding_size": 16}
+            config = ElectraConfig(num_hidden_layers=1, num_attention_heads=4, intermediate_size=32, **sizes)
+            model = ReplacedTokenTraining(config, generator_config(config, 0.5), student.preprocessor)
+        else:
+            model = Distillation(make(bz.MaskedLM), student)
+        model.compile(keras.optimizers.SGD(0.0), run_eagerly=eager)
+    inputs = (model if kind == "heads" else student).preprocessor(TEXTS)
+    if kind == "heads":
+        inputs["pair"] = np.array(CLASSES) % 2
+    whole = model.mask(inputs, np.random.default_rng(0))
+    cut = [keras.tree.map_structure(lambda part, i=i: part[i : i + 3], whole) for i in range(0, len(TEXTS), 3)]
+    scores = [keras.Model.evaluate(model, Stream(*data), verbose=0, return_dict=True) for data in ([whole], cut)]
+    if kind != "rtd":  # whose generator draws other tokens in another batch
+        for name, value in scores[0].items():
+            assert scores[1][name] == pytest.approx(value, rel=2e-6)
+    if kind == "heads":
+        outputs, (_, y, weights) = numpy(model(whole[0])), whole
+        right = np.take_along_axis(log_softmax(outputs["masked_lm"]), y["masked_lm"][..., None], -1)[..., 0]
+        masked = -(right * weights["masked_lm"]).sum() / weights["masked_lm"].sum()
+        pair = -log_softmax(outputs["pair"])[np.arange(len(TEXTS)), y["pair"]].mean()
+        found = [scores[1][name] for name in ("loss", "masked_lm_loss", "pair_loss")]
+        np.testing.assert_allclose(found, [masked + pair, masked, pair], rtol=2e-6)
+    elif kind == "rtd":
+        assert scores[1]["loss"] == pytest.approx(scores[1]["masked_lm_loss"] + 50 * scores[1]["rtd_loss"], rel=1e-5)
+    else:
+        terms = 5 * scores[1]["soft_loss"] + 2 * scores[1]["masked_lm_loss"] + scores[1]["cosine_loss"]
+        assert scores[1]["loss"] == pytest.approx(terms, rel=1e-5)
+
+
+# ---- targets that no loss can see
+
+
+@pytest.mark.once
+def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make):
+    model = make(bz.TokenClassifier, labels=["x", "y", "z"])
+    data = model.measured_batches(SENTENCES, TAGS, batch_size=4)
+    ready = [(x, np.where(w > 0, y, -100)) for x, y, w in data]
+    right = model.evaluate(SENTENCES, TAGS, verbose=0)
+    np.testing.assert_allclose(model.evaluate(Stream(*ready), verbose=0), right, rtol=2e-6)
+    x, y = ready[0]
+    all_real = model.evaluate(Stream((x, np.zeros_like(y))), verbose=0)[0]
+    weights = x["padding_mask"].astype("float32")
+    assert all_real == pytest.approx(model.evaluate(Stream((x, np.zeros_like(y), weights)), verbose=0)[0])
+    with pytest.raises(ValueError, match="y holds 3; labels are numbers from 0 to 2"):
+        model.evaluate(Stream((x, np.full_like(y, 3))), verbose=0)
+
+
+@pytest.mark.once
+def test_targets_out_of_range_are_named(make):
+    x = make(bz.TextClassifier, labels=3).preprocessor(TEXTS)
+    model = make(bz.TokenClassifier, labels=["x", "y"], preprocessor=None)
+    with pytest.raises(ValueError, match="y holds 2; labels are numbers from 0 to 1"):
+        model.fit(x, np.full_like(x["token_ids"], 2), verbose=0)
+    model = make(bz.QuestionAnswerer, preprocessor=None)
+    with pytest.raises(ValueError, match=r"y\[0\] is \[0, 3\]; the row has 3 tokens"):
+        model.fit(x, np.stack([np.zeros(len(TEXTS), int), x["padding_mask"].sum(1)], axis=1), verbose=0)
+    model = make(bz.MultipleChoice, preprocessor=None)
+    choices = {name: np.stack([part, part], axis=1) for name, part in x.items()}
+    with pytest.raises(ValueError, match="from 0 to 1, one of the 2 choices; they go from 2 to 2"):
+        model.fit(Stream((choices, np.full(len(TEXTS), 2))), verbose=0)
