@@ -4,17 +4,39 @@ They print; what they print depends on the answer alone, so it can be stored in 
 an answer, with a small case that shows it, and not how to mend it.
 """
 
+import contextlib
 import importlib.util
 import json
+import os
 import random
+import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bertzoo.backend import skip_graph_rewriting
 
 HERE = Path(__file__).resolve().parent
-skip_graph_rewriting()  # notebooks train small models for seconds
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """Drops what C++ code writes to stderr, where TensorFlow tells how it was built and that it looks for GPUs, before
+    it heeds TF_CPP_MIN_LOG_LEVEL. In a notebook Python's own warnings take another way and are shown."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+if "ipykernel" in sys.modules:  # a notebook, which imports Keras next and trains small models for seconds
+    with _without_logs():
+        importlib.import_module("keras")
+        skip_graph_rewriting()
 
 
 def numbers() -> list[str]:

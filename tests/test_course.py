@@ -148,10 +148,38 @@ def test_size_and_shape(path):
 
 
 @notebooks
-def test_badge_and_links(path):
-    text = markdown(path)
-    assert re.search(rf"\]\(https://colab\.research\.google\.com/github/\S+/course/{re.escape(path.name)}\)", text)
-    assert_links_exist(text)
+def test_links_lead_to_files_and_to_places_of_this_project(path):
+    """A badge and a line that installs are there if pyproject.toml names the repository, and lead to it."""
+    notebook = read(path)
+    before = nbformat.writes(notebook)
+    refresh.place(notebook, path.name, refresh.address())
+    assert nbformat.writes(notebook) == before, "run course/refresh.py"
+    assert_links_exist(markdown(path))
+
+
+def test_badge_and_installation_follow_the_address_of_the_repository(tmp_path):
+    pyproject = tmp_path / "pyproject.toml"
+    assert refresh.address(pyproject) is None
+    pyproject.write_text('[project]\nname = "a"\n')
+    assert refresh.address(pyproject) is None
+    pyproject.write_text('[project.urls]\nRepository = "https://github.com/owner/a.b.git"\n')
+    address = refresh.address(pyproject)
+    assert address == "https://github.com/owner/a.b"
+    name = NOTEBOOKS[0].name
+    notebook = read(NOTEBOOKS[0])
+    refresh.place(notebook, name, None)
+    without = nbformat.writes(notebook)
+    assert "colab" not in without and "%pip" not in without
+    refresh.place(notebook, name, address)
+    refresh.place(notebook, name, address)
+    text = notebook.cells[0].source
+    assert text.count(f"](https://colab.research.google.com/github/owner/a.b/blob/main/course/{name})") == 1
+    lines = next(cell for cell in notebook.cells if cell.cell_type == "code").source.splitlines()
+    assert lines.index(f"    %pip install --quiet git+{address}") < lines.index(
+        "import bertzoo as bz  # first: it chooses an installed backend before Keras is loaded"
+    )
+    refresh.place(notebook, name, None)
+    assert nbformat.writes(notebook) == without
 
 
 def test_start_page_has_the_map():

@@ -81,10 +81,13 @@ def test_as_pytorch_counts_in_batches(case):
     assert 3 * 32 * encoder_flops(config, LENGTH, batch_size=32) == pytest.approx(expected, rel=1e-9)
 
 
+NAMES = "google-bert/bert-base-uncased", "microsoft/deberta-v3-base"
+
+
 def test_deberta_base_costs_little_more_than_bert_base():
     """In rows of 128: the positions' scores are 5 % of BERT's work; their projection is a third of it for one row
     alone, and 1 % for 32."""
-    bert, deberta = (bz.describe(name).config for name in ("google-bert/bert-base-uncased", "microsoft/deberta-v3-base"))
+    bert, deberta = (bz.describe(name).config for name in NAMES)
     ratios = [encoder_flops(deberta, 128, batch_size=size) / encoder_flops(bert, 128) for size in (1, 32)]
     assert ratios == pytest.approx([1.379, 1.064], abs=0.001)
     projected = [flops_by_part(deberta, 128, batch_size=size)["relative"] for size in (1, 2)]
