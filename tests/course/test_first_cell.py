@@ -14,8 +14,7 @@ def test_tensorflow_is_loaded_in_silence(backend):
     if backend != "tensorflow":
         pytest.skip("the others say nothing")
     code = (
-        "import ipykernel, bertzoo, check, keras, numpy as np\n"
-        "print(keras.layers.Dense(2)(np.ones((2, 2))).shape[0])"
+        "import ipykernel, bertzoo, check, keras, numpy as np\nprint(keras.layers.Dense(2)(np.ones((2, 2))).shape[0])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=COURSE, capture_output=True, text=True, check=True)
     assert done.stdout == "2\n" and done.stderr == ""
