@@ -393,6 +393,7 @@ def helper_below(): ...
     ("cell", "said"),
     [
         (RIGHT, "passed"),
+        ("%matplotlib inline\n!ls\n" + RIGHT, "passed"),
         (STUB, "to do"),
         (RIGHT.replace("tril", "triu"), "not yet: prefix_mask(4, 2): "),
         (RIGHT + "raise KeyError(3)", "not yet: the cell raised KeyError: 3, in line 8 of the cell: raise KeyError(3)"),

@@ -44,7 +44,7 @@ def _verdict(check, number: str, sources: list[str]) -> str:
             for statement in needed(sources[place], sources[:place]):
                 with contextlib.suppress(Exception):  # what is missing is named where the exercise uses it
                     exec(compile(ast.Module([statement], []), "a cell above", "exec"), namespace)
-            exec(compile(sources[place], cell, "exec"), namespace)
+            exec(compile(_without_magics(sources[place]), cell, "exec"), namespace)
             if name not in namespace:
                 return f"not yet: the cell defines no function {name}"
             return _explained(check.verdict(number, namespace[name]), above)

@@ -29,9 +29,10 @@ def train_wordpiece(
     They are read twice; an iterator is kept in memory for that. The same texts give the same vocabulary, in any order.
 
     The WordPiece paper (Schuster & Nakajima 2012, section 4) joins the pair of pieces that raises the likelihood of
-    the corpus most, roughly count(ab) / (count(a) count(b)). The Rust trainer joins the most frequent pair, as BPE does
-    (Sennrich et al. 2016), and only writes the result with `##`; splitting a word is WordPiece's longest match first
-    in either case. Of very many different characters, as in Chinese, the 1,000 most frequent are kept (fewer if the
+    the corpus most, by about count(ab) · ln(count(ab) · N / (count(a) · count(b))) of N pieces; Google published no
+    trainer for BERT's vocabulary. The Rust trainer joins the most frequent pair, as BPE does (Sennrich et al. 2016),
+    which comes close, and only writes the result with `##`; splitting a word is WordPiece's longest match first in
+    either case. Of very many different characters, as in Chinese, the 1,000 most frequent are kept (fewer if the
     vocabulary is small) and the others become [UNK].
 
     Raises `ValueError` if a needed special token is missing, there is no room beside them, or there are no texts.
