@@ -29,12 +29,11 @@ def prepare() -> None:
     named = os.environ.get("KERAS_BACKEND")
     if named:
         if named in _MODULES and named not in installed:
-            raise ImportError(f"KERAS_BACKEND is {named!r}, which is not installed: pip install 'bertzoo[{named}]'.")
+            raise ImportError(f"KERAS_BACKEND is {named!r}, which is not installed: pip install {named}.")
         return
     if not installed:
         raise ImportError(
-            "bertzoo needs one of JAX, PyTorch or TensorFlow and found none: pip install 'bertzoo[jax]' "
-            "(or 'bertzoo[torch]', 'bertzoo[tensorflow]')."
+            "bertzoo needs one of JAX, PyTorch or TensorFlow and found none: pip install jax (or torch, or tensorflow)."
         )
     if _from_keras_json() not in installed:
         os.environ["KERAS_BACKEND"] = installed[0]

@@ -4,17 +4,40 @@ They print; what they print depends on the answer alone, so it can be stored in 
 an answer, with a small case that shows it, and not how to mend it.
 """
 
+import contextlib
 import importlib.util
 import json
+import os
 import random
+import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bertzoo.backend import skip_graph_rewriting
 
 HERE = Path(__file__).resolve().parent
-skip_graph_rewriting()  # notebooks train small models for seconds
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """Drops what C++ code writes to stderr, where TensorFlow tells how it was built and that it looks for GPUs, before
+    it heeds TF_CPP_MIN_LOG_LEVEL. In a notebook Python's own warnings take another way and are shown."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+if "ipykernel" in sys.modules:  # a notebook, which imports Keras next and trains small models for seconds
+    with _without_logs():
+        importlib.import_module("keras")
+        skip_graph_rewriting()
 
 
 def numbers() -> list[str]:
@@ -45,8 +68,16 @@ def verdict(number: str, function: Callable) -> str:
     except NotImplementedError:
         return "to do"
     except Exception as error:
-        hint = f"it raised {type(error).__name__}: {error}"
+        file = getattr(getattr(function, "__code__", None), "co_filename", None)
+        hint = f"it raised {raised(error, file)}"
     return "passed" if hint is None else f"not yet: {hint}"
+
+
+def raised(error: BaseException, file: str | None) -> str:
+    """What was raised, and the last line of the learner's own cell, of this file name, that led to it."""
+    said = f"{type(error).__name__}: {error}"
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{said}, in line {lines[-1].lineno} of the cell: {lines[-1].line}" if lines else said
 
 
 def ex(number: str, function: Callable) -> None:
@@ -54,24 +85,24 @@ def ex(number: str, function: Callable) -> None:
     print(f"{number}: {verdict(number, function)}")
 
 
-def quiz(notebook: str, answers: str | None = None) -> None:
-    """Prints the questions of a notebook; with `answers`, one letter each, what is right and why, choice by choice.
+def quiz(notebook: str, answers: str | None = None, reveal: bool = True) -> None:
+    """Prints the questions of a notebook; with `answers`, what is right and why, choice by choice.
 
-    `?` stands for a question left out.
+    A mistake in the arguments is answered by a sentence.
 
-    Raises:
-        ValueError: There is no quiz for `notebook`, or `answers` has another number of letters than it has questions.
+    Args:
+        notebook: Its two digits.
+        answers: One letter each, `?` for a question left out, with or without spaces: "ab?cd", "a b ? c d".
+        reveal: With False only which answers are right, so that there can be a second try.
     """
     there = sorted(file.stem for file in HERE.glob("quizzes/[0-9][0-9].json"))
     if notebook not in there:
-        raise ValueError(f"There is no quiz {notebook!r}; there are {', '.join(there)}.")
-    questions = _read(notebook)
-    if answers is not None and len(answers) != len(questions):
-        raise ValueError(f"answers has {len(answers)} letters, expected {len(questions)}: one each, ? for none.")
-    _ask(questions, answers)
+        print(f"There is no quiz {notebook!r}; there are {', '.join(there)}.")
+        return
+    _ask(_read(notebook), None if answers is None else list("".join(answers.split())), reveal)
 
 
-def interview(notebook: str | None = None, answers: str | None = None, seed: int = 0) -> None:
+def interview(notebook: str | None = None, answers: str | None = None, seed: int = 0, reveal: bool = True) -> None:
     """As `quiz`, with questions of the kind that an interviewer asks: those on `notebook`, or ten drawn from all.
 
     Args:
@@ -79,9 +110,7 @@ def interview(notebook: str | None = None, answers: str | None = None, seed: int
         answers: Letters and numbers with spaces between them, `?` for a question left out: "b ? 12.5". A number is
             right within 1 %.
         seed: Another one draws other questions.
-
-    Raises:
-        ValueError: There are no questions on `notebook`, or `answers` has another number of answers than questions.
+        reveal: As of `quiz`.
     """
     questions = _read("interview")
     there = sorted({question["notebook"] for question in questions})
@@ -91,24 +120,26 @@ def interview(notebook: str | None = None, answers: str | None = None, seed: int
     elif notebook in there:
         questions = [question for question in questions if question["notebook"] == notebook]
     else:
-        raise ValueError(f"There are no questions on {notebook!r}; there are some on {', '.join(there)}.")
-    said = None if answers is None else answers.split()
-    if said is not None and len(said) != len(questions):
-        raise ValueError(f"answers has {len(said)} answers, expected {len(questions)}: a space between, ? for none.")
-    _ask(questions, said)
+        print(f"There are no questions on {notebook!r}; there are some on {', '.join(there)}.")
+        return
+    _ask(questions, None if answers is None else answers.split(), reveal)
 
 
 def _read(name: str) -> list[dict]:
     return json.loads((HERE / f"quizzes/{name}.json").read_text(encoding="utf-8"))
 
 
-def _ask(questions: list[dict], answers: Sequence[str] | None) -> None:
-    """Prints the questions, or with answers what is right and why."""
+def _ask(questions: list[dict], answers: list[str] | None, reveal: bool) -> None:
+    """Prints the questions, or with answers what is right and, to reveal it, why."""
     if answers is None:
         print("\n\n".join(_question(number, question) for number, question in enumerate(questions, 1)))
         return
+    if len(answers) != len(questions):
+        print(f"There are {len(questions)} questions; give one answer to each, ? for none. Received: {len(answers)}.")
+        return
     answers = [answer.lower() for answer in answers]
-    print("\n\n".join(_explained(*row) for row in zip(range(1, len(questions) + 1), questions, answers)))
+    rows = zip(range(1, len(questions) + 1), questions, answers)
+    print("\n\n".join(_explained(*row) for row in rows) if reveal else "\n".join(_marked(*row) for row in rows))
     right = sum(_is_right(question, answer) for question, answer in zip(questions, answers))
     print(f"\n{right} of {len(questions)} right, {answers.count('?')} left out")
 
@@ -119,6 +150,13 @@ def _question(number: int, question: dict) -> str:
         return _wrap(f"{number}. ", f"{asked} (a number)")
     choices = [_wrap(f"   {letter}) ", choice["text"]) for letter, choice in zip("abcdef", question["choices"])]
     return "\n".join([_wrap(f"{number}. ", asked), *choices])
+
+
+def _marked(number: int, question: dict, answer: str) -> str:
+    """Whether the answer is right, and no more."""
+    if answer == "?":
+        return f"{number}. left out"
+    return f"{number}. {answer}: {'right' if _is_right(question, answer) else 'not right, try again'}"
 
 
 def _explained(number: int, question: dict, answer: str) -> str:

@@ -2,11 +2,17 @@
 
 The stored outputs are compared on every backend (`pytest --nbval course`), so what could differ between runs is refused
 or cleared: messages on stderr, tags that mean nothing, and all metadata but tags and what follows from them.
+
+Where pyproject.toml names the address of the repository, as Repository of [project.urls] on GitHub, a notebook gets a
+badge that opens it in Colab and a line that installs bertzoo from there; where it names none, neither. The name alone
+must never be installed: on the public index it belongs to another project.
 """
 
 import os
+import re
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 TAGS = {"exercise", "solution", "quiz", "hide-input", "nbval-ignore-output"}
@@ -17,6 +23,30 @@ METADATA = {
 }
 # With PYTEST_CURRENT_TEST, as under nbval, the kernel does not capture what C++ code prints.
 ENVIRONMENT = {"KERAS_BACKEND": "jax", "PYTEST_CURRENT_TEST": "refresh", "TF_CPP_MIN_LOG_LEVEL": "3"}
+PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+COLAB = "https://colab.research.google.com/github/"
+
+
+def address(pyproject: Path = PYPROJECT) -> str | None:
+    """Where the repository is, `https://github.com/OWNER/NAME`; None where the file names no such place."""
+    if not pyproject.is_file():
+        return None
+    urls = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {}).get("urls", {})
+    found = re.fullmatch(r"(https://github\.com/[^/]+/[^/]+?)(\.git)?/?", urls.get("Repository", ""))
+    return found and found[1]
+
+
+def place(notebook, name: str, repository: str | None) -> None:
+    """Puts the badge and the line that installs into a notebook of this file name, or takes them out."""
+    first, code = notebook.cells[0], next(cell for cell in notebook.cells if cell.cell_type == "code")
+    first.source = re.sub(r"\A\[!\[Open in Colab\].*\n+", "", first.source)
+    code.source = re.sub(r'if "google\.colab" in sys\.modules:\n +%pip .*\n\n', "", code.source)
+    if repository is not None:
+        place = f"{COLAB}{repository.removeprefix('https://github.com/')}/blob/main/course/{name}"
+        first.source = f"{BADGE}({place})\n\n{first.source}"
+        install = f'if "google.colab" in sys.modules:\n    %pip install --quiet git+{repository}\n\n'
+        code.source = code.source.replace("import bertzoo as bz", f"{install}import bertzoo as bz", 1)
 
 
 def faults(notebook) -> list[str]:
@@ -70,6 +100,7 @@ def refresh(path: Path) -> list[str]:
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
+    place(notebook, path.name, address())
     nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
     ).execute()

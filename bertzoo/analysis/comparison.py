@@ -20,8 +20,9 @@ WARM_UPS = 2
 class Cost:
     """What one encoder costs. Lists have one number for each length.
 
-    parameters: by part, as `bertzoo.describe` has them. flops_per_token: of a forward pass without padding.
-    activation_bytes: of one row, float32, for its backward pass. milliseconds: of one row's forward pass, the median;
+    parameters: by part, as `bertzoo.describe` has them. flops_per_token: of a forward pass of `Comparison.batch_size`
+    rows without padding. activation_bytes: of one row, float32, for its backward pass. milliseconds: of one row's
+    forward pass, the median;
     tokens_per_second: of batches of `Comparison.batch_size` rows.
     """
 
@@ -80,7 +81,7 @@ def _cost(found, lengths: list[int], batch_size: int, repeats: int) -> Cost:
     return Cost(
         found.name,
         found.parts,
-        [encoder_flops(config, length) / length for length in lengths],
+        [encoder_flops(config, length, batch_size=batch_size) / length for length in lengths],
         [activation_bytes(config, length) for length in lengths],
         *_times(config, lengths, batch_size, repeats),
     )

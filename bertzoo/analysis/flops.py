@@ -9,7 +9,7 @@ from bertzoo.analysis.parameters import without_weights
 from bertzoo.config import EncoderConfig
 
 
-def flops_by_part(config: EncoderConfig, length, places: int | None = None) -> dict:
+def flops_by_part(config: EncoderConfig, length, places: int | None = None, batch_size: int = 1) -> dict:
     """Multiplications and additions of a row's forward pass through an encoder's matrix products, by part.
 
     A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax count
@@ -19,12 +19,19 @@ def flops_by_part(config: EncoderConfig, length, places: int | None = None) -> d
         config: The encoder's configuration.
         length: Tokens in a row, or an array of rows' lengths.
         places: How many tokens the head reads, where it reads no others, so that the last block computes no others.
+        batch_size: Rows of this length that are computed together. DeBERTa projects its table of positions once for
+            all of them (He et al. 2021, section 3.1), so that each has a share of that; nothing else depends on it.
 
     Returns:
         A float each, or for an array of lengths an array: "embeddings", their projection; "projections", of queries,
         keys, values and the output of attention; "attention", its scores and weighted sums; "relative", DeBERTa's
         projections of positions and their scores; "feed-forward", convolutions among it.
+
+    Raises:
+        ValueError: `batch_size` is below 1.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is the number of rows computed together, at least 1. Received: {batch_size}.")
     length = np.asarray(length, "float64")
     hidden, (embeddings, blocks) = config.hidden_size, _products(config)
     last = blocks[-1]
@@ -35,16 +42,16 @@ def flops_by_part(config: EncoderConfig, length, places: int | None = None) -> d
         "embeddings": length * embeddings,
         "projections": length * sum(block.projections for block in blocks) - spared * last.queries,
         "attention": 4 * length * hidden * (length * len(blocks) - spared),
-        "relative": sum((block.relative(length, hidden) for block in blocks), 0 * length),
+        "relative": sum((block.relative(length, hidden, batch_size) for block in blocks), 0 * length),
         "feed-forward": length * sum(block.feed_forward for block in blocks) - spared * last.feed_forward,
     }
     return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
 
 
-def encoder_flops(config: EncoderConfig, length, places: int | None = None):
+def encoder_flops(config: EncoderConfig, length, places: int | None = None, batch_size: int = 1):
     """Multiplications and additions of a row's forward pass through an encoder's matrix products: float, or for an
     array of rows' lengths an array. Training takes three times as many. Arguments as of `flops_by_part`."""
-    return sum(flops_by_part(config, length, places).values())
+    return sum(flops_by_part(config, length, places, batch_size).values())
 
 
 def head_flops(config: EncoderConfig, places: int) -> float:
@@ -55,7 +62,7 @@ def head_flops(config: EncoderConfig, places: int) -> float:
 
 class _Block:
     """What one application of a block takes: `projections`, `queries` (the part of them for what asks) and
-    `feed_forward` for a token, `relative` for a row."""
+    `feed_forward` for a token, `relative` for a row of a batch."""
 
     def __init__(self, block, encoder):
         from bertzoo.layers.disentangled import DisentangledAttention
@@ -70,9 +77,9 @@ class _Block:
         # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.
         self.linear, self.span = (attention.linear, attention.span) if disentangled else (0, 0)
 
-    def relative(self, length: np.ndarray, hidden: int) -> np.ndarray:
+    def relative(self, length: np.ndarray, hidden: int, batch_size: int) -> np.ndarray:
         rows = 2 * np.where(length <= self.linear, length, self.span)
-        return self.terms * (2 * rows * hidden**2 + 2 * length * 2 * length * hidden)
+        return self.terms * (2 * rows * hidden**2 / batch_size + 2 * length * 2 * length * hidden)
 
 
 @lru_cache(maxsize=64)

@@ -93,7 +93,7 @@ class Case:
         from bertzoo.analysis.flops import encoder_flops  # so does this
 
         places = 1 if self.contestant == "bertzoo" else None
-        forward = float(encoder_flops(self.config(), self.lengths().astype("float64"), places).sum())
+        forward = float(encoder_flops(self.config(), self.lengths().astype("float64"), places, self.batch_size).sum())
         return 3 * forward if self.mode == "train" else forward
 
 

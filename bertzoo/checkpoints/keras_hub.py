@@ -126,7 +126,7 @@ def _keras_hub():
     try:
         import keras_hub
     except ImportError as error:
-        raise CheckpointError("this needs KerasHub: pip install 'bertzoo[keras-hub]'.") from error
+        raise CheckpointError("this needs KerasHub: pip install keras-hub tensorflow-text.") from error
     return keras_hub
 
 

@@ -105,7 +105,7 @@ def _open(directory: Path):
     except ImportError as error:
         raise CheckpointError(
             f"{directory} holds a TensorFlow checkpoint, which only TensorFlow reads: "
-            "pip install 'bertzoo[tensorflow]'. Converted once with `bertzoo convert`, it needs no TensorFlow."
+            "pip install tensorflow. Converted once with `bertzoo convert`, it needs no TensorFlow."
         ) from error
     try:
         return tf.train.load_checkpoint(str(prefixes[0])), prefixes[0]

@@ -91,7 +91,7 @@ def _cases(backends, contestants, modes, paddings) -> Iterator[dict[str, str]]:
     installed = [name for name, module in BACKENDS.items() if importlib.util.find_spec(module)]
     lacking = [name for name in backends or () if name not in installed]
     if lacking:
-        raise ValueError(f"{lacking[0]} is not installed: pip install 'bertzoo[{lacking[0]}]'.")
+        raise ValueError(f"{lacking[0]} is not installed: pip install {lacking[0]}.")
     for mode in modes or list(Mode):
         for padding in paddings or list(Padding):
             for name in contestants or [name for name in NEEDS if all(map(importlib.util.find_spec, NEEDS[name]))]:

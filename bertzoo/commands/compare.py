@@ -38,7 +38,7 @@ def compare(
     if plot is not None:
         check_file(plot, PICTURES)
         if find_spec("matplotlib") is None:
-            raise ImportError("a picture needs matplotlib: pip install 'bertzoo[analysis]'.")
+            raise ImportError("a picture needs matplotlib: pip install matplotlib.")
     start()
     from bertzoo.analysis.comparison import compare as measure
 

@@ -21,11 +21,13 @@ def course(
         Path | None, typer.Argument(help="Where to copy to, made if need be; with --check, the copy to grade.")
     ] = None,
     check: Annotated[
-        str | None, typer.Option(help="Grade a notebook's exercises, such as 05, in DIRECTORY or here.")
+        str | None, typer.Option(help="Grade the exercises of a notebook, such as 05, or of all, in DIRECTORY or here.")
     ] = None,
 ) -> None:
     """List the course's notebooks, copy them into a directory (no file there is overwritten), or grade such a copy."""
-    if check is not None:
+    if check == "all":
+        _grade_all(directory or Path())
+    elif check is not None:
         _grade(directory or Path(), check)
     elif directory is None:
         _list()
@@ -66,28 +68,56 @@ def _copy(directory: Path) -> None:
 
 
 def _grade(directory: Path, number: str) -> None:
-    """Prints what check.py says of each exercise, and exits with 1 unless all have passed.
-
-    The learner's code runs in a process of its own, so that one that never ends or breaks Python is only that.
-    """
+    """Prints what check.py says of each exercise, and exits with 1 unless all have passed."""
     found = [path for path in _notebooks(directory) if path.name.startswith(f"{number:0>2}_")]
     if not found:
         there = ", ".join(path.name[:2] for path in _notebooks(directory)) or "none"
-        raise ValueError(f"{directory} has no notebook {number!r}; there are: {there}.")
+        raise ValueError(f"{directory} has no notebook {number!r}; there are: {there}. All are checked by `all`.")
+    lines = _verdicts(directory, found[0])
+    print(*lines, sep="\n")
+    if not all(map(_passed, lines)):
+        raise typer.Exit(1)
+
+
+def _grade_all(directory: Path) -> None:
+    """As `_grade`, of every notebook that is there, and a summary."""
+    found, lines = _notebooks(directory), []
+    if not found:
+        raise ValueError(f"{directory} has no notebooks; `bertzoo course DIRECTORY` copies them.")
+    for path in found:
+        try:
+            verdicts = _verdicts(directory, path)
+        except ValueError as error:  # the others are graded all the same
+            verdicts = [f"{path.name[:2]}: not yet: {error}"]
+        print(*verdicts, sep="\n", flush=True)
+        lines += verdicts
+    passed, undone = sum(map(_passed, lines)), sum(line.endswith(": to do") for line in lines)
+    print(f"{passed} of {len(lines)} exercises passed, {undone} to do, {len(lines) - passed - undone} not yet right.")
+    if passed < len(lines):
+        raise typer.Exit(1)
+
+
+def _passed(line: str) -> bool:
+    return line.endswith(": passed")
+
+
+def _verdicts(directory: Path, notebook: Path) -> list[str]:
+    """What check.py says of each exercise of a notebook, a line each.
+
+    The learner's code runs in a process of its own, so that one that never ends or breaks Python is only that.
+    """
     # First in the path: this bertzoo, whatever is installed.
     path = os.pathsep.join(filter(None, [str(Path(bertzoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "bertzoo.commands.grading", carried("course") / "check.py", found[0].resolve()]
+    command = [sys.executable, "-m", "bertzoo.commands.grading", carried("course") / "check.py", notebook.resolve()]
     options = {"cwd": directory, "env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
     try:
         child = subprocess.run(command, timeout=SECONDS, **options)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"{found[0]}: no verdict within {SECONDS} s; is there a loop that never ends?") from None
+        raise ValueError(f"{notebook}: no verdict within {SECONDS} s; is there a loop that never ends?") from None
     if child.returncode:
         last = (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
-        raise ValueError(f"{found[0]} could not be graded: {last}")
-    print(child.stdout, end="")
-    if not all(line.endswith(": passed") for line in child.stdout.splitlines()):
-        raise typer.Exit(1)
+        raise ValueError(f"{notebook} could not be graded: {last}")
+    return child.stdout.splitlines()
 
 
 def _notebooks(directory: Path) -> list[Path]:

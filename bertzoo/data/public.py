@@ -49,7 +49,7 @@ def load(name: str, split: str = "train", folder: str | Path | None = None) -> A
 
     If `folder`, or else the environment variable BERTZOO_DATA, names a folder that has `NAME/SPLIT.SUFFIX` (.tsv, .csv,
     .jsonl, .parquet, .conll, .conllu, .json of SQuAD; or one of these and .gz), that is read, for any name. Otherwise
-    the set is fetched through the `datasets` library (`pip install bertzoo[datasets]`).
+    the set is fetched through the `datasets` library (`pip install datasets`).
 
     Args:
         name: A name of `SETS`, such as "mrpc", "stsb", "conll2003", "squad_v2", or of a folder.
@@ -92,7 +92,7 @@ def _from_hub(source: Source, split: str):
         import datasets
     except ImportError as error:
         raise ImportError(
-            f"{source.path} is not in {FOLDER} on disk, and fetching it needs `pip install bertzoo[datasets]`."
+            f"{source.path} is not in {FOLDER} on disk, and fetching it needs `pip install datasets`."
         ) from error
     found = datasets.load_dataset(source.path, source.config, split=source.dev if split == "dev" else split)
     return _with_names(found)

@@ -79,27 +79,29 @@ def _refuse_from(plan: Plan) -> None:
         raise ValueError(f"[encoder] from goes with masked language modelling, not {plan.training.objective!r}.")
 
 
-def _masked_flops(encoder: Encoder, places: int, length: int, reads_all: bool = False) -> float:
+def _masked_flops(encoder: Encoder, places: int, shape: Shape, reads_all: bool = False) -> float:
     """Of a row's forward pass through an encoder and its masked-LM head, which reads so many places. `reads_all`: so
     that another loss does too."""
     asking = None if reads_all else places + (encoder.pooler is not None)
-    return encoder_flops(encoder.config, length, asking) + head_flops(encoder.config, places)
+    operations = encoder_flops(encoder.config, shape.length, asking, shape.batch_size)
+    return operations + head_flops(encoder.config, places)
 
 
 def _trained(model: keras.Model, shape: Shape) -> float:
     # The backward pass takes twice what the forward pass does.
-    return 3 * shape.batch_size * _masked_flops(model.backbone, model.masking.slots(shape.length), shape.length)
+    return 3 * shape.batch_size * _masked_flops(model.backbone, model.masking.slots(shape.length), shape)
 
 
 def _replaced_flops(model: ReplacedTokenTraining, shape: Shape) -> float:
-    generator = _masked_flops(model.generator.backbone, model.masking.slots(shape.length), shape.length)
-    return 3 * shape.batch_size * (generator + encoder_flops(model.backbone.config, shape.length))
+    generator = _masked_flops(model.generator.backbone, model.masking.slots(shape.length), shape)
+    reader = encoder_flops(model.backbone.config, shape.length, batch_size=shape.batch_size)
+    return 3 * shape.batch_size * (generator + reader)
 
 
 def _distilled_flops(model: Distillation, shape: Shape) -> float:
     slots = model.masking.slots(shape.length)
     teacher, student = (
-        _masked_flops(task.backbone, slots, shape.length, reads_all=True) for task in (model.teacher, model.student)
+        _masked_flops(task.backbone, slots, shape, reads_all=True) for task in (model.teacher, model.student)
     )
     return shape.batch_size * (3 * student + teacher)
 

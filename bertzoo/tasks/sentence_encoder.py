@@ -30,6 +30,7 @@ from bertzoo.tasks.text_tuples import (
     find_columns,
     one_by_one,
     read_text_tuples,
+    repeated_texts,
 )
 from bertzoo.text.batches import check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
@@ -399,12 +400,15 @@ class SentenceEncoder(Task):
         return self.encode_targets(y, count) if self.compiled_loss().target == "classes" else None
 
     def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
-        compares = False
+        options = {}
         if targets is not None:
-            self.compiled_loss().check_columns(getattr(encoded, "columns", [encoded]))
+            loss = self.compiled_loss()
+            loss.check_columns(getattr(encoded, "columns", [encoded]))
             # Texts of like length would be the negatives of each other.
-            compares = self.compiled_loss().compares_rows
-        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle, by_length=not compares)
+            options["by_length"] = not loss.compares_rows
+            if loss.in_batch_negatives and len(encoded) > 1:
+                options["apart"] = repeated_texts(encoded)
+        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle, **options)
 
     def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
         # A stream's batches are not looked at before: they may be to predict from.

@@ -141,6 +141,18 @@ class EncodedTuples:
         return batch if self.present is None else {**batch, "choice_mask": self.present[rows].astype("int32")}
 
 
+def repeated_texts(tuples: EncodedTuples) -> np.ndarray | None:
+    """int (rows, columns): equal numbers for equal texts, as the encoder reads them; None where all differ."""
+    numbers: dict[bytes, int] = {}
+    columns = [
+        [numbers.setdefault(column.row(i).tobytes(), len(numbers)) for i in range(len(column))]
+        for column in tuples.columns
+    ]
+    rows = np.array(columns).T
+    within = sum(len(set(row)) for row in rows.tolist())  # a text may come twice in a row of its own
+    return rows if len(numbers) < within else None
+
+
 def one_by_one(inputs: Mapping) -> dict:
     """The encoder's inputs for tuples of texts, (rows, columns, …), as those of rows * columns single texts."""
     return {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}

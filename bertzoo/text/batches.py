@@ -25,7 +25,9 @@ class LengthBatches(keras.utils.PyDataset):
 
     With `by_length=False` a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
     padded to the length that its longest row takes: for losses that a token or an example has a share in which depends
-    on what else is in its batch. The lengths are chosen from those that batches reach.
+    on what else is in its batch. The lengths are chosen from those that batches reach. `apart` int (n, numbers): rows
+    that share a number then do not meet in a batch as long as another batch has room, so that equal texts are no
+    negatives of each other.
 
     With `max_shapes=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
     `padding_mask` where all its rows are. With `tokens` too, unshuffled rows are cut where their lengths change, so
@@ -63,6 +65,7 @@ class LengthBatches(keras.utils.PyDataset):
         max_length: int | None = None,
         tokens: int | None = None,
         by_length: bool = True,
+        apart: np.ndarray | None = None,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
@@ -80,7 +83,7 @@ class LengthBatches(keras.utils.PyDataset):
         self._sample_weight = _arrays(sample_weight, len(encoded), "sample_weight")
         self._batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
         self._transform, self._free, self._tokens = transform, max_shapes is None, tokens
-        self._by_length = by_length
+        self._by_length, self._apart = by_length, apart
         partial = len(encoded) % batch_size > 0
         maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
         if max_shapes is None:
@@ -229,7 +232,8 @@ class LengthBatches(keras.utils.PyDataset):
 
     def _order(self, rng: np.random.Generator) -> np.ndarray:
         """The rows in the order that random batches are cut from."""
-        return rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
+        rows = rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
+        return rows if self._apart is None else _kept_apart(rows, self._apart, self._batch_size)
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
         rng = _generator(self._seed, epoch, 0)
@@ -257,6 +261,24 @@ class LengthBatches(keras.utils.PyDataset):
                 batches[1], batches[other] = batches[other], batches[1]
                 break
         return batches
+
+
+def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int) -> np.ndarray:
+    """The rows in an order whose batches of `size` have no number twice: each goes to the first batch that has room and
+    none of its numbers, or, where there is none, to the first that has room."""
+    batches: list[list[int]] = [[] for _ in range(0, len(rows), size)]
+    seen: list[set[int]] = [set() for _ in batches]
+    room = [size] * (len(batches) - 1) + [len(rows) - size * (len(batches) - 1)]
+    first = 0
+    for row, own in zip(rows.tolist(), numbers[rows].tolist()):
+        while not room[first]:
+            first += 1
+        open_ones = (i for i in range(first, len(batches)) if room[i] and seen[i].isdisjoint(own))
+        place = next(open_ones, first)
+        batches[place].append(row)
+        seen[place].update(own)
+        room[place] -= 1
+    return np.array([row for batch in batches for row in batch], dtype=np.int64)
 
 
 def check_batch_size(batch_size) -> None:

@@ -12,7 +12,7 @@ from bertzoo.text.tokenizer import Tokenizer
 try:
     import tensorflow_text as tf_text
 except ImportError as error:
-    raise ImportError("in-graph tokenization needs tensorflow-text: pip install 'bertzoo[tensorflow-text]'") from error
+    raise ImportError("in-graph tokenization needs tensorflow-text: pip install tensorflow-text") from error
 
 _SPACE, _ALONE = 1, 2
 _LAST = 0x110000

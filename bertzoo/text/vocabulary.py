@@ -34,11 +34,12 @@ def train_wordpiece(
     They are read twice; an iterator is kept in memory for that. The same texts give the same vocabulary, in any order.
 
     The WordPiece paper (Schuster & Nakajima 2012, section 4) joins the pair of pieces that raises the likelihood of
-    the corpus most, roughly count(ab) / (count(a) count(b)). The Rust trainer joins the most frequent pair, as BPE does
-    (Sennrich et al. 2016), and only writes the result with `##`; splitting a word is WordPiece's longest match first
-    in either case. Of the different characters, the `alphabet_size` most frequent are kept and the others become
-    [UNK]. By default these are 1,000, or as many as make up 99.95 % of the text, as in Chinese; but at most a third of
-    the vocabulary, or, of scripts whose characters are words for themselves, nine tenths.
+    the corpus most, by about count(ab) · ln(count(ab) · N / (count(a) · count(b))) of N pieces; Google published no
+    trainer for BERT's vocabulary. The Rust trainer joins the most frequent pair, as BPE does (Sennrich et al. 2016),
+    which comes close, and only writes the result with `##`; splitting a word is WordPiece's longest match first in
+    either case. Of the different characters, the `alphabet_size` most frequent are kept and the others become [UNK]. By
+    default these are 1,000, or as many as make up 99.95 % of the text, as in Chinese; but at most a third of the
+    vocabulary, or, of scripts whose characters are words for themselves, nine tenths.
 
     Raises `ValueError` if a needed special token is missing, there is no room beside them, or there are no texts.
     """

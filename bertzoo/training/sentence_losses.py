@@ -27,6 +27,7 @@ class SentenceLoss(keras.losses.Loss):
     target: str | None = "numbers"
     columns: tuple[int, int | None] = (2, 2)  # how few and how many texts a row has
     compares_rows: bool = False  # with each other, so that the loss of a row depends on its batch
+    in_batch_negatives: bool = False  # the texts of other rows are negatives
     head: keras.layers.Layer | None = None
 
     def __init__(self, name: str | None = None, **kwargs):
@@ -145,7 +146,8 @@ class MultipleNegativesRanking(SentenceLoss):
     """Cross-entropy of finding an anchor's positive among the texts of all rows (Henderson et al. 2017, section 4).
 
     Rows are (anchor, positive) or (anchor, positive, negative, …). The smaller the batch, the easier: give it a large
-    one. A text that occurs twice in a batch is a negative of itself.
+    one. A text that occurs twice in a batch would be a negative of itself: `fit` keeps equal texts out of a batch, as
+    long as others are left.
 
     Args:
         scale: Factor on the cosines before the softmax.
@@ -154,7 +156,7 @@ class MultipleNegativesRanking(SentenceLoss):
 
     target = None
     columns = (2, None)
-    compares_rows = True
+    compares_rows = in_batch_negatives = True
 
     def __init__(self, scale: float = 20.0, symmetric: bool = False, **kwargs):
         super().__init__(**kwargs)
@@ -306,6 +308,7 @@ class Matryoshka(SentenceLoss):
         if len(self.weights) != len(self.dimensions):
             raise ValueError(f"there are {len(self.dimensions)} dimensions and {len(self.weights)} weights.")
         self.target, self.columns, self.compares_rows = self.loss.target, self.loss.columns, self.loss.compares_rows
+        self.in_batch_negatives = self.loss.in_batch_negatives
 
     def build_head(self, width: int, stddev: float) -> None:
         if max(self.dimensions) > width:

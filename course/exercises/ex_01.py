@@ -18,8 +18,8 @@ def prefix_mask(answer: Callable) -> str | None:
 def _table_hint(mask: np.ndarray, length: int, prefix: int) -> str | None:
     if mask.shape != (length, length):
         return f"the shape is {mask.shape}, expected {(length, length)}: rows look, columns are looked at."
-    if mask.dtype != bool:
-        return f"the type is {mask.dtype}, expected bool."
+    if mask.dtype != bool and not (mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all()):
+        return f"the type is {mask.dtype}, expected bool, or whole numbers that are 0 and 1."
     for i in range(length):
         for j in range(length):
             inside = f"position {i} is {'in' if i < prefix else 'after'} the prefix"

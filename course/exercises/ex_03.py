@@ -38,6 +38,8 @@ def _hint(found: np.ndarray, query: np.ndarray, key: np.ndarray, lengths: np.nda
         return None
     if np.allclose(found, _reference(query * np.sqrt(d), key, real)):
         return "weights are harder than they should be: what becomes of the scores as d grows?"
+    if np.allclose(found, _reference(query / np.sqrt(d), key, real)):
+        return f"weights are more even than they should be: the scores are divided by √d = {np.sqrt(d):.3g}, not by d."
     if np.allclose(found, _reference(key, query, real)):
         return "rows and columns are exchanged: a row is the word that looks, with its query."
     return "rows sum to 1 and padding has none, but the weights differ from softmax of the scaled dot products."

@@ -8,12 +8,12 @@ import numpy as np
 def report(answer: Callable) -> str | None:
     rng = np.random.default_rng(0)
     cases = [
-        np.array([[0.5, 0.8], [0.7, 0.8]]),
+        np.array([[0.5, 0.8], [0.7, 0.8], [0.9, 0.5]]),
         *(rng.random((seeds, sizes)) for seeds, sizes in ((5, 4), (3, 3), (8, 1))),
     ]
     for scores in cases:
         found = answer(scores.copy())
-        if not isinstance(found, tuple) or len(found) != 2:
+        if not isinstance(found, (tuple, list, np.ndarray)) or len(found) != 2:
             return f"report of {len(scores)} seeds: got {type(found).__name__}, expected a pair: means, deviations."
         hint = _hint(np.asarray(found[0], float), np.asarray(found[1], float), scores)
         if hint is not None:
@@ -34,6 +34,10 @@ def _hint(mean: np.ndarray, spread: np.ndarray, scores: np.ndarray) -> str | Non
         return "the deviations are a little too small. By what is the sum divided?"
     if np.allclose(spread, scores.var(axis=0, ddof=1)):
         return "the second array is the squares of the deviations."
+    if np.allclose(spread, scores.std(axis=0, ddof=1) / np.sqrt(len(scores))):
+        return (
+            "the second array is the standard errors of the means; the deviations say how far single seeds lie apart."
+        )
     return f"the second array begins with {spread[0]:.3f}, expected {scores.std(axis=0, ddof=1)[0]:.3f}."
 
 

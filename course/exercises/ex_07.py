@@ -17,7 +17,7 @@ def best_path(answer: Callable) -> str | None:
     for emissions, transitions in (alone, barred, ends, single, *several):
         hint = _path_hint(answer(emissions.copy(), transitions.copy()), emissions, transitions)
         if hint is not None:
-            return f"for {emissions.shape[0]} words and {emissions.shape[1]} labels {hint}"
+            return f"for {emissions.shape[0]} words and {emissions.shape[1]} labels {hint}{_cause(answer, several)}"
     return None
 
 
@@ -37,7 +37,53 @@ def _path_hint(path, emissions: np.ndarray, transitions: np.ndarray) -> str | No
     if path == list(best):
         return None
     found, most = _score(emissions, transitions, path), _score(emissions, transitions, best)
-    return f"it gives {path} with score {found:.2f}; {list(best)} has {most:.2f}. Mind both borders."
+    return f"it gives {path} with score {found:.2f}; {list(best)} has {most:.2f}."
+
+
+def _cause(answer: Callable, cases: list) -> str:
+    """A question that leads on, if the answers are those of a known mistake in all cases, which have no ties."""
+    given = [np.asarray(answer(emissions.copy(), transitions.copy())).tolist() for emissions, transitions in cases]
+    for mistake, question in MISTAKES:
+        made = [mistake(emissions, t[:-1, :-1], t[-1, :-1], t[:-1, -1]) for emissions, t in cases]
+        if given == made:
+            return f" {question}"
+    return ""
+
+
+def _greedy(emissions: np.ndarray, inner: np.ndarray, begin, end) -> list[int]:
+    path = [int((begin + emissions[0]).argmax())]
+    for emission in emissions[1:]:
+        path.append(int((inner[path[-1]] + emission).argmax()))
+    return path
+
+
+def _best(emissions: np.ndarray, inner: np.ndarray, begin, end) -> list[int]:
+    labels = range(len(inner))
+    ways = {label: ((begin + emissions[0])[label], [label]) for label in labels}
+    for emission in emissions[1:]:
+        before = ways
+        ways = {}
+        for label in labels:
+            score, path = max((before[a][0] + inner[a, label], before[a][1]) for a in labels)
+            ways[label] = score + emission[label], [*path, label]
+    return max((score + (end + 0 * emissions[0])[label], path) for label, (score, path) in ways.items())[1]
+
+
+BORDERS = "Mind both borders."
+MISTAKES = (
+    (_greedy, "It is the best step at each word; can a worse one lead to a better whole?"),
+    (lambda e, inner, begin, end: _greedy(e, inner, 0, end), "It is the best step at each word. " + BORDERS),
+    (lambda e, inner, begin, end: e.argmax(axis=1).tolist(), "Which of the transitions have you used?"),
+    (
+        lambda e, inner, begin, end: _best(e, inner.T, begin, end),
+        "Is a row of the transitions where a step comes from, or where it goes to?",
+    ),
+    (lambda e, inner, begin, end: _best(e, inner, 0, 0), BORDERS),
+    (lambda e, inner, begin, end: _best(e, inner, begin, 0), BORDERS),
+    (lambda e, inner, begin, end: _best(e, inner, 0, end), BORDERS),
+    (lambda e, inner, begin, end: _best(e, inner, end, begin), BORDERS),
+    (lambda e, inner, begin, end: _best(e, inner, begin, end)[::-1], "In which direction does your list run?"),
+)
 
 
 CHECKS = {"07.1": best_path}

@@ -36,7 +36,7 @@ def _row_hint(answer: Callable, ids, positions, used, drawn) -> str | None:
     before = ids.copy()
     found = answer(ids, positions.copy(), used.copy(), drawn.copy())
     case = f"for ids {ids.tolist()}, positions {positions.tolist()}, used {used.tolist()}, drawn {drawn.tolist()}"
-    if not isinstance(found, tuple) or len(found) != 2:
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
         return f"{case} it gives {type(found).__name__}, expected a pair: ids that are read, and labels."
     if not (ids == before).all():
         return f"{case} your function changes the ids that it was given; the originals are still needed."

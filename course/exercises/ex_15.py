@@ -29,7 +29,10 @@ def _spread_hint(found: np.ndarray) -> str | None:
     spread = found.T @ found / len(found)
     alone = np.diag(spread)
     if np.abs(alone - 1).max() > 1e-3:
-        return f"the mean squares of your numbers, place by place, are {np.round(alone, 2).tolist()}, expected 1 each."
+        size = len(found)
+        if np.abs(alone * size / (size - 1) - 1).max() < 1e-6:
+            return f"the mean squares are {alone[0]:.3f}, expected 1: the covariance was divided by n − 1, here by n."
+        return f"the mean squares of your numbers, place by place, are {np.round(alone, 3).tolist()}, expected 1 each."
     together = np.abs(spread - np.diag(alone)).max()
     if together > 1e-3:
         return f"two places still vary together: the mean of their product is {together:.2f}, expected 0."

@@ -1,6 +1,7 @@
 """FLOPs against the papers' formulas in NumPy, and against those that PyTorch counts in transformers' models."""
 
 import inspect
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ import bertzoo as bz
 from bertzoo.analysis.flops import encoder_flops, flops_by_part, head_flops
 from bertzoo.config import EncoderConfig
 from bertzoo.families import FAMILIES
+from bertzoo.pretraining.masking import Masking
+from bertzoo.pretraining.objectives import OBJECTIVES
+from bertzoo.pretraining.rows import Shape
 from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
 
 pytestmark = pytest.mark.once
@@ -46,15 +50,15 @@ CASES = {
 }
 
 
-def counted(case: str, head: str = "Model", training: bool = False):
-    """(configuration in our words, operations of a text as PyTorch counts them)."""
+def counted(case: str, head: str = "Model", training: bool = False, batch_size: int = 1):
+    """(configuration in our words, operations of a batch as PyTorch counts them)."""
     model_type, arguments = CASES[case]
     config = transformers.AutoConfig.for_model(model_type, **arguments)
     made = getattr(transformers, FAMILIES[model_type].hf_name + head)
     options = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(made).parameters else {}
     model = made._from_config(config, attn_implementation="eager", **options).eval()
     with FlopCounterMode(display=False) as counter:
-        out = model(torch.full((1, LENGTH), 5))[0]
+        out = model(torch.full((batch_size, LENGTH), 5))[0]
         if training:
             out.sum().backward()
     return EncoderConfig.from_hf(config.to_dict()), counter.get_total_flops()
@@ -66,6 +70,43 @@ def test_as_pytorch_counts(case):
     assert encoder_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
     _, expected = counted(case, training=True)
     assert 3 * encoder_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", ["bert", *(case for case in CASES if case.startswith("deberta"))])
+def test_as_pytorch_counts_in_batches(case):
+    """DeBERTa projects its positions once for all rows of a batch, however many there are."""
+    config, expected = counted(case, batch_size=32)
+    assert 32 * encoder_flops(config, LENGTH, batch_size=32) == pytest.approx(expected, rel=1e-9)
+    _, expected = counted(case, training=True, batch_size=32)
+    assert 3 * 32 * encoder_flops(config, LENGTH, batch_size=32) == pytest.approx(expected, rel=1e-9)
+
+
+NAMES = "google-bert/bert-base-uncased", "microsoft/deberta-v3-base"
+
+
+def test_deberta_base_costs_little_more_than_bert_base():
+    """In rows of 128: the positions' scores are 5 % of BERT's work; their projection is a third of it for one row
+    alone, and 1 % for 32."""
+    bert, deberta = (bz.describe(name).config for name in NAMES)
+    ratios = [encoder_flops(deberta, 128, batch_size=size) / encoder_flops(bert, 128) for size in (1, 32)]
+    assert ratios == pytest.approx([1.379, 1.064], abs=0.001)
+    projected = [flops_by_part(deberta, 128, batch_size=size)["relative"] for size in (1, 2)]
+    rows, terms = 2 * 128, 2
+    assert projected[0] - projected[1] == 12 * terms * 2 * rows * 768**2 / 2
+
+
+def test_a_step_of_pretraining_counts_its_batch():
+    """DeBERTa's compute at a budget: all rows of a step share one projection of the positions."""
+    encoder = bz.Encoder(EncoderConfig.from_hf({**DEBERTA_V3, "model_type": "deberta-v2"}), pooler=False)
+    model = SimpleNamespace(backbone=encoder, masking=Masking(50, mask_id=4))
+    step = OBJECTIVES["mlm"].flops(model, Shape(LENGTH, 32))
+    alone = 32 * OBJECTIVES["mlm"].flops(model, Shape(LENGTH, 1))
+    assert alone - step == pytest.approx(3 * 31 * 3 * 2 * 2 * (2 * LENGTH) * 16**2)  # blocks, terms, rows, width
+
+
+def test_a_batch_has_rows():
+    with pytest.raises(ValueError, match="at least 1. Received: 0"):
+        encoder_flops(EncoderConfig.from_hf({**SMALL, "model_type": "bert"}), LENGTH, batch_size=0)
 
 
 @pytest.mark.parametrize("case", ["bert", "albert"])

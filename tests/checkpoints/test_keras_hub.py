@@ -177,7 +177,7 @@ def test_what_their_classes_cannot_compute(model_type, changes, message):
 
 def test_without_keras_hub_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-    with pytest.raises(CheckpointError, match=r"pip install 'bertzoo\[keras-hub\]'"):
+    with pytest.raises(CheckpointError, match="pip install keras-hub"):
         bz.from_keras_hub("bert_tiny_en_uncased")
 
 

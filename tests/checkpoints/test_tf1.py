@@ -1,7 +1,6 @@
 """Google's TensorFlow 1 checkpoints: the arrays of a transformers model under Google's names give its numbers."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -244,5 +243,5 @@ def truncate(path):
 def test_without_tensorflow_the_error_says_what_to_install(tmp_path, monkeypatch):
     directory = write(tmp_path / "bert", bert_arrays(random_model("bert", "ForPreTraining")), google_config("bert"))
     monkeypatch.setitem(__import__("sys").modules, "tensorflow", None)
-    with pytest.raises(CheckpointError, match=re.escape("pip install 'bertzoo[tensorflow]'")):
+    with pytest.raises(CheckpointError, match="pip install tensorflow"):
         load(bz.Encoder, directory)

@@ -52,3 +52,10 @@ def overflows(query, key, lengths):
     scores = query @ key.swapaxes(2, 3) / np.sqrt(query.shape[-1])
     e = np.exp(scores) * real[:, None, None, :]
     return e / e.sum(axis=-1, keepdims=True)
+
+
+def by_d(query, key, lengths):
+    real = np.arange(key.shape[2]) < np.asarray(lengths)[:, None]
+    scores = np.where(real[:, None, None, :], query @ key.swapaxes(2, 3) / query.shape[-1], -1e30)
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)

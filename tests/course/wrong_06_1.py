@@ -25,3 +25,7 @@ def range_in_place_of_deviation(scores):
 
 def mean_alone(scores):
     return np.asarray(scores).mean(axis=0)
+
+
+def standard_error(scores):
+    return scores.mean(axis=0), scores.std(axis=0, ddof=1) / np.sqrt(len(scores))

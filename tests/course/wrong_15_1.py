@@ -36,3 +36,9 @@ def noise_of_the_right_spread(vectors):
     noise = noise - noise.mean(axis=0)
     variance, directions = np.linalg.eigh(noise.T @ noise / len(noise))
     return noise @ directions / np.sqrt(variance)
+
+
+def sample_covariance(vectors):
+    centred = vectors - vectors.mean(axis=0)
+    variances, directions = np.linalg.eigh(np.cov(vectors.T))
+    return centred @ directions / np.sqrt(variances)

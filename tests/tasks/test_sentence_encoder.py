@@ -615,3 +615,16 @@ def test_prompts_in_training_are_those_put_there_by_hand(plain):
     without = bz.SentenceEncoder.from_preset(plain, verbose=False, pooling=Pooling(include_prompt=False))
     with pytest.raises(ValueError, match="column_prompts needs a Pooling"):
         without.compile(column_prompts="rome ")
+
+
+def test_equal_texts_are_no_negatives_of_each_other(plain):
+    model = bz.SentenceEncoder.from_preset(plain, verbose=False)
+    model.compile(bz.AdamW(1e-3), loss="multiple_negatives", run_eagerly=True)
+    rows = [(f"{word} film", answer) for word in ("good", "bad", "dull", "slow") for answer in ("very", "once", "never")]
+    data = model.batches(rows, batch_size=3)
+    for i in range(len(data)):
+        ids = data[i][0]["token_ids"]
+        for column in range(2):
+            assert len({tuple(row) for row in ids[:, column]}) == 3
+    model.compile(bz.AdamW(1e-3), loss=bz.Matryoshka("multiple_negatives", [32, 8]), run_eagerly=True)
+    assert model.compiled_loss().in_batch_negatives

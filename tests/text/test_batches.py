@@ -333,3 +333,22 @@ def test_share_of_real_tokens(minilm, name, at_least):
     assert share >= at_least
     assert share == pytest.approx(data.real_share)
     assert len({mask.shape for mask in masks}) <= 8
+
+
+def test_rows_that_share_a_text_do_not_meet():
+    """All rows once, batches as large as ever, none with a number twice while another batch has room."""
+    rng = np.random.default_rng(0)
+    numbers = np.stack([rng.integers(0, 40, 200), 40 + rng.integers(0, 150, 200)], axis=1)
+    data = LengthBatches(make_encoded(200), batch_size=16, by_length=False, apart=numbers, seed=1)
+    orders = []
+    for _ in range(3):
+        plan = data._plan
+        assert sorted(np.concatenate(plan)) == list(range(200))
+        assert sorted(map(len, plan)) == [8, *[16] * 12]
+        for rows in plan:
+            assert all(len(set(column)) == len(column) for column in numbers[rows].T)
+        orders.append(data.order.tolist())
+        data.epoch += 1
+    assert len({str(order) for order in orders}) == 3
+    same = LengthBatches(make_encoded(6), batch_size=3, by_length=False, apart=np.zeros((6, 1), int))
+    assert sorted(same.order) == list(range(6))  # where all are alike, they meet
