@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import keras
@@ -13,6 +14,7 @@ from bertzoo.text.lengths import choose_lengths, cut_alike
 
 RANDOM_LENGTHS = 4  # shapes of random batches, of which most reach about the same length
 EPOCHS_LOOKED_AT = 4
+ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
 
 
 class LengthBatches(keras.utils.PyDataset):
@@ -26,7 +28,7 @@ class LengthBatches(keras.utils.PyDataset):
     With `by_length=False` a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
     padded to the length that its longest row takes: for losses that a token or an example has a share in which depends
     on what else is in its batch. The lengths are chosen from those that batches reach. `apart` int (n, numbers): rows
-    that share a number then do not meet in a batch as long as another batch has room, so that equal texts are no
+    that share a number then do not meet in a batch, as far as that can be arranged, so that equal texts are no
     negatives of each other.
 
     With `max_shapes=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
@@ -233,7 +235,7 @@ class LengthBatches(keras.utils.PyDataset):
     def _order(self, rng: np.random.Generator) -> np.ndarray:
         """The rows in the order that random batches are cut from."""
         rows = rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
-        return rows if self._apart is None else _kept_apart(rows, self._apart, self._batch_size)
+        return rows if self._apart is None else _kept_apart(rows, self._apart, self._batch_size, rng)
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
         rng = _generator(self._seed, epoch, 0)
@@ -263,22 +265,30 @@ class LengthBatches(keras.utils.PyDataset):
         return batches
 
 
-def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int) -> np.ndarray:
-    """The rows in an order whose batches of `size` have no number twice: each goes to the first batch that has room and
-    none of its numbers, or, where there is none, to the first that has room."""
-    batches: list[list[int]] = [[] for _ in range(0, len(rows), size)]
-    seen: list[set[int]] = [set() for _ in batches]
-    room = [size] * (len(batches) - 1) + [len(rows) - size * (len(batches) - 1)]
-    first = 0
-    for row, own in zip(rows.tolist(), numbers[rows].tolist()):
-        while not room[first]:
-            first += 1
-        open_ones = (i for i in range(first, len(batches)) if room[i] and seen[i].isdisjoint(own))
-        place = next(open_ones, first)
-        batches[place].append(row)
-        seen[place].update(own)
-        room[place] -= 1
-    return np.array([row for batch in batches for row in batch], dtype=np.int64)
+def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows in an order whose batches of `size` have no number twice, as far as that can be found: a row that shares
+    a number with another of its batch changes places with a row of another batch, drawn until both fit."""
+    rows, own = rows.copy(), numbers.tolist()
+    counts = [Counter(n for row in rows[i : i + size] for n in set(own[row])) for i in range(0, len(rows), size)]
+
+    def fits(row: int, batch: int, without: int) -> bool:
+        return all(counts[batch][number] <= (number in own[without]) for number in own[row])
+
+    for _ in range(ROUNDS):
+        clashing = [i for i, row in enumerate(rows) if any(counts[i // size][number] > 1 for number in own[row])]
+        if not clashing:
+            break
+        for place in clashing:
+            row, batch = rows[place], place // size
+            for other in rng.integers(0, len(rows), DRAWS).tolist() if not fits(row, batch, row) else ():
+                there = rows[other]
+                if other // size != batch and fits(row, other // size, there) and fits(there, batch, row):
+                    rows[place], rows[other] = there, row
+                    for changed, gone, come in ((batch, row, there), (other // size, there, row)):
+                        counts[changed].subtract(set(own[gone]))
+                        counts[changed].update(set(own[come]))
+                    break
+    return rows
 
 
 def check_batch_size(batch_size) -> None:

@@ -12,7 +12,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.layers import Normalize, Pooling
 from bertzoo.tasks import sentence_encoder
 from bertzoo.tasks.validation_split import split_rows
-from bertzoo.training.sentence_losses import LOSSES, MultipleNegativesRanking, SoftmaxOfPairs
+from bertzoo.training.sentence_losses import LOSSES, Matryoshka, MultipleNegativesRanking, SoftmaxOfPairs
 
 TEXTS = [
     "a good film",
@@ -620,11 +620,12 @@ def test_prompts_in_training_are_those_put_there_by_hand(plain):
 def test_equal_texts_are_no_negatives_of_each_other(plain):
     model = bz.SentenceEncoder.from_preset(plain, verbose=False)
     model.compile(bz.AdamW(1e-3), loss="multiple_negatives", run_eagerly=True)
-    rows = [(f"{word} film", answer) for word in ("good", "bad", "dull", "slow") for answer in ("very", "once", "never")]
+    answers = ("very", "once", "never")
+    rows = [(f"{word} film", answer) for word in ("good", "bad", "dull", "slow") for answer in answers]
     data = model.batches(rows, batch_size=3)
     for i in range(len(data)):
         ids = data[i][0]["token_ids"]
         for column in range(2):
             assert len({tuple(row) for row in ids[:, column]}) == 3
-    model.compile(bz.AdamW(1e-3), loss=bz.Matryoshka("multiple_negatives", [32, 8]), run_eagerly=True)
+    model.compile(bz.AdamW(1e-3), loss=Matryoshka("multiple_negatives", [32, 8]), run_eagerly=True)
     assert model.compiled_loss().in_batch_negatives
