@@ -17,7 +17,7 @@ from bertzoo.analysis.flops import encoder_flops, head_flops
 from bertzoo.pretraining import program
 from bertzoo.pretraining.continuing import extend_tokenizer
 from bertzoo.pretraining.objectives import OBJECTIVES
-from bertzoo.pretraining.plan import Plan
+from bertzoo.pretraining.plan import Plan, Training
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.pretraining.rows import CorpusRows
@@ -306,4 +306,12 @@ def test_mistakes_are_named(shards, write, tmp_path):
     assert "needs a teacher" in complaint(tables="[distillation]\n", objective="distillation")
     assert "so no hidden_size" in complaint({"from": "x", "hidden_size": 3})
     assert "steps, every and accumulate must be 1 or more" in complaint(steps=0)
+    assert "accumulate is 8 and there are 4 steps" in complaint(accumulate=8)
     assert "lower the learning rate" in complaint(learning_rate=1e30, warmup=0.0, clip=0.0, steps=8)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("steps", "accumulate"), [(1, 1), (4, 4), (9, 4)])
+def test_the_first_update_of_the_shortest_run_has_a_rate(steps, accumulate):
+    optimizer = Training(steps=steps, learning_rate=1e-3, accumulate=accumulate).optimizer()
+    assert float(optimizer.current_learning_rate) == pytest.approx(1e-3)
