@@ -102,8 +102,8 @@ class Plan:
             raise ValueError("[training] steps, every and accumulate must be 1 or more.")
         if training.accumulate > training.steps:
             raise ValueError(
-                f"[training] accumulate is {training.accumulate} and there are {training.steps} steps, so that no weight "
-                "would change: raise steps, or accumulate fewer."
+                f"[training] accumulate is {training.accumulate} and there are {training.steps} steps, so that no "
+                "weight would change: raise steps, or accumulate fewer."
             )
         rows = [_checked("batches", row, ("length", "batch_size", "share")) for row in content["batches"]]
         return cls(
