@@ -102,6 +102,11 @@ class Plan:
         training = Training(**_checked("training", content["training"], names))
         if training.steps < 1 or training.every < 1 or training.accumulate < 1:
             raise ValueError("[training] steps, every and accumulate must be 1 or more.")
+        if training.accumulate > training.steps:
+            raise ValueError(
+                f"[training] accumulate is {training.accumulate} and there are {training.steps} steps, so that no "
+                "weight would change: raise steps, or accumulate fewer."
+            )
         rows = [_checked("batches", row, ("length", "batch_size", "share")) for row in content["batches"]]
         return cls(
             content.get("encoder", {}),

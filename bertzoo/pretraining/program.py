@@ -20,6 +20,7 @@ from bertzoo.pretraining.state import has_state, load_state, remove_state, save_
 from bertzoo.pretraining.throughput import peak_flops
 from bertzoo.pretraining.watch import Watch, on_termination
 from bertzoo.random import set_seed
+from bertzoo.training.loss_mean import TOTALS, WEIGHTS
 from bertzoo.training.step import long_run
 
 
@@ -127,6 +128,7 @@ class Run:
         self.step, self.seconds, self.log = 0, 0.0, log
         rows = objective.rows(plan.shards, self.training.short, Sentences(plan.shards, _longest(plan.shapes)))
         self._rows = (rows, plan.shapes, objective.transform(model))
+        model._loss_tracker.shows_parts = True
         flops = {shape: objective.flops(model, shape) for shape in plan.shapes}
         turns = self._data(1).shape
         self.watch = Watch(
@@ -174,7 +176,7 @@ class Run:
         # Of all that counts steps, the one that cannot be ahead or behind.
         self.step = self.model.backbone.training_calls.count
         loss = float(fitted.history["loss"][-1])
-        self.watch.end_block(self.step, loss)
+        self.watch.end_block({name: values[-1] for name, values in fitted.history.items()})
         if not np.isfinite(loss):
             raise ValueError(f"the loss is {loss} at step {self.step:,}: lower the learning rate.")
 
@@ -240,6 +242,6 @@ def evaluate(
     counts = np.bincount(ordinary)
     shares = counts[counts > 0] / counts.sum()
     return {
-        **{name: float(value) for name, value in scores.items()},
+        **{name: float(value) for name, value in scores.items() if name not in (TOTALS, WEIGHTS)},
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
     }

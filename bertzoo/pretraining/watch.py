@@ -6,8 +6,10 @@ import time
 from contextlib import contextmanager
 
 import keras
+import numpy as np
 
 from bertzoo.pretraining.events import EventLog
+from bertzoo.training.loss_mean import TOTALS, WEIGHTS
 
 
 class Watch(keras.callbacks.Callback):
@@ -30,11 +32,11 @@ class Watch(keras.callbacks.Callback):
         self.steps, self.every, self.tokens, self.flops, self.peak = steps, every, tokens, flops, peak
         self.log, self.quiet = log, quiet
         self.points, self.stopping = [], False
-        self._loss, self._count, self._lock = 0.0, 0, threading.Lock()
+        self._totals, self._weights, self._lock = 0.0, 0.0, threading.Lock()  # since the last point, by term
         self.begin_block(0)
 
     def begin_block(self, step: int) -> None:
-        self._first, self._seen, self._counted = step, 0.0, 0
+        self._first, self._seen = step, (0.0, 0.0)
         self._next, self._waiting = (step // self.every + 1) * self.every, {}
         self._clock, self._clock_step = time.time(), step
 
@@ -50,29 +52,31 @@ class Watch(keras.callbacks.Callback):
                     self._point(self._next, self._waiting.pop(self._next))
                     self._next += self.every
 
-    def end_block(self, step: int, loss: float) -> None:
-        """Takes the block's last steps in, up to `step`; `loss` is the mean of them all."""
-        self._add(step - self._first, loss)
+    def end_block(self, logs) -> None:
+        """Takes the block's last steps in; `logs` are those of the whole block."""
+        self._add(logs)
 
     def notes(self) -> dict:
         """What another process needs to go on with the curve."""
-        return {"points": self.points, "loss": self._loss, "count": self._count}
+        totals, weights = (np.atleast_1d(part).tolist() for part in (self._totals, self._weights))
+        return {"points": self.points, "totals": totals, "weights": weights}
 
     def restore(self, notes: dict) -> None:
-        self.points, self._loss, self._count = notes["points"], notes["loss"], notes["count"]
+        self.points = notes["points"]
+        self._totals, self._weights = np.array(notes["totals"]), np.array(notes["weights"])
 
-    def _add(self, batches: int, mean: float) -> None:
-        # Keras logs the mean since the block's begin.
-        total = float(mean) * batches
-        self._loss += total - self._seen
-        self._count += batches - self._counted
-        self._seen, self._counted = total, batches
+    def _add(self, logs) -> None:
+        # What is logged are sums since the block's begin.
+        totals, weights = (np.array(logs[name], "float64") for name in (TOTALS, WEIGHTS))
+        self._totals = self._totals + totals - self._seen[0]
+        self._weights = self._weights + weights - self._seen[1]
+        self._seen = totals, weights
 
     def _point(self, step: int, logs) -> None:
-        self._add(step - self._first, logs["loss"])
-        loss = self._loss / self._count
+        self._add(logs)
+        loss = float(np.sum(self._totals / np.maximum(self._weights, 1e-30)))
         self.points.append([step, round(loss, 6)])
-        self._loss, self._count = 0.0, 0
+        self._totals, self._weights = 0.0, 0.0
         seconds = max(time.time() - self._clock, 1e-9)
         speed = self.tokens(self._clock_step, step) / seconds
         share = None if self.peak is None else self.flops(self._clock_step, step) / seconds / self.peak
@@ -82,7 +86,7 @@ class Watch(keras.callbacks.Callback):
             peak = "" if share is None else f"  {share:.0%} of peak"
             print(f"step {step:,}/{self.steps:,}  loss {loss:.4f}  {speed:,.0f} tokens/s{peak}  {_clock(left)} left")
         if self.log is not None:
-            scores = {name: float(value) for name, value in logs.items() if name != "loss"}
+            scores = {name: float(value) for name, value in logs.items() if name not in ("loss", TOTALS, WEIGHTS)}
             self.log.scalars(step, {**scores, "loss": loss, "tokens_per_second": speed})
 
 

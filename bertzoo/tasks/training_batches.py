@@ -40,7 +40,7 @@ class TrainingBatches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple:
         if self.accumulated == 1:
             return self._weighted(self.data[index])
-        epoch = self.data.epoch
+        epoch = max(self.first, self.data.passes)  # Keras looks at batches before training begins
         place = self.begun + (epoch - self.first) * len(self.data) + index
         if self._group[0] != place // self.accumulated:
             self._group = self._read(place // self.accumulated)
@@ -56,7 +56,8 @@ class TrainingBatches(keras.utils.PyDataset):
             epoch, index = divmod(place - self.begun, len(self.data))
             if place >= self.begun:  # what an earlier `fit` left in the optimizer is not known here
                 batches[place] = self._weighted(self.data.batch_of(self.first + epoch, index))
-        return group, float(np.mean([_weight(batch) for batch in batches.values()])), batches
+        mean = float(np.mean([_weight(batch) for batch in batches.values()]))
+        return group, mean or 1.0, batches  # nothing is learnt where all weights are 0
 
     def _weighted(self, batch: tuple) -> tuple:
         if self.class_weights is None:

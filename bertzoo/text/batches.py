@@ -95,7 +95,7 @@ class LengthBatches(keras.utils.PyDataset):
         else:
             self.lengths = choose_lengths(encoded.lengths, maximum, count=max_shapes - partial, multiple=multiple)
         self._bucket = np.searchsorted(self.lengths, encoded.lengths)
-        self.epoch = 0
+        self.epoch = self.passes = 0  # `passes` counts what was read to its end, where rows are not shuffled too
 
     @property
     def epoch(self) -> int:
@@ -160,11 +160,12 @@ class LengthBatches(keras.utils.PyDataset):
         def begin(first: int, logs=None) -> None:
             if not begun:
                 begun.append(first)
-                self.epoch = first
+                self.epoch = self.passes = first
 
-        return keras.callbacks.LambdaCallback(
-            on_train_begin=lambda logs: setattr(self, "epoch", epoch), on_epoch_begin=begin
-        )
+        def begin_training(logs=None) -> None:
+            self.epoch = self.passes = epoch
+
+        return keras.callbacks.LambdaCallback(on_train_begin=begin_training, on_epoch_begin=begin)
 
     def on_epoch_begin(self) -> None:
         """Called by Keras, also before it draws a batch to build the model."""
@@ -176,8 +177,11 @@ class LengthBatches(keras.utils.PyDataset):
         Keras ends an epoch also after building the model, and every `steps_per_epoch` batches while it goes on with
         the same pass; a new order then would repeat some rows and miss others.
         """
-        if self._shuffle and self._read_to_the_end:
-            self.epoch += 1
+        if self._read_to_the_end:
+            self._read_to_the_end = False
+            self.passes += 1
+            if self._shuffle:
+                self.epoch += 1
 
     def __len__(self) -> int:
         return len(self._plan)
@@ -190,6 +194,7 @@ class LengthBatches(keras.utils.PyDataset):
 
     def batch_of(self, epoch: int, index: int) -> tuple:
         """A batch of any epoch, looked at without being served."""
+        epoch = epoch if self._shuffle else self._epoch
         return self._make(epoch, self._plan if epoch == self._epoch else self._make_plan(epoch), index)
 
     def note(self, index: int) -> None:

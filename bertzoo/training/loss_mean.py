@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+TOTALS, WEIGHTS = "loss_totals", "loss_weights"
+
 
 class LossMean(keras.metrics.Metric):
     """Σ weight · loss / Σ weight over all examples so far; of a loss with several terms, the sum of their means.
@@ -20,6 +22,7 @@ class LossMean(keras.metrics.Metric):
     def __init__(self, terms: int = 1, perplexity: bool = False, name: str = "loss"):
         super().__init__(name=name)
         self.perplexity, self._added = perplexity, False
+        self.shows_parts = False  # report the sums too, from which the means of parts of an epoch follow
         self.totals = self.add_variable(shape=(terms,), initializer="zeros", name="totals")
         self.weights = self.add_variable(shape=(terms,), initializer="zeros", name="weights")
 
@@ -45,4 +48,7 @@ class LossMean(keras.metrics.Metric):
 
     def result(self):
         mean = ops.sum(ops.divide_no_nan(self.totals.value, self.weights.value))
-        return {self.name: mean, "perplexity": ops.exp(mean)} if self.perplexity else mean
+        more = {"perplexity": ops.exp(mean)} if self.perplexity else {}
+        if self.shows_parts:
+            more.update({TOTALS: self.totals.value, WEIGHTS: self.weights.value})
+        return {self.name: mean, **more} if more else mean

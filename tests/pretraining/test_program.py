@@ -17,7 +17,7 @@ from bertzoo.analysis.flops import encoder_flops, head_flops
 from bertzoo.pretraining import program
 from bertzoo.pretraining.continuing import extend_tokenizer
 from bertzoo.pretraining.objectives import OBJECTIVES
-from bertzoo.pretraining.plan import Plan
+from bertzoo.pretraining.plan import Plan, Training
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.pretraining.rows import CorpusRows
@@ -306,6 +306,7 @@ def test_mistakes_are_named(shards, write, tmp_path):
     assert "needs a teacher" in complaint(tables="[distillation]\n", objective="distillation")
     assert "so no hidden_size" in complaint({"from": "x", "hidden_size": 3})
     assert "steps, every and accumulate must be 1 or more" in complaint(steps=0)
+    assert "accumulate is 8 and there are 4 steps" in complaint(accumulate=8)
     assert "lower the learning rate" in complaint(learning_rate=1e30, warmup=0.0, clip=0.0, steps=8)
 
 
@@ -358,11 +359,11 @@ def test_ctrl_c_saves_the_state(shards, write, tmp_path, monkeypatch):
         act(self, batch, logs)
 
     monkeypatch.setattr(Watch, "on_train_batch_end", interrupting)
-    stopped = pretrain(write(steps=8, every=8), shards, tmp_path / "cut")
-    assert stopped["stopped"] and 0 < stopped["steps"] < 8
+    stopped = pretrain(write(steps=9, every=3), shards, tmp_path / "cut", minutes=0)
+    assert stopped["stopped"] and 0 < stopped["steps"] < 9
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert pretrain(write(steps=8, every=8), shards, tmp_path / "cut", resume=True)["steps"] == 8
+    assert pretrain(write(steps=9, every=3), shards, tmp_path / "cut", resume=True)["steps"] == 9
 
 
 @pytest.mark.once
@@ -386,3 +387,10 @@ def test_overlap_with_held_out_text(shards):
     assert overlap(corpus, corpus) == 1.0
     assert overlap(corpus, mixed) == pytest.approx(0.5, abs=0.01)
     assert overlap(corpus, Shards(corpus.tokens[:5], corpus.documents[:1], corpus.tokenizer)) == 0.0
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("steps", "accumulate"), [(1, 1), (4, 4), (9, 4)])
+def test_the_first_update_of_the_shortest_run_has_a_rate(steps, accumulate):
+    optimizer = Training(steps=steps, learning_rate=1e-3, accumulate=accumulate).optimizer()
+    assert float(optimizer.current_learning_rate) == pytest.approx(1e-3)
