@@ -442,6 +442,7 @@ TRIPLES = (FIRSTS, SECONDS, SECONDS[1:] + SECONDS[:1])
 def test_margins_of_a_teacher_come_in_three_shapes(form, trainable):
     """The margins, (n,) or (n, 1), or the scores that they are between, in batches of which the last is smaller."""
     model = trainable("margin_mse")
+    model.compile("sgd", "margin_mse", run_eagerly=False)  # in TensorFlow's graphs batches have no size
     margins = np.array(SCORES, "float32")
     y = {"margins": margins, "column": margins[:, None], "scores": np.stack([margins + 1, np.ones(6)], axis=1)}[form]
     vectors = np.stack([model.encode(list(column)) for column in TRIPLES], axis=1)
