@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bertzoo.checkpoints.saving import check_place
 from bertzoo.commands.places import check_preset_directory
 from bertzoo.commands.running import start
 
@@ -114,3 +115,4 @@ def _check_shards_directory(out: Path) -> None:
         raise ValueError(f"{out} is a file: name a directory.")
     if out.is_dir() and any(out.iterdir()) and not (out / "shards.json").is_file():
         raise ValueError(f"{out} is not empty and holds no shards: name another directory.")
+    check_place(out)
