@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.formats import read_json
+from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.loading import weight_names
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.config import EncoderConfig

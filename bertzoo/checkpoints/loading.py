@@ -10,12 +10,13 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.errors import CheckpointError, named
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import Entry, canonical, expand
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.checkpoints.saving import tensor_files, write_preset
+from bertzoo.checkpoints.tensors import float_tensor
 from bertzoo.config import EncoderConfig
 from bertzoo.families.family import Names
 from bertzoo.layers.initialization import skip_drawing
@@ -86,7 +87,7 @@ def load_model(
         config, tensors = checkpoint.config, checkpoint.tensors
         stored = _canonical_names(tensors, config_family(config))
         config = config_family(config).adapt(config, stored)
-        with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
+        with named(directory), skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
             model = make(config, directory)
         encoder = getattr(model, "backbone", model)
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
@@ -161,12 +162,7 @@ def _read(entry: Entry, weight: keras.Variable, tensors, stored) -> np.ndarray:
                     else ""
                 )
             )
-        if part.dtype.kind not in "f" and part.dtype != ml_dtypes.bfloat16:
-            raise CheckpointError(f"tensor {stored[name]} holds {part.dtype}, not floating-point numbers.")
-    value = entry.join([part.astype(np.float32) for part in parts])
-    if not np.isfinite(value).all():
-        raise CheckpointError(f"tensor {stored[entry.theirs[0]]} holds numbers that are not finite (NaN or infinity).")
-    return value
+    return entry.join([float_tensor(part, f"tensor {stored[name]}") for name, part in zip(entry.theirs, parts)])
 
 
 def _check_missing(missing, entries, weights, encoder_weights, report) -> None:

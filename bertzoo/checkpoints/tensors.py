@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
-import ml_dtypes  # noqa: F401  (safetensors finds bfloat16 in it)
+import ml_dtypes  # safetensors too finds bfloat16 in it
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
@@ -77,6 +77,20 @@ class Tensors(Mapping[str, np.ndarray]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def float_tensor(tensor: np.ndarray, name: str) -> np.ndarray:
+    """A tensor of weights as float32.
+
+    Raises:
+        CheckpointError: It holds integers, NaN or infinity.
+    """
+    if tensor.dtype.kind not in "f" and tensor.dtype != ml_dtypes.bfloat16:
+        raise CheckpointError(f"{name} holds {tensor.dtype}, not floating-point numbers.")
+    value = tensor.astype(np.float32)
+    if not np.isfinite(value).all():
+        raise CheckpointError(f"{name} holds numbers that are not finite (NaN or infinity).")
+    return value
 
 
 def open_tensors(directory: Path) -> Tensors:

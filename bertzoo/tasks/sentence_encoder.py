@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.accelerator import accelerator
+from bertzoo.checkpoints.errors import named
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
@@ -160,9 +161,10 @@ class SentenceEncoder(Task):
 
         encoder = load_model(files.directory, make, verbose=False)
         options = options_from(files) | task_options
-        if "preprocessor" not in options:
-            options["preprocessor"] = preprocessor_from(files, encoder.config, max_length, lowercase)
-        model = cls(encoder, **policy, **options)
+        with named(files.directory):
+            if "preprocessor" not in options:
+                options["preprocessor"] = preprocessor_from(files, encoder.config, max_length, lowercase)
+            model = cls(encoder, **policy, **options)
         if "pooling" not in task_options and "after_pooling" not in task_options:
             fill_layers(files.modules, [model.pooling, *model.after_pooling])
         model.load_report = encoder.load_report
