@@ -1,4 +1,4 @@
-"""Directories that cannot be renamed or written: mount points, what is mounted inside a preset, places of the system."""
+"""Directories that cannot be renamed or written: mount points, mounts inside a preset, places of the system."""
 
 import os
 import subprocess
