@@ -131,7 +131,7 @@ class EncoderConfig:
             "attention_probs_dropout_prob": DROPOUT,
             "classifier_dropout": DROPOUT | NULL,
             "initializer_range": number(0),
-            "layer_norm_eps": number(0),
+            "layer_norm_eps": number(0, 1),
             "pad_token_id": whole(0) | NULL,
         }
     )

@@ -66,11 +66,13 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Module:
-    """One part after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, and weights by their names."""
+    """One part after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, weights by their
+    names, and its directory."""
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    source: Path = Path()
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     # Before version 2 the encoder had a folder of its own, and the root no config.json.
     root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)
     entries = _read(root / MODULES_FILE, kind=list)
+    if not entries and (root / MODULES_FILE).is_file():
+        raise CheckpointError(f"{root / MODULES_FILE} lists no modules; an encoder is expected to come first.")
     for entry in entries:
         known = isinstance(entry, dict) and {**entry, "path": entry.get("path", "")}
         if not known or not all(isinstance(known.get(key), str) for key in ("type", "path")):
@@ -133,7 +137,8 @@ def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
 
 
 def _kind(entry: Mapping[str, Any]) -> str:
-    library, *_, kind = entry["type"].split(".")
+    library, _, rest = entry["type"].partition(".")
+    kind = rest.rpartition(".")[-1]
     if library != "sentence_transformers" or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
         raise CheckpointError(
             f"modules.json names {entry['type']}; bertzoo computes sentence_transformers' Transformer, Pooling, Dense "
@@ -156,10 +161,14 @@ def _read(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = dict
 def _read_module(directory: Path, kind: str) -> Module:
     settings = _read(directory / "config.json", MODULE_RULES.get(kind))
     if kind == "Pooling":
-        return Module(kind, _pooling_settings(settings), _tensors_in(directory) if _learns(settings) else {})
+        return Module(kind, _pooling_settings(settings), _tensors_in(directory) if _learns(settings) else {}, directory)
     if kind == "Dense":
-        return Module(kind, _dense_settings(settings, directory), _tensors_in(directory))
-    return Module(kind)
+        found, tensors = _dense_settings(settings, directory), _tensors_in(directory)
+        rows = len(tensors.get("linear.weight", ()))
+        if rows != found["units"]:
+            raise CheckpointError(f"{directory}/config.json has out_features = {found['units']} for weights of {rows}.")
+        return Module(kind, found, tensors, directory)
+    return Module(kind, source=directory)
 
 
 def _learns(settings: Mapping[str, Any]) -> bool:

@@ -16,7 +16,8 @@ from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 def options_from(files: SentenceFiles) -> dict[str, Any]:
     """What `SentenceEncoder` takes of the files, its layers without their weights."""
     settings = dict(files.settings)
-    options = {"prompts": settings.pop("prompts", None), "default_prompt": settings.pop("default_prompt_name", None)}
+    prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
+    options = {"prompts": prompts, "default_prompt": settings.pop("default_prompt_name", None)}
     if files.modules:
         pooling, *after_pooling = layers_from(files.modules)
         options |= {"pooling": pooling, "after_pooling": after_pooling}
@@ -78,11 +79,11 @@ def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer])
     for module, layer in zip(modules, layers):
         for weight, name in _weights(layer):
             if name not in module.tensors:
-                raise CheckpointError(f"the weights of the {module.kind} after the encoder lack the tensor {name}.")
+                raise CheckpointError(f"{module.source}: its weights lack the tensor {name}.")
             value = module.tensors[name].T
             if value.shape != tuple(weight.shape):
                 raise CheckpointError(
-                    f"tensor {name} of the {module.kind} after the encoder has shape {module.tensors[name].shape}; "
+                    f"{module.source}: tensor {name} has shape {module.tensors[name].shape}; "
                     f"{tuple(weight.shape)[::-1]} is expected."
                 )
             weight.assign(value)

@@ -150,8 +150,8 @@ class Tokenizer:
 
         texts: a string or a sequence of strings (list, tuple, NumPy array, pandas Series); pairs: the second sentences,
         as many. Rows longer than `max_length` (at most the tokenizer's own) are cut at their end, or at their beginning
-        where tokenizer_config.json says truncation_side = left, pairs at the longer sentence first; special tokens always
-        stay. `truncate=False` cuts nothing, for windows over long texts. Raises
+        where tokenizer_config.json says truncation_side = left, pairs at the longer sentence first; special tokens
+        always stay. `truncate=False` cuts nothing, for windows over long texts. Raises
         `TypeError` for a row that is no string and `ValueError` for columns of unlike length or a `max_length` that
         cannot hold the special tokens.
         """

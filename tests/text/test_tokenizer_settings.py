@@ -16,7 +16,7 @@ from bertzoo.text.vocabulary import train_byte_bpe
 pytestmark = pytest.mark.once
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = "the The café cafe film good bad , . 中 文 中文 [X] [ x ] mask was un ##happy".split()
+WORDS = "the The café cafe film good bad , . 中 文 中文 [X] [ x ] mask was un ##happy".split()  # noqa: SIM905
 TEXTS = [
     "The café was good , unhappy film 中文 .",
     "good [X] film [MASK] bad [SEP] the",
