@@ -13,8 +13,6 @@ def named(source: object) -> Iterator[None]:
     """Puts the name of a file or directory before what a value in it is refused for."""
     try:
         yield
-    except CheckpointError:
-        raise
     except ValueError as error:
         if str(source) in str(error):
             raise

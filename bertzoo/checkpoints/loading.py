@@ -83,11 +83,11 @@ def load_model(
         CheckpointError: A tensor is missing, misshapen or not finite, or the files can't be read.
     """
     directory = resolve(preset)
-    with open_checkpoint(directory, heads) as checkpoint:
+    with named(directory), open_checkpoint(directory, heads) as checkpoint:
         config, tensors = checkpoint.config, checkpoint.tensors
         stored = _canonical_names(tensors, config_family(config))
         config = config_family(config).adapt(config, stored)
-        with named(directory), skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
+        with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
             model = make(config, directory)
         encoder = getattr(model, "backbone", model)
         report = LoadReport(str(preset), notes=list(checkpoint.notes))

@@ -102,11 +102,11 @@ def check_frame(rust, special_tokens: Mapping[str, str], settings: Mapping, sour
             pieces by another, or gives ids beyond the vocabulary.
     """
     size = max(rust.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-    row = rust.encode("a", "a")
-    wrong = [index for index in row.ids if index >= size]
-    if wrong or max(row.type_ids, default=0) > 1:
-        what = f"the id {wrong[0]}" if wrong else f"the segment {max(row.type_ids)}"
-        raise ValueError(f"{source}: the frame of a pair has {what}; there are {size} tokens and segments 0 and 1.")
+    rows = rust.encode("a"), rust.encode("a", "a")
+    index, segment = (max(max(row, default=0) for row in kind) for kind in zip(*((r.ids, r.type_ids) for r in rows)))
+    if index >= size or segment > 1:
+        what = f"the id {index}" if index >= size else f"the segment {segment}"
+        raise ValueError(f"{source}: the frame of a text has {what}; there are {size} tokens and segments 0 and 1.")
     if str(settings.get("tokenizer_class")).removesuffix("Fast") in ("PreTrainedTokenizer", "TokenizersBackend"):
         return  # tokenizer.json alone counts
     frame = rust.encode("").ids
