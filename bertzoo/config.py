@@ -53,7 +53,7 @@ FILE_RULES = {
     "decoder_bias": FLAG,
     "global_attn_every_n_layers": whole(1),
     "global_rope_theta": number(0),
-    "id2label": OBJECT | NULL,
+    "id2label": object_of(TEXT | number() | FLAG | NULL) | NULL,
     "local_rope_theta": number(0),
     "num_labels": whole(1) | NULL,
     "problem_type": choice("single_label_classification", "multi_label_classification", "regression") | NULL,

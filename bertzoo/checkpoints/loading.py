@@ -13,7 +13,7 @@ import numpy as np
 from bertzoo.checkpoints.errors import CheckpointError, named
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import open_checkpoint
-from bertzoo.checkpoints.names import Entry, canonical, expand
+from bertzoo.checkpoints.names import Entry, canonical, expand, wrapper_of
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.checkpoints.saving import tensor_files, write_preset
 from bertzoo.checkpoints.tensors import float_tensor
@@ -85,12 +85,12 @@ def load_model(
     directory = resolve(preset)
     with named(directory), open_checkpoint(directory, heads) as checkpoint:
         config, tensors = checkpoint.config, checkpoint.tensors
-        stored = _canonical_names(tensors, config_family(config))
+        report = LoadReport(str(preset), notes=list(checkpoint.notes))
+        stored = _canonical_names(tensors, config_family(config), report)
         config = config_family(config).adapt(config, stored)
         with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
             model = make(config, directory)
         encoder = getattr(model, "backbone", model)
-        report = LoadReport(str(preset), notes=list(checkpoint.notes))
         _fill(model, entries_of(model, encoder, heads), tensors, stored, new_heads, report)
         _note(report, config, stored, set(model.checkpoint_dtypes), encoder.family)
     model.load_report = report
@@ -99,17 +99,22 @@ def load_model(
     return model
 
 
-def _canonical_names(tensors: Iterable[str], family) -> dict[str, str]:
+def _canonical_names(tensors: Iterable[str], family, report: LoadReport) -> dict[str, str]:
     """The table's names of the tensors in a file -> the file's."""
     rename = canonical(family.prefix, *family.former_prefixes)
+    wrapper = wrapper_of(tensors, family.prefix)
+    if wrapper:
+        report.notes.append(f"all names in the file begin with {wrapper!r}, of what held the model; it was taken off")
     stored: dict[str, str] = {}
     for name in tensors:
-        other = stored.setdefault(rename(name), name)
+        other = stored.setdefault(rename(name.removeprefix(wrapper)), name)
         if other != name:
             raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
     for alias, name in family.aliases.items():
         if alias in stored:
             stored.setdefault(name, stored[alias])
+        elif name in stored:  # an untied decoder has its bias under the other name
+            stored[alias] = stored[name]
     return stored
 
 

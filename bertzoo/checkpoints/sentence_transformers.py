@@ -228,5 +228,17 @@ def sentence_files(
     return files
 
 
+def cross_encoder_files(settings: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files without which sentence-transformers does not read the settings of a cross-encoder."""
+    entry = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    reading = {
+        "transformer_task": "sequence-classification",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+        "module_output_name": "scores",
+    }
+    content = {"model_type": "CrossEncoder", **settings}
+    return {MODULES_FILE: _json([entry]), LENGTH_FILE: _json(reading), SETTINGS_FILE: _json(content)}
+
+
 def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()

@@ -100,6 +100,7 @@ class Albert(Family):
         ),
         **PLAIN_HEADS,
     }
+    decoder = "predictions.decoder.weight"
     inert_tensors = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
     aliases = {"predictions.decoder.bias": "predictions.bias"}
 

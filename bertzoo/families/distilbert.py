@@ -94,6 +94,7 @@ class DistilBert(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
+    decoder = "vocab_projector.weight"
     inert_tensors = ("embeddings.position_ids", "vocab_projector.weight")
 
     def block(self, config, index, **options):

@@ -77,6 +77,7 @@ class Electra(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
+    decoder = "generator_lm_head.weight"
     inert_tensors = ("embeddings.position_ids", "embeddings.token_type_ids", "generator_lm_head.weight")
 
     def embeddings(self, config, **options):

@@ -81,6 +81,7 @@ class Roberta(Family):
     names = Bert.names
     heads = {"masked_lm": MASKED_LM, "classifier": CLASSIFIER, **PLAIN_HEADS}
     classifier_pools = False
+    decoder = "lm_head.decoder.weight"
     inert_tensors = ("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias")
     aliases = {"lm_head.decoder.bias": "lm_head.bias"}
 

@@ -1,6 +1,6 @@
 """Between a sentence-transformers directory and what is made of it: the layers after the encoder, and options."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import keras
@@ -70,13 +70,17 @@ def _layer(module: Module, number: int) -> keras.layers.Layer:
     )
 
 
-def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
-    """Puts the weights of the files into the layers that `layers_from` made of them.
+def fill_layers(
+    modules: Sequence[Module], pooling: Pooling, after_pooling: Sequence[keras.layers.Layer], replaced: Container[str]
+) -> None:
+    """Puts the weights of the files into the layers that `layers_from` made of them, but those of `replaced` options.
 
     Raises:
         CheckpointError: A tensor is missing or misshapen.
     """
-    for module, layer in zip(modules, layers):
+    pairs = [] if "pooling" in replaced else [*zip(modules[:1], [pooling])]
+    pairs += [] if "after_pooling" in replaced else zip(modules[1:], after_pooling)
+    for module, layer in pairs:
         for weight, name in _weights(layer):
             if name not in module.tensors:
                 raise CheckpointError(f"{module.source}: its weights lack the tensor {name}.")

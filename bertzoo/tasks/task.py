@@ -135,6 +135,10 @@ class Task(BackendStep, keras.Model):
         """Keys of config.json that the task owns."""
         return {}
 
+    def more_files(self) -> dict[str, Any]:
+        """What else a preset of the task holds, as `write_preset` takes it."""
+        return {}
+
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
         hf_class = self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class
@@ -146,6 +150,7 @@ class Task(BackendStep, keras.Model):
             hf_class=hf_class,
             config_changes=self.config_changes(),
             tokenizer=tokenizer,
+            more_files=self.more_files(),
         )
 
     def export(self, filepath, format: str = "tf_saved_model") -> None:
