@@ -13,8 +13,8 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 # In this order: where a directory holds several, the first is read, as transformers does.
-SINGLE_FILE, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
-WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json")
+SINGLE_FILE, TORCH_FILE, INT8_FILE = "model.safetensors", "pytorch_model.bin", "model.int8.safetensors"
+WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json", INT8_FILE)
 
 # Files that other loaders wrap: {"model": {name: tensor}} (fairseq), {"state_dict": {name: tensor}} (Lightning).
 _WRAPPERS = ("state_dict", "model")

@@ -110,6 +110,10 @@ def modules_of(pooling: Pooling, after_pooling: Sequence[keras.layers.Layer]) ->
 
 
 def _module(layer: keras.layers.Layer) -> Module:
+    if getattr(layer, "quantization_mode", None):
+        raise CheckpointError(
+            f"a preset has no form for the quantized {layer.name} after the pooling: quantize model.backbone alone."
+        )
     tensors = {
         name: np.ascontiguousarray(keras.ops.convert_to_numpy(weight).T).astype("float32")
         for weight, name in _weights(layer)

@@ -320,6 +320,9 @@ class _WithoutFactors:
         self.weights = [weight for weight in task.weights if id(weight) not in other]
         self.custom_head = getattr(task, "custom_head", None)
 
+    def _flatten_layers(self) -> list:
+        return []
+
 
 def _head_entries(task) -> list[tuple[Entry, keras.Variable]]:
     """What a preset of the task holds besides the encoder: names, and the weight."""

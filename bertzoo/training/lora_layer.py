@@ -22,7 +22,9 @@ class LoRADense(keras.layers.Layer):
 
     def __init__(self, dense, parts: Sequence[tuple[int, float] | None], labels: Sequence[str], **kwargs):
         # A quantized layer's policy is not for the factors.
-        policy = getattr(dense.dtype_policy, "source_name", None) or dense.dtype_policy
+        policy = dense.dtype_policy
+        if dense.quantization_mode is not None:
+            policy = policy.name.rpartition("_from_")[2]
         super().__init__(name=f"{dense.name}_lora", dtype=policy, **kwargs)
         self.dense, self.scales = dense, [part and part[1] for part in parts]
         for weight in dense.weights:
