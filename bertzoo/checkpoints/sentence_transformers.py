@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.files import expanded, resolve
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, Rule, list_of, object_of, whole
 from bertzoo.checkpoints.saving import recover, tensor_files
@@ -122,7 +122,7 @@ def read_settings(preset: str | Path) -> dict[str, Any]:
 
 def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     """The root of a preset, and the entries of its modules.json."""
-    folder = Path(preset).expanduser()
+    folder = expanded(preset)
     recover(folder)
     # Before version 2 the encoder had a folder of its own, and the root no config.json.
     root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)

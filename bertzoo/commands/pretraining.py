@@ -51,7 +51,7 @@ def prepare(
     if add_words is not None:
         from bertzoo.pretraining.continuing import extend_tokenizer
 
-        used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").split())
+        used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").splitlines())
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
         made = preparing.prepare(

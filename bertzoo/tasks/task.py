@@ -167,14 +167,18 @@ class Task(BackendStep, keras.Model):
         token: str | None = None,
         commit_message: str = "Upload from bertzoo",
     ) -> None:
-        """Saves the preset and uploads it as the Hugging Face repository `owner/name`."""
+        """Saves the preset and uploads it as the Hugging Face repository `owner/name`, with a model card if it has
+        none."""
         import tempfile
 
         from bertzoo.checkpoints.files import push
+        from bertzoo.tasks.model_card import model_card
 
+        card = model_card(self, repo_id)
         with tempfile.TemporaryDirectory() as folder:
             self.save_to_preset(Path(folder) / "preset")
-            push(Path(folder) / "preset", repo_id, private=private, token=token, commit_message=commit_message)
+            options = {"private": private, "token": token, "commit_message": commit_message}
+            push(Path(folder) / "preset", repo_id, **options, card=card)
 
     # ---- data
 

@@ -200,6 +200,12 @@ class Tokenizer:
         """tokenizer.json and tokenizer_config.json by name; `transformers.AutoTokenizer` loads them with equal ids."""
         return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
 
+    def normalized(self, text: str) -> str:
+        """A text as it is before it is split, without the marks of blanks that some normalizers put into it."""
+        if self._rust.normalizer is None:
+            return text
+        return self._rust.normalizer.normalize_str(text).replace("▁", " ").strip()
+
     def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
         """A tokenizer with further special tokens, which are never split and get the next ids; this one stays as it
         is."""

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.errors import CheckpointError, named
+from bertzoo.checkpoints.files import resolve_adapter
 from bertzoo.checkpoints.int8 import quantization_scales
 from bertzoo.checkpoints.loading import entries_of, weight_names
 from bertzoo.checkpoints.names import Entry
@@ -187,10 +188,14 @@ def load_adapter(task, directory: str | Path) -> None:
     """Puts a PEFT LoRA adapter on a task: factors, and the head if the file has it. Where it fails, the task is as it
     was.
 
+    Args:
+        task: A task, or an `Encoder`.
+        directory: Where from, or `hf://owner/name[@revision]`.
+
     Raises:
         CheckpointError: The files are missing, not of plain LoRA, or don't fit the model, or it has LoRA already.
     """
-    folder = Path(directory)
+    folder = resolve_adapter(directory)
     config, tensors = read_adapter(folder)
     encoder = getattr(task, "backbone", task)
     prefix = encoder.family.prefix if getattr(task, "heads", ()) else ""
@@ -365,6 +370,7 @@ def _by_name(values: Mapping, module: str, usual):
 def _forget_compiled(task) -> None:
     # TensorFlow's compiled functions would go on with the layers that were there when they were made.
     task.train_function = task.test_function = task.predict_function = None
+    task.compiled = False  # its optimizer has the moments of other weights
 
 
 def _dense_layers(encoder):

@@ -453,6 +453,28 @@ def test_merging_lets_train_what_did(preset):
     assert [weight.path for weight in model.trainable_weights] == before
 
 
+@pytest.mark.once
+def test_fit_asks_for_compile_after_the_weights_that_train_changed(make, tmp_path):
+    model = make()
+    for change in (enable_lora, merge_lora):
+        model.compile()
+        change(model)
+        with pytest.raises(ValueError, match=r"call compile\(\) before fit"):
+            model.fit(TEXTS, LABELS, verbose=0)
+
+
+@pytest.mark.once
+def test_an_adapter_alone_is_no_preset(make, tmp_path):
+    model = make()
+    enable_lora(model, rank=2)
+    save_adapter(model, tmp_path / "adapter", base_model="owner/base")
+    for task in (bz.TextClassifier, bz.SentenceEncoder, bz.Encoder):
+        with pytest.raises(CheckpointError, match=r"holds a PEFT adapter.*owner/base.*load_adapter\(model"):
+            task.from_preset(tmp_path / "adapter")
+    with pytest.raises(CheckpointError, match="no hub name"):
+        load_adapter(make(), "hf://x")
+
+
 def test_errors(make, tmp_path):
     model = make()
     with pytest.raises(ValueError, match="called nothing"):
