@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class CheckpointError(ValueError):
@@ -14,6 +15,6 @@ def named(source: object) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if str(source) in str(error):
+        if str(source) in str(error) or (isinstance(source, Path) and str(source.parent) in str(error)):
             raise
         raise CheckpointError(f"{source} can't be used: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.errors import CheckpointError, named
 from bertzoo.checkpoints.files import expanded, resolve
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, Rule, list_of, object_of, whole
@@ -98,6 +98,11 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
         CheckpointError: There is no such preset, a file is damaged, or it asks for what bertzoo does not compute.
     """
     root, entries = _find(preset)
+    with named(root / MODULES_FILE):
+        return _read_modules(root, entries)
+
+
+def _read_modules(root: Path, entries: list[dict[str, Any]]) -> SentenceFiles:
     settings = _read(root / SETTINGS_FILE, SETTINGS_RULES)
     if not entries:
         return SentenceFiles(root, settings=settings)
