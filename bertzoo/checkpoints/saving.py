@@ -70,12 +70,15 @@ def check_place(directory: Path) -> None:
         trial = sibling(directory / "preset", "saving")
     else:
         beside = next(path for path in (directory, *directory.parents) if path.parent.exists())
+        if not beside.parent.is_dir():
+            raise CheckpointError(f"{directory} can't be written: {beside.parent} is a file.")
         trial = sibling(beside, "saving")
     try:
         trial.mkdir()
         trial.rmdir()
     except OSError as error:
-        raise CheckpointError(f"{directory} can't be written: {error}. Name another directory.") from error
+        reason = f"{trial.parent}: {error.strerror}"
+        raise CheckpointError(f"{directory} can't be written ({reason}). Name another directory.") from error
 
 
 def _swap(directory: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:

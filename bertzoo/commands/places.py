@@ -61,4 +61,4 @@ def _check_writable(path: Path) -> None:
         part.touch()
         part.unlink()
     except OSError as error:
-        raise ValueError(f"{path} can't be written: {error}. Name another file.") from error
+        raise ValueError(f"{path} can't be written: {error.strerror}. Name another file.") from error

@@ -194,8 +194,6 @@ class SentenceEncoder(Task):
             more_files=sentence_files(modules_of(self.pooling, self.after_pooling), length, settings),
         )
 
-    # ---- vectors
-
     def encode(
         self,
         texts,
@@ -219,8 +217,8 @@ class SentenceEncoder(Task):
             normalize: Scale each vector to length 1 (a model that ends in `Normalize` does so anyway).
             prompt: Put before each text; "" for none.
             output: "numpy", or "tensor" for the backend's.
-            truncate_dim: Keep the first numbers of each vector only, before they are normalized (for models trained
-                with `Matryoshka`); as many as the model's files say where None.
+            truncate_dim: Keep the first numbers of each vector only, before they are normalized (see `Matryoshka`); as
+                many as the model's files say where None.
             prompt_name: Which of the model's prompts to take; its default prompt where neither is given.
             show_progress_bar: Show one; where None, for work of a hundred batches or more before a reader's eyes.
             mteb: What the package of that name passes besides: `prompt_type` chooses the prompt, the rest is ignored.

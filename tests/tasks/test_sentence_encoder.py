@@ -215,7 +215,7 @@ def test_dense_parts_that_we_do_not_compute_are_refused(st, make_st):
     for changes, message in (
         ({"activation_function": "os.system"}, "activation_function = 'os.system'"),
         ({"use_residual": True}, "does not compute"),
-        ({"out_features": 13}, "linear.weight of the Dense after the encoder has shape"),
+        ({"out_features": 13}, "2_Dense/config.json has out_features = 13 for weights of 12"),
     ):
         directory, _ = make_st(*parts_of(st)["dense"])
         edited(directory / "2_Dense", "config.json", **changes)
