@@ -53,10 +53,10 @@ def skip_graph_rewriting() -> None:
 
 def _from_keras_json() -> str | None:
     home = os.environ.get("KERAS_HOME")
-    path = (Path(home) if home else Path.home() / ".keras") / "keras.json"
     try:
+        path = (Path(home) if home else Path.home() / ".keras") / "keras.json"
         return json.loads(path.read_text()).get("backend")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RuntimeError):  # the last where nobody knows a home directory
         return None
 
 
@@ -76,7 +76,10 @@ def _keep_compiled() -> None:
     # JAX compiles each shape anew in every process. Kept on disk, a second run starts in a fraction of the time. What
     # was compiled for one CPU must not run on another, as in a home directory that machines share.
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # also where a name was looked up before this one
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        try:
+            root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError:  # no home directory: nothing is kept
+            return
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(root / "bertzoo" / "jax" / _processor())
     os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")

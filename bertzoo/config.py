@@ -1,13 +1,13 @@
 """The configuration of an encoder, to and from Hugging Face's `config.json`."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
+
+from bertzoo.checkpoints.rules import FLAG, NULL, OBJECT, TEXT, Rule, check, choice, list_of, number, object_of, whole
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "relu", "silu", "swish", "tanh")
 
@@ -44,6 +44,41 @@ ONLY_VALUES = {
     "pruned_heads": (None, {}),
 }
 
+ACTIVATION = choice(*ACTIVATIONS)
+DROPOUT = number(0, 1)
+# What is not the encoder's, and read by tasks, families and commands.
+FILE_RULES = {
+    "architectures": list_of(TEXT) | NULL,
+    "bertzoo": OBJECT | NULL,
+    "decoder_bias": FLAG,
+    "global_attn_every_n_layers": whole(1),
+    "global_rope_theta": number(0),
+    "id2label": object_of(TEXT | number() | FLAG | NULL) | NULL,
+    "local_rope_theta": number(0),
+    "num_labels": whole(1) | NULL,
+    "problem_type": choice("single_label_classification", "multi_label_classification", "regression") | NULL,
+    "rope_parameters": object_of(OBJECT | TEXT | number() | NULL) | NULL,
+    "sbert_ce_default_activation_function": TEXT | NULL,
+    "sentence_transformers": OBJECT | NULL,
+    "summary_type": TEXT,
+    "summary_use_proj": FLAG,
+    "tie_word_embeddings": FLAG | NULL,
+}
+# In config.json's own block.
+OWN_RULES = {
+    "charsmap": TEXT,
+    "crf": FLAG,
+    "enhanced_mask_decoder": FLAG,
+    "head": OBJECT | NULL,
+    "learning_rate": number(0) | NULL,
+    "no_answer_threshold": number() | NULL,
+    "pieces": TEXT,
+    "question_limit": whole(1),
+    "stride": whole(1),
+    "temperature": number(0) | NULL,
+    "thresholds": list_of(number()) | NULL,
+}
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
@@ -76,42 +111,40 @@ class EncoderConfig:
 
     # Our name -> the file's, where they differ; None if the family fixes the value and files do not hold it.
     hf_names: ClassVar[Mapping[str, str | None]] = MappingProxyType({})
+    # What the values must be, by our names; a family that has further ones adds theirs.
+    rules: ClassVar[Mapping[str, Rule]] = MappingProxyType(
+        {
+            **dict.fromkeys(
+                (
+                    "vocab_size",
+                    "hidden_size",
+                    "num_hidden_layers",
+                    "num_attention_heads",
+                    "intermediate_size",
+                    "max_position_embeddings",
+                    "type_vocab_size",
+                ),
+                whole(1),
+            ),
+            "hidden_act": ACTIVATION,
+            "hidden_dropout_prob": DROPOUT,
+            "attention_probs_dropout_prob": DROPOUT,
+            "classifier_dropout": DROPOUT | NULL,
+            "initializer_range": number(0),
+            "layer_norm_eps": number(0, 1),
+            "pad_token_id": whole(0) | NULL,
+        }
+    )
     # What a file must say: a default would be wrong for some models, and nothing would notice.
     required: ClassVar[tuple[str, ...]] = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
     def __post_init__(self):
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive integer; it is {value!r}.")
+        check({f.name: getattr(self, f.name) for f in fields(self)}, self.rules)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size must be a multiple of num_attention_heads; they are {self.hidden_size} and "
                 f"{self.num_attention_heads}."
             )
-        self.check_activation("hidden_act")
-        for name in ("layer_norm_eps", "initializer_range"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value < math.inf:
-                raise ValueError(f"{name} must be a number of at least 0; it is {value!r}.")
-        for name in (f.name for f in fields(self) if "dropout" in f.name):
-            value = getattr(self, name)
-            if value is None and name == "classifier_dropout":
-                continue
-            if not _is_number(value) or not 0 <= value < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1; it is {value!r}.")
-
-    def check_activation(self, name: str) -> None:
-        """Raises ValueError where the field of this name holds no activation that we compute."""
-        if getattr(self, name) not in ACTIVATIONS:
-            raise ValueError(f"{name} must be one of {', '.join(ACTIVATIONS)}; it is {getattr(self, name)!r}.")
 
     @property
     def head_size(self) -> int:
@@ -158,6 +191,9 @@ class EncoderConfig:
 
     @classmethod
     def _read(cls, content: Mapping[str, Any]) -> "EncoderConfig":
+        check(content, FILE_RULES)
+        check(content.get("bertzoo") or {}, OWN_RULES, "bertzoo.")
+        check(content.get("sentence_transformers") or {}, {"activation_fn": TEXT | NULL}, "sentence_transformers.")
         for key, allowed in ONLY_VALUES.items():
             if key in content and content[key] not in allowed:
                 raise ValueError(
@@ -171,6 +207,8 @@ class EncoderConfig:
                 f"config.json lacks {', '.join(missing)}, without which a {cls.model_type} encoder is not defined."
             )
         values = {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
+        if values.get("model_type") is None:
+            values.pop("model_type", None)
         return cls(**values, extra={k: v for k, v in content.items() if k not in names})
 
     @property
@@ -182,7 +220,3 @@ class EncoderConfig:
     def from_file(cls, path: str | Path) -> "EncoderConfig":
         """Reads a `config.json`."""
         return cls.from_hf(json.loads(Path(path).read_text(encoding="utf-8")))
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

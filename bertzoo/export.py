@@ -13,7 +13,6 @@ written on one backend loads on any other, so each format is one load away.
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -63,8 +62,10 @@ def export_model(model: keras.Model, filepath: str | os.PathLike, format: str = 
     axes = ("batch", "choices", "length") if "multiple_choice" in getattr(model, "heads", ()) else ("batch", "length")
     wrapper = Positional(model, names)
     example = wrapper(*[np.ones((2, 3, 4)[: len(axes)], "int32")] * len(names))
-    Path(filepath).expanduser().parent.mkdir(parents=True, exist_ok=True)
-    path = str(Path(filepath).expanduser())
+    from bertzoo.checkpoints.files import expanded
+
+    expanded(filepath).parent.mkdir(parents=True, exist_ok=True)
+    path = str(expanded(filepath))
     if backend == "torch":
         _torch_onnx(wrapper, path, axes, config.max_length, list(example) if isinstance(example, dict) else ["logits"])
         return

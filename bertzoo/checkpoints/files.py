@@ -7,6 +7,7 @@ from pathlib import Path
 from bertzoo.carried import carried
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.formats import is_checkpoint
+from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.saving import recover
 from bertzoo.checkpoints.tensors import SINGLE_FILE, TORCH_FILE, WEIGHT_FILES
 
@@ -19,6 +20,7 @@ _SMALL_FILES = (
     "modules.json sentence_bert_config.json config_sentence_transformers.json "
     f"[0-9]_*/config.json [0-9]_*/{SINGLE_FILE} [0-9]_*/{TORCH_FILE}"
 ).split()
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 _SHARDS = {
     f"{SINGLE_FILE}.index.json": "model-?????-of-?????.safetensors",
     f"{TORCH_FILE}.index.json": "pytorch_model-?????-of-?????.bin",
@@ -34,7 +36,7 @@ def resolve(preset: str | os.PathLike) -> Path:
     name = os.fspath(preset)
     if name.startswith("hf://"):
         return _checkpoint(_from_hub(name))
-    path = Path(name).expanduser()
+    path = expanded(name)
     recover(path)
     if path.is_dir():
         return _checkpoint(path)
@@ -48,6 +50,32 @@ def resolve(preset: str | os.PathLike) -> Path:
         f"{', '.join(bundled_names()) or 'none'}. "
         f'Presets of the Hugging Face hub are written "hf://owner/name" or "hf://owner/name@revision".{hint}'
     )
+
+
+def expanded(path: str | os.PathLike) -> Path:
+    """A path with `~` replaced.
+
+    Raises:
+        CheckpointError: Nobody knows that home directory.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{os.fspath(path)}: there is no such home directory (no user of that name, or HOME is not set); write the "
+            "path in full."
+        ) from error
+
+
+def resolve_adapter(adapter: str | os.PathLike) -> Path:
+    """The directory of a PEFT adapter: `hf://owner/name[@revision]` or a directory. Raises CheckpointError."""
+    name = os.fspath(adapter)
+    if not name.startswith("hf://"):
+        return expanded(name)
+    match = _HUB.fullmatch(name)
+    if match is None:
+        raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
+    return _download(*match.groups(), list(ADAPTER_FILES))
 
 
 def bundled_root() -> Path:
@@ -66,11 +94,13 @@ def push(
     private: bool | None = None,
     token: str | None = None,
     commit_message: str = "Upload a bertzoo preset",
+    card: str | None = None,
 ) -> str:
     """Uploads a preset to `owner/name` on the Hugging Face hub, made if need be; returns the repository's address.
 
     `training_state/` stays at home. Weights of another form that the repository holds are deleted: a loader would take
-    an old model.safetensors before new shards. Raises CheckpointError where the hub refuses.
+    an old model.safetensors before new shards. A `card` is README.md, where the repository has none. Raises
+    CheckpointError where the hub refuses.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -79,6 +109,8 @@ def push(
     api = HfApi(token=token)
     try:
         address = api.create_repo(repo_id, private=private, exist_ok=True)
+        if card is not None and not (directory / "README.md").exists() and not api.file_exists(repo_id, "README.md"):
+            (directory / "README.md").write_text(card, encoding="utf-8")
         api.upload_folder(
             repo_id=repo_id,
             folder_path=directory,
@@ -96,10 +128,22 @@ def push(
 def _checkpoint(directory: Path) -> Path:
     if is_checkpoint(directory):
         return directory
+    _refuse_adapter(directory, directory)
     found = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
     raise CheckpointError(
         f"{directory} is no checkpoint: it has no config.json. It holds {', '.join(found[:20]) or 'nothing'}."
     )
+
+
+def _refuse_adapter(directory: Path, name: object) -> None:
+    """Says what to do with a directory that holds an adapter alone."""
+    path = directory / ADAPTER_FILES[0]
+    if path.is_file():
+        base = read_json(path).get("base_model_name_or_path") or "its base model"
+        raise CheckpointError(
+            f"{name} holds a PEFT adapter, not a model: load the model that it was trained on, {base!s:.200}, with "
+            f'from_preset, then call bertzoo.training.load_adapter(model, "{name}").'
+        )
 
 
 def _from_hub(name: str) -> Path:
@@ -109,10 +153,11 @@ def _from_hub(name: str) -> Path:
     repo_id, revision = match.groups()
     # One form of the weights is fetched: the first that the repository has, in the order in which they would be read.
     for weights in WEIGHT_FILES:
-        patterns = [*_SMALL_FILES, weights, *([_SHARDS[weights]] if weights in _SHARDS else [])]
+        patterns = [*_SMALL_FILES, ADAPTER_FILES[0], weights, *([_SHARDS[weights]] if weights in _SHARDS else [])]
         folder = _download(repo_id, revision, patterns)
         if (folder / weights).is_file():
             return folder
+    _refuse_adapter(folder, name)
     raise CheckpointError(
         f"{name} has none of {', '.join(WEIGHT_FILES)}, or the cache {folder} holds only a part of it; "
         "if this machine is offline, download it once while connected."

@@ -1,6 +1,5 @@
 """What a checkpoint directory holds, whatever its format: a configuration, and tensors under Hugging Face's names."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Any
 
 from bertzoo.checkpoints import fairseq, tf1
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.tensors import Tensors, open_tensors
 from bertzoo.config import EncoderConfig
 
@@ -65,12 +65,20 @@ def _check_sizes(config: EncoderConfig, tensors: Tensors, directory: Path) -> No
         "intermediate_size": config.hidden_size * config.intermediate_size,
         "num_hidden_layers": config.num_hidden_layers,
     }
+    asked |= {
+        "type_vocab_size": config.type_vocab_size * config.embedding_size,
+        "num_labels": config.extra.get("num_labels") or 0,
+    }
+    for name in ("inner_group_num", "conv_kernel_size"):
+        asked[name] = getattr(config, name, 0) * config.hidden_size
+    if getattr(config, "relative_attention", False):
+        asked["max_relative_positions"] = getattr(config, "span", config.max_distance) * config.hidden_size
     if any(name.endswith("position_embeddings.weight") for name in tensors):
         asked["max_position_embeddings"] = config.max_position_embeddings * config.embedding_size
     for key, numbers in asked.items():
         if numbers > held:
             raise CheckpointError(
-                f"{directory} can't be used: its configuration has {key} = {getattr(config, key)}, which takes more "
+                f"{directory} can't be used: its configuration has {key} = {config.to_hf().get(key)}, which takes more "
                 f"than the {held} numbers that its files hold."
             )
 
@@ -86,17 +94,6 @@ def read_config(directory: Path) -> EncoderConfig:
     if str(content.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>")):
         raise CheckpointError(f"{directory} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
     return config_of(content, path)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; raises CheckpointError where there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} can't be used: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} can't be used: it holds no JSON object")
-    return content
 
 
 def config_of(content: Mapping[str, Any], source: Path) -> EncoderConfig:

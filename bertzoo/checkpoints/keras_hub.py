@@ -14,7 +14,8 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.formats import read_json
+from bertzoo.checkpoints.files import expanded
+from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.loading import weight_names
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.config import EncoderConfig
@@ -75,6 +76,12 @@ def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
         model = Encoder(config, pooler=hasattr(backbone, "pooled_dense"))
         if backbone is not theirs:
             model = _task(theirs, model, report)
+    quantized = next((layer for layer in theirs._flatten_layers() if getattr(layer, "quantization_mode", None)), None)
+    if quantized is not None:
+        raise CheckpointError(
+            f"{quantized.path} is quantized ({quantized.quantization_mode}), and its codes are no weights: pass the "
+            "model as it was before quantize, and quantize ours."
+        )
     weights = weight_names(model)
     for name, variables in _pairs(theirs, config):
         if name in weights:
@@ -82,6 +89,10 @@ def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
             report.loaded += len(variables)
     if hasattr(backbone, "pooled_dense") and "pooler/dense/kernel" not in weights:
         report.unused.append("pooled_dense")
+    if isinstance(source, (str, Path)) and (expanded(source) / "task.json").is_file():
+        report.notes.append(
+            "the preset is of a task, whose head was not read: pass the task itself, which KerasHub makes of it"
+        )
     model.load_report = report
     if verbose:
         print(report)
@@ -132,7 +143,7 @@ def _keras_hub():
 
 def _open(source: str | Path):
     """A backbone; of a directory nothing is taken but the class's name, numbers and arrays, so nothing in it runs."""
-    directory = Path(source).expanduser()
+    directory = expanded(source)
     if not directory.is_dir():
         return _keras_hub().models.Backbone.from_preset(str(source))
     content = read_json(directory / "config.json")
@@ -223,8 +234,10 @@ def _preprocessor(theirs, config: EncoderConfig) -> Preprocessor | None:
     tokenizer = getattr(getattr(theirs, "preprocessor", None), "tokenizer", None)
     if not hasattr(tokenizer, "lowercase") or not hasattr(tokenizer, "get_vocabulary"):
         return None
-    mine = Tokenizer.from_vocabulary(tokenizer.get_vocabulary(), lowercase=tokenizer.lowercase)
-    return Preprocessor(mine, config.max_length, segments=config.type_vocab_size > 1)
+    strip = bool(getattr(tokenizer, "strip_accents", False))
+    mine = Tokenizer.from_vocabulary(tokenizer.get_vocabulary(), tokenizer.lowercase, strip_accents=strip)
+    length = min(config.max_length, getattr(theirs.preprocessor, "sequence_length", None) or config.max_length)
+    return Preprocessor(mine, length, segments=config.type_vocab_size > 1)
 
 
 # ---- the table

@@ -10,12 +10,21 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.errors import CheckpointError, named
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import open_checkpoint
-from bertzoo.checkpoints.names import Entry, canonical, expand
+from bertzoo.checkpoints.int8 import (
+    SCALE,
+    quantization_scales,
+    quantize_as_stored,
+    read_codes,
+    scales_of,
+    weight_files,
+)
+from bertzoo.checkpoints.names import Entry, canonical, expand, wrapper_of
 from bertzoo.checkpoints.report import LoadReport
-from bertzoo.checkpoints.saving import tensor_files, write_preset
+from bertzoo.checkpoints.saving import write_preset
+from bertzoo.checkpoints.tensors import float_tensor
 from bertzoo.config import EncoderConfig
 from bertzoo.families.family import Names
 from bertzoo.layers.initialization import skip_drawing
@@ -41,17 +50,19 @@ def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...])
     """How the file names all weights of a model made of an encoder and heads of its family.
 
     Raises:
-        CheckpointError: A weight has no name, as LoRA's factors and the scales of quantized kernels.
+        CheckpointError: A weight has no name, as LoRA's factors.
     """
     weights = weight_names(model)
     entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.ours in weights]
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(Entry(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
-    unnamed = set(weights) - {entry.ours for entry in entries}
+    scales = {id(scale) for scale in quantization_scales(model)}
+    unnamed = {name for name, weight in weights.items() if id(weight) not in scales}
+    unnamed -= {entry.ours for entry in entries}
     if unnamed:
         raise CheckpointError(
             f"a checkpoint has no place for the weights {', '.join(sorted(unnamed)[:5])}. If they are LoRA's, call "
-            "merge_lora first; if the model is quantized, save it before it is, or as a .keras file."
+            "merge_lora first."
         )
     return entries
 
@@ -82,15 +93,18 @@ def load_model(
         CheckpointError: A tensor is missing, misshapen or not finite, or the files can't be read.
     """
     directory = resolve(preset)
-    with open_checkpoint(directory, heads) as checkpoint:
+    with named(directory), open_checkpoint(directory, heads) as checkpoint:
         config, tensors = checkpoint.config, checkpoint.tensors
-        stored = _canonical_names(tensors, config_family(config))
+        report = LoadReport(str(preset), notes=list(checkpoint.notes))
+        stored = _canonical_names(tensors, config_family(config), report)
         config = config_family(config).adapt(config, stored)
         with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
             model = make(config, directory)
         encoder = getattr(model, "backbone", model)
-        report = LoadReport(str(preset), notes=list(checkpoint.notes))
-        _fill(model, entries_of(model, encoder, heads), tensors, stored, new_heads, report)
+        entries = entries_of(model, encoder, heads)
+        wanted = [entry for entry in entries if not (new_heads and entry.ours.split("/")[0] in heads)]
+        quantize_as_stored(model, wanted, tensors, stored, weight_names(model))
+        _fill(model, entries, tensors, stored, new_heads, report)
         _note(report, config, stored, set(model.checkpoint_dtypes), encoder.family)
     model.load_report = report
     if verbose:
@@ -98,17 +112,22 @@ def load_model(
     return model
 
 
-def _canonical_names(tensors: Iterable[str], family) -> dict[str, str]:
+def _canonical_names(tensors: Iterable[str], family, report: LoadReport) -> dict[str, str]:
     """The table's names of the tensors in a file -> the file's."""
     rename = canonical(family.prefix, *family.former_prefixes)
+    wrapper = wrapper_of(tensors, family.prefix)
+    if wrapper:
+        report.notes.append(f"all names in the file begin with {wrapper!r}, of what held the model; it was taken off")
     stored: dict[str, str] = {}
     for name in tensors:
-        other = stored.setdefault(rename(name), name)
+        other = stored.setdefault(rename(name.removeprefix(wrapper)), name)
         if other != name:
             raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
     for alias, name in family.aliases.items():
         if alias in stored:
             stored.setdefault(name, stored[alias])
+        elif name in stored:  # an untied decoder has its bias under the other name
+            stored[alias] = stored[name]
     return stored
 
 
@@ -134,14 +153,25 @@ def _fill(model, entries, tensors, stored, new_heads, report) -> None:
     weights = weight_names(model)
     encoder_weights = {id(weight) for weight in getattr(model, "backbone", model).weights}
     model.checkpoint_dtypes = {}
-    missing = []
+    missing, scales = [], scales_of(model)
     for entry in entries:
         in_encoder = id(weights[entry.ours]) in encoder_weights
         if (not in_encoder and new_heads) or not set(entry.theirs) <= set(stored):
             missing.append(entry)
             continue
-        weights[entry.ours].assign(_read(entry, weights[entry.ours], tensors, stored))
-        for name in entry.theirs:
+        weight, names = weights[entry.ours], entry.theirs
+        if id(weight) in scales:
+            codes, scale = read_codes(entry, tensors, stored)
+            if codes.shape != tuple(weight.shape):
+                raise CheckpointError(
+                    f"{entry.theirs} have the shape {codes.shape}, joined; {weight.shape} is expected."
+                )
+            weight.assign(codes)
+            scales[id(weight)].assign(scale)
+            names = (*names, *(name + SCALE for name in names))
+        else:
+            weight.assign(_read(entry, weight, tensors, stored))
+        for name in names:
             model.checkpoint_dtypes[name] = tensors.dtype(stored[name])
     report.loaded = len(model.checkpoint_dtypes)
     _check_missing(missing, entries, weights, encoder_weights, report)
@@ -161,12 +191,7 @@ def _read(entry: Entry, weight: keras.Variable, tensors, stored) -> np.ndarray:
                     else ""
                 )
             )
-        if part.dtype.kind not in "f" and part.dtype != ml_dtypes.bfloat16:
-            raise CheckpointError(f"tensor {stored[name]} holds {part.dtype}, not floating-point numbers.")
-    value = entry.join([part.astype(np.float32) for part in parts])
-    if not np.isfinite(value).all():
-        raise CheckpointError(f"tensor {stored[entry.theirs[0]]} holds numbers that are not finite (NaN or infinity).")
-    return value
+    return entry.join([float_tensor(part, f"tensor {stored[name]}") for name, part in zip(entry.theirs, parts)])
 
 
 def _check_missing(missing, entries, weights, encoder_weights, report) -> None:
@@ -208,14 +233,21 @@ def stored_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, .
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
     weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
     own = {ours for head in heads for ours, _ in encoder.family.names_of_head(encoder.config, head)}
-    tensors, names = {}, {}
+    tensors, names, codes, scales = {}, {}, {}, scales_of(model)
     for entry in entries_of(model, encoder, heads):
-        value = keras.ops.convert_to_numpy(weights[entry.ours]).astype(np.float32, copy=False)
-        for name, part in entry.split(value).items():
+        weight = weights[entry.ours]
+        value = keras.ops.convert_to_numpy(weight)
+        parts = entry.split(value if id(weight) in scales else value.astype(np.float32, copy=False))
+        for name in parts:
             names[name] = name if entry.ours in own or name.startswith("bertzoo.") else prefix + name
-            tensors[name] = part
+        if id(weight) in scales:
+            rows = np.split(keras.ops.convert_to_numpy(scales[id(weight)]), len(entry.theirs))
+            codes |= {names[name]: part for name, part in parts.items()}
+            codes |= {names[name] + SCALE: row for name, row in zip(entry.theirs, rows)}
+        else:
+            tensors |= parts
     narrow = _narrowed(tensors, getattr(model, "checkpoint_dtypes", {}))
-    return {names[name]: tensor for name, tensor in (narrow or tensors).items()}
+    return {names[name]: tensor for name, tensor in (narrow or tensors).items()} | codes
 
 
 def _narrowed(tensors, dtypes) -> dict[str, np.ndarray] | None:
@@ -256,9 +288,9 @@ def save_model(
     if not content.get("bertzoo"):
         content.pop("bertzoo", None)
     content.pop("torch_dtype", None)
-    kinds = {tensor.dtype.name for tensor in tensors.values()}
+    kinds = {tensor.dtype.name for tensor in tensors.values()} - {"int8"}
     content["dtype"] = kinds.pop() if len(kinds) == 1 else "float32"
-    files = dict(tensor_files(tensors))
+    files = dict(weight_files(tensors))
     files["config.json"] = (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
     if tokenizer is not None:
         files.update(tokenizer.files())

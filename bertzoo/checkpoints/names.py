@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# What DataParallel, Lightning and torch.compile put before the names of a model.
+_WRAPPERS = ("module.", "_orig_mod.", "model.")
 _INDEX = re.compile(r"\{([a-z])\}")
 _FUSED = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
@@ -69,3 +71,16 @@ def canonical(*prefixes: str) -> Callable[[str], str]:
         return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
 
     return rename
+
+
+def wrapper_of(names: Iterable[str], prefix: str) -> str:
+    """What all names begin with because the model was part of another object; "" where they don't.
+
+    A family's own prefix, which may be one of the same words, stays.
+    """
+    names, found = list(names), ""
+    while wrapper := next((w for w in _WRAPPERS if names and all(name.startswith(found + w) for name in names)), None):
+        if wrapper == prefix and not any(name.startswith(found + wrapper + prefix) for name in names):
+            break
+        found += wrapper
+    return found

@@ -23,6 +23,7 @@ _LITERALS = frozenset({
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _IGNORED = frozenset({"PROTO", "FRAME", "STOP"})
 # Tuples are left out: hashing a deeply nested one overflows the C stack.
+_LARGEST_KEY = 1 << 32
 _KEYS = (str, bytes, int, float, type(None))
 
 
@@ -123,6 +124,9 @@ class _Machine:
         if len(values) % 2:
             raise CheckpointError("its pickle is damaged: a key without a value")
         for key, value in zip(values[::2], values[1::2], strict=True):
+            # Numbers of any size may be chosen so that all have one hash, and each look-up goes through all others.
+            if isinstance(key, (int, float)) and not abs(key) < _LARGEST_KEY:
+                raise CheckpointError("its pickle uses a number of 2**32 or more as a key; names are expected")
             if not isinstance(key, _KEYS):
                 raise CheckpointError(f"its pickle uses {type(key).__name__} as a key; names and numbers are expected")
             target[key] = value

@@ -2,6 +2,9 @@
 
 The new directory is made beside the old one, the old one is renamed to a backup, the new one takes its name, the backup
 goes. A process killed between the two renames leaves no directory but a whole backup, which `recover` puts back.
+
+A directory that cannot be renamed, because it is a mount point, holds one (a container's volume) or lies in a folder
+that is not ours to write, stays: its files are written under other names in it and renamed one by one.
 """
 
 import errno
@@ -9,10 +12,8 @@ import fnmatch
 import json
 import os
 import re
-import secrets
 import shutil
-import socket
-import time
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.siblings import is_abandoned, sibling, siblings, stamp
 
 # Weights that would otherwise stay beside the new ones and be read in their place.
 SUPERSEDED = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
@@ -29,20 +31,58 @@ DEFAULT_SHARD_BYTES = 5 * 1000**3
 _BUSY = "{} is being replaced by other processes all the time; save to another place."
 
 _ATTEMPTS = 100
-_STALE_SECONDS = 24 * 3600
-_SIBLING = re.compile(r"\.(.+)\.(saving|backup|discarded)-(\d{1,20})-(\w+)-(\d{1,10})-[0-9a-f]{8}", re.DOTALL)
+# What makes a directory a preset, an adapter or a state: gone while its other files are replaced one by one.
+_ENTRIES = ("config.json", "adapter_config.json", "state.json")
 
 
 def write_preset(directory: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
     """Replaces a directory by one that holds `files` (relative name -> bytes, or a function that writes the path).
 
     What else the old directory held is kept, weights of other names excepted. Concurrent writers each write whole
-    directories and the last one stays. Raises CheckpointError, with the old directory as it was, where the disk is
-    full, the folder cannot be written or replaced, or a name leads out of the directory.
+    directories and the last one stays. Where a directory has to stay (see above), its files are replaced one by one.
+    Raises CheckpointError, with the old directory as it was, where the disk is full, the folder cannot be written or
+    replaced, or a name leads out of the directory.
     """
     directory = _real(directory)
     _check_target(directory, files)
-    temporary = _sibling(directory, "saving")
+    try:
+        if _must_stay(directory):
+            _write_into(directory, files)
+        else:
+            _swap(directory, files)
+    except (OSError, CheckpointError) as error:
+        reason = str(error).rstrip(".")
+        raise CheckpointError(
+            f"{directory} could not be saved: {reason}. "
+            f"What was there before is unchanged; save elsewhere, or free space."
+        ) from error
+
+
+def check_place(directory: Path) -> None:
+    """Tries whether `write_preset` could write there, so that nobody trains for hours in vain.
+
+    Raises:
+        CheckpointError: It could not.
+    """
+    directory = _real(directory)
+    _check_target(directory, {})
+    if _must_stay(directory):
+        trial = sibling(directory / "preset", "saving")
+    else:
+        beside = next(path for path in (directory, *directory.parents) if path.parent.exists())
+        if not beside.parent.is_dir():
+            raise CheckpointError(f"{directory} can't be written: {beside.parent} is a file.")
+        trial = sibling(beside, "saving")
+    try:
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        reason = f"{trial.parent}: {error.strerror}"
+        raise CheckpointError(f"{directory} can't be written ({reason}). Name another directory.") from error
+
+
+def _swap(directory: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
+    temporary = sibling(directory, "saving")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
@@ -50,14 +90,55 @@ def write_preset(directory: Path, files: Mapping[str, bytes | Callable[[Path], N
         _carry_over(directory, temporary, files)
         _sync_folders(temporary)
         _replace(directory, temporary)
-    except (OSError, CheckpointError) as error:
-        reason = str(error).rstrip(".")
-        raise CheckpointError(
-            f"{directory} could not be saved: {reason}. "
-            f"What was there before is unchanged; save elsewhere, or free space."
-        ) from error
     finally:
         _discard(directory, temporary)
+
+
+def _write_into(directory: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
+    inside = directory / "preset"
+    for path in siblings(inside, "saving"):
+        if is_abandoned(path):
+            _discard(inside, path)
+    temporary = sibling(inside, "saving")
+    try:
+        temporary.mkdir()
+        _fill(temporary, files)
+        # Killed from here on, a process leaves no preset rather than one of old and new files.
+        for name in _ENTRIES:
+            if name in files:
+                (directory / name).unlink(missing_ok=True)
+        if any(_is_weights(name) for name in files):
+            for path in directory.iterdir():
+                if _is_weights(path.name):
+                    path.unlink()
+        for name in sorted(files, key=lambda name: name in _ENTRIES):
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(temporary / name, directory / name)
+        _sync_folders(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _must_stay(directory: Path) -> bool:
+    """Whether a directory cannot or must not be renamed."""
+    return directory.is_dir() and (_holds_mount(directory) or not os.access(directory.parent, os.W_OK))
+
+
+def _holds_mount(folder: Path) -> bool:
+    """Whether something is mounted on a folder or inside it."""
+    known = [Path(point) for point in _mount_points()]
+    if any(point == folder or folder in point.parents for point in known):
+        return True
+    return any(os.path.ismount(path) for path in _folders(folder))
+
+
+def _mount_points() -> list[str]:
+    # Python tells a mount by its device, which a folder that is mounted elsewhere on its own file system shares.
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:  # not Linux
+        return []
+    return [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[4]) for line in lines]
 
 
 def recover(directory: Path) -> None:
@@ -66,7 +147,7 @@ def recover(directory: Path) -> None:
     Call it before reading or writing. Raises CheckpointError where a backup exists and cannot be put back.
     """
     directory = _real(directory)
-    backups = sorted(_siblings(directory, "backup"), key=_stamp)
+    backups = sorted(siblings(directory, "backup"), key=stamp)
     while backups and not directory.exists():
         backup = backups.pop()
         try:
@@ -79,8 +160,8 @@ def recover(directory: Path) -> None:
                     f"{directory} was being replaced, and its backup {backup} cannot be put back: {error}."
                 ) from error
     for kind in ("saving", "backup", "discarded"):
-        for path in _siblings(directory, kind):
-            if _is_abandoned(path) and (kind != "backup" or directory.exists()):
+        for path in siblings(directory, kind):
+            if is_abandoned(path) and (kind != "backup" or directory.exists()):
                 _discard(directory, path)
 
 
@@ -133,7 +214,9 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _check_target(directory: Path, files: Mapping[str, object]) -> None:
-    if directory.is_file():  # one look: another writer may be between taking it away and putting a new one in its place
+    # One look: another writer may be between taking it away and putting a new one in its place.
+    status = _status(directory)
+    if status is not None and not stat.S_ISDIR(status.st_mode):
         raise CheckpointError(f"{directory} is a file; a directory to save into is expected.")
     here = Path.cwd()
     if directory == here or directory in here.parents:
@@ -162,7 +245,7 @@ def _carry_over(old: Path, new: Path, files: Mapping[str, object]) -> None:
         recover(old)
         before = _inode(old)
         if before is None:
-            if _siblings(old, "backup") or old.exists():  # another writer is between its two renames, or was
+            if siblings(old, "backup") or old.exists():  # another writer is between its two renames, or was
                 continue
             return
         try:
@@ -189,9 +272,14 @@ def _left_behind(old: Path, files: Mapping[str, object]) -> Callable[[str, list[
 
 
 def _inode(path: Path) -> int | None:
+    status = _status(path)
+    return None if status is None else status.st_ino
+
+
+def _status(path: Path) -> os.stat_result | None:
     try:
-        return path.stat().st_ino
-    except FileNotFoundError:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -217,7 +305,7 @@ def _replace(directory: Path, temporary: Path) -> None:
     backups: list[Path] = []
     try:
         for _ in range(_ATTEMPTS):
-            backup = _sibling(directory, "backup")
+            backup = sibling(directory, "backup")
             try:
                 os.rename(directory, backup)
                 backups.append(backup)
@@ -239,8 +327,10 @@ def _replace(directory: Path, temporary: Path) -> None:
 
 
 def _discard(directory: Path, path: Path) -> None:
+    if _holds_mount(path):  # mounted meanwhile: what is in it is not ours to delete
+        return
     # Renamed first: a backup that is half deleted must never be taken for a whole one.
-    discarded = _sibling(directory, "discarded")
+    discarded = sibling(directory, "discarded")
     try:
         os.rename(path, discarded)
     except OSError:
@@ -251,50 +341,6 @@ def _discard(directory: Path, path: Path) -> None:
 def _real(directory: Path) -> Path:
     # A link to a directory stays a link: what it points to is replaced.
     return Path(os.path.realpath(directory))
-
-
-def _sibling(directory: Path, kind: str) -> Path:
-    """A fresh name beside the directory: .NAME.KIND-NANOSECONDS-HOST-PID-RANDOM."""
-    owner = f"{_host()}-{os.getpid()}"
-    return directory.with_name(f".{directory.name}.{kind}-{time.time_ns()}-{owner}-{secrets.token_hex(4)}")
-
-
-def _siblings(directory: Path, kind: str) -> list[Path]:
-    try:
-        marked = [(path, _mark(path)) for path in directory.parent.iterdir()]
-    except OSError:
-        return []
-    return [path for path, mark in marked if mark and mark[:2] == (directory.name, kind)]
-
-
-def _mark(path: Path) -> tuple[str, str, int, str, int] | None:
-    """(directory, kind, nanoseconds, host, pid) of a name that `_sibling` gave."""
-    match = _SIBLING.fullmatch(path.name)
-    return match and (match[1], match[2], int(match[3]), match[4], int(match[5]))
-
-
-def _stamp(path: Path) -> int:
-    return _mark(path)[2]
-
-
-def _host() -> str:
-    return "".join(letter for letter in socket.gethostname() if letter.isalnum()) or "host"
-
-
-def _is_abandoned(path: Path) -> bool:
-    """Whether the writer is gone. A writer on another machine cannot be asked, and is given a day."""
-    _, _, stamp, host, pid = _mark(path)
-    if time.time_ns() - stamp > _STALE_SECONDS * 10**9:
-        return True
-    if host != _host() or os.name == "nt":  # on Windows os.kill would end the process
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # alive, and another user's
-        return False
-    return False
 
 
 def _umask() -> int:

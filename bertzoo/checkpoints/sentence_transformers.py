@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.errors import CheckpointError, named
+from bertzoo.checkpoints.files import expanded, resolve
+from bertzoo.checkpoints.json_files import read_json
+from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, Rule, list_of, object_of, whole
 from bertzoo.checkpoints.saving import recover, tensor_files
-from bertzoo.checkpoints.tensors import open_tensors
+from bertzoo.checkpoints.tensors import float_tensor, open_tensors
 
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -28,6 +30,28 @@ OLD_POOLINGS = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
+}
+LENGTH_RULES = {"max_seq_length": whole(1) | NULL, "do_lower_case": FLAG | NULL, "transformer_task": TEXT}
+SETTINGS_RULES = {
+    "activation_fn": TEXT | NULL,
+    "default_prompt_name": TEXT | NULL,
+    "prompts": object_of(TEXT | NULL) | NULL,
+    "similarity_fn_name": TEXT | NULL,
+    "truncate_dim": whole(1) | NULL,
+}
+MODULE_RULES = {
+    "Pooling": {
+        "include_prompt": FLAG,
+        "pooling_mode": TEXT | list_of(TEXT) | NULL,
+        **dict.fromkeys(OLD_POOLINGS, FLAG),
+    },
+    "Dense": {
+        "activation_function": TEXT,
+        "bias": FLAG,
+        "out_features": whole(1),
+        "use_residual": FLAG,
+        **dict.fromkeys(("module_input_name", "module_output_name"), TEXT | NULL),
+    },
 }
 # torch's module -> Keras's activation.
 ACTIVATIONS = {
@@ -42,11 +66,13 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Module:
-    """One part after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, and weights by their names."""
+    """One part after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, weights by their
+    names, and its directory."""
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    source: Path = Path()
 
 
 @dataclass(frozen=True)
@@ -72,14 +98,19 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
         CheckpointError: There is no such preset, a file is damaged, or it asks for what bertzoo does not compute.
     """
     root, entries = _find(preset)
-    settings = _read_json(root / SETTINGS_FILE)
+    with named(root / MODULES_FILE):
+        return _read_modules(root, entries)
+
+
+def _read_modules(root: Path, entries: list[dict[str, Any]]) -> SentenceFiles:
+    settings = _read(root / SETTINGS_FILE, SETTINGS_RULES)
     if not entries:
         return SentenceFiles(root, settings=settings)
     first, *rest = entries
     if _kind(first) != "Transformer":
         raise CheckpointError(f"{root / MODULES_FILE} begins with {first['type']}; an encoder is expected.")
     directory = _inside(root, first)
-    length = _read_json(directory / LENGTH_FILE)
+    length = _read(directory / LENGTH_FILE, LENGTH_RULES)
     task = length.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise CheckpointError(
@@ -91,24 +122,28 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
 
 def read_settings(preset: str | Path) -> dict[str, Any]:
     """The content of config_sentence_transformers.json of a preset; empty where it has none."""
-    return _read_json(_find(preset)[0] / SETTINGS_FILE)
+    return _read(_find(preset)[0] / SETTINGS_FILE, SETTINGS_RULES)
 
 
 def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     """The root of a preset, and the entries of its modules.json."""
-    folder = Path(preset).expanduser()
+    folder = expanded(preset)
     recover(folder)
     # Before version 2 the encoder had a folder of its own, and the root no config.json.
     root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)
-    entries = _read_json(root / MODULES_FILE, list)
+    entries = _read(root / MODULES_FILE, kind=list)
+    if not entries and (root / MODULES_FILE).is_file():
+        raise CheckpointError(f"{root / MODULES_FILE} lists no modules; an encoder is expected to come first.")
     for entry in entries:
-        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+        known = isinstance(entry, dict) and {**entry, "path": entry.get("path", "")}
+        if not known or not all(isinstance(known.get(key), str) for key in ("type", "path")):
             raise CheckpointError(f"{root / MODULES_FILE} must list objects with a type and a path; it has {entry!r}.")
     return root, entries
 
 
 def _kind(entry: Mapping[str, Any]) -> str:
-    library, *_, kind = entry["type"].split(".")
+    library, _, rest = entry["type"].partition(".")
+    kind = rest.rpartition(".")[-1]
     if library != "sentence_transformers" or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
         raise CheckpointError(
             f"modules.json names {entry['type']}; bertzoo computes sentence_transformers' Transformer, Pooling, Dense "
@@ -124,25 +159,21 @@ def _inside(root: Path, entry: Mapping[str, Any]) -> Path:
     return root / path
 
 
-def _read_json(path: Path, kind: type = dict) -> Any:
-    if not path.is_file():
-        return kind()
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is no JSON: {error}.") from error
-    if not isinstance(content, kind):
-        raise CheckpointError(f"{path} holds a JSON {type(content).__name__}; a {kind.__name__} is expected.")
-    return content
+def _read(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = dict) -> Any:
+    return read_json(path, rules, kind) if path.is_file() else kind()
 
 
 def _read_module(directory: Path, kind: str) -> Module:
-    settings = _read_json(directory / "config.json")
+    settings = _read(directory / "config.json", MODULE_RULES.get(kind))
     if kind == "Pooling":
-        return Module(kind, _pooling_settings(settings), _tensors_in(directory) if _learns(settings) else {})
+        return Module(kind, _pooling_settings(settings), _tensors_in(directory) if _learns(settings) else {}, directory)
     if kind == "Dense":
-        return Module(kind, _dense_settings(settings, directory), _tensors_in(directory))
-    return Module(kind)
+        found, tensors = _dense_settings(settings, directory), _tensors_in(directory)
+        rows = len(tensors.get("linear.weight", ()))
+        if rows != found["units"]:
+            raise CheckpointError(f"{directory}/config.json has out_features = {found['units']} for weights of {rows}.")
+        return Module(kind, found, tensors, directory)
+    return Module(kind, source=directory)
 
 
 def _learns(settings: Mapping[str, Any]) -> bool:
@@ -168,12 +199,14 @@ def _dense_settings(settings: Mapping[str, Any], directory: Path) -> dict[str, A
     other = {key: settings[key] for key in ("module_input_name", "module_output_name") if settings.get(key)}
     if settings.get("use_residual") or set(other.values()) - {"sentence_embedding"}:
         raise CheckpointError(f"{directory}/config.json asks for a Dense that bertzoo does not compute: {settings}.")
+    if "out_features" not in settings:
+        raise CheckpointError(f"{directory}/config.json lacks out_features, the width of this Dense.")
     return {"units": settings["out_features"], "activation": ACTIVATIONS[named], "bias": settings.get("bias", True)}
 
 
 def _tensors_in(directory: Path) -> dict[str, np.ndarray]:
     with open_tensors(directory) as tensors:
-        return {name: tensors[name].astype(np.float32) for name in tensors}
+        return {name: float_tensor(tensors[name], f"{directory}: tensor {name}") for name in tensors}
 
 
 def sentence_files(
@@ -198,6 +231,18 @@ def sentence_files(
     files[LENGTH_FILE] = _json({"max_seq_length": max_length, "do_lower_case": False})
     files[SETTINGS_FILE] = _json(dict(settings))
     return files
+
+
+def cross_encoder_files(settings: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files without which sentence-transformers does not read the settings of a cross-encoder."""
+    entry = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    reading = {
+        "transformer_task": "sequence-classification",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+        "module_output_name": "scores",
+    }
+    content = {"model_type": "CrossEncoder", **settings}
+    return {MODULES_FILE: _json([entry]), LENGTH_FILE: _json(reading), SETTINGS_FILE: _json(content)}
 
 
 def _json(content: Any) -> bytes:

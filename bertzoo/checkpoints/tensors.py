@@ -6,15 +6,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
-import ml_dtypes  # noqa: F401  (safetensors finds bfloat16 in it)
+import ml_dtypes  # safetensors too finds bfloat16 in it
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 # In this order: where a directory holds several, the first is read, as transformers does.
-SINGLE_FILE, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
-WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json")
+SINGLE_FILE, TORCH_FILE, INT8_FILE = "model.safetensors", "pytorch_model.bin", "model.int8.safetensors"
+WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json", INT8_FILE)
 
 # Files that other loaders wrap: {"model": {name: tensor}} (fairseq), {"state_dict": {name: tensor}} (Lightning).
 _WRAPPERS = ("state_dict", "model")
@@ -77,6 +77,20 @@ class Tensors(Mapping[str, np.ndarray]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def float_tensor(tensor: np.ndarray, name: str) -> np.ndarray:
+    """A tensor of weights as float32.
+
+    Raises:
+        CheckpointError: It holds integers, NaN or infinity.
+    """
+    if tensor.dtype.kind not in "f" and tensor.dtype != ml_dtypes.bfloat16:
+        raise CheckpointError(f"{name} holds {tensor.dtype}, not floating-point numbers.")
+    value = tensor.astype(np.float32)
+    if not np.isfinite(value).all():
+        raise CheckpointError(f"{name} holds numbers that are not finite (NaN or infinity).")
+    return value
 
 
 def open_tensors(directory: Path) -> Tensors:

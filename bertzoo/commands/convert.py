@@ -1,5 +1,6 @@
 """`bertzoo convert`: any checkpoint that bertzoo reads, as a Hugging Face directory with safetensors."""
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ TASKS = (
 def convert(
     source: Annotated[str, typer.Argument(help=PRESET_HELP)],
     directory: Annotated[Path, typer.Argument(help="Where to write.")],
+    dequantize: Annotated[bool, typer.Option("--dequantize", help="Write floats for int8 weights.")] = False,
 ) -> None:
     """Rewrite a checkpoint in safetensors. The tokenizer goes along, and the head that config.json names."""
     from bertzoo.checkpoints.files import resolve
@@ -33,6 +35,17 @@ def convert(
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
     start()
+    if dequantize:
+        from bertzoo.checkpoints import int8
+
+        with tempfile.TemporaryDirectory() as folder:
+            int8.dequantize(found, Path(folder) / "floats")
+            _convert(str(Path(folder) / "floats"), Path(folder) / "floats", directory)
+        return
+    _convert(source, found, directory)
+
+
+def _convert(source: str, found: Path, directory: Path) -> None:
     task, architecture = _task_of(found)
     if task is None:
         _convert_encoder(source, found, directory)

@@ -7,6 +7,7 @@ import numpy as np
 import typer
 
 from bertzoo.commands.labelled import Examples, Parts
+from bertzoo.commands.places import check_file
 from bertzoo.commands.running import PRESET_HELP
 from bertzoo.commands.screen import percent, show_table
 from bertzoo.commands.trials import Log, Settings, mean_and_spread
@@ -48,6 +49,7 @@ def glue(
     unknown = [name for name in wanted if name not in TASKS]
     if unknown:
         raise ValueError(f"{unknown[0]!r} is none of GLUE's tasks; they are {', '.join(TASKS)}.")
+    check_file(out, (".json",))
     log, found = Log(out), {}
     for name in wanted:
         parts = _read(data, name, split, rows)

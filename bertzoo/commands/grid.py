@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from bertzoo.checkpoints.saving import check_place
 from bertzoo.commands.fit import describe_parts, read_parts
 from bertzoo.commands.labelled import Parts
 from bertzoo.commands.running import PRESET_HELP
@@ -37,6 +38,7 @@ def grid(
     cells = list(product(_numbers(batch_sizes, int), _numbers(learning_rates, float), _numbers(epochs, int)))
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / LOG).is_file()):
         raise ValueError(f"{out} is no directory of a grid, and not empty: name another.")
+    check_place(out / BEST)
     parts = read_parts(file, dev, (text, pair, label), seed=0)
     describe_parts(parts)
     choices = ("accuracy", "f1", "matthews") if parts.classes else ("spearman", "pearson")

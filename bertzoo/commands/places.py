@@ -1,7 +1,10 @@
 """Where a command may write, asked before the work and not after it."""
 
+import errno
 import os
 from pathlib import Path
+
+from bertzoo.checkpoints.saving import check_place
 
 
 def check_preset_directory(directory: Path) -> None:
@@ -11,11 +14,12 @@ def check_preset_directory(directory: Path) -> None:
         ValueError: It is a file, holds something else than a preset, or can't be made.
     """
     if directory.is_dir():
-        if any(directory.iterdir()) and not (directory / "config.json").is_file():
+        found = {path.name for path in directory.iterdir()} - {"lost+found"}  # of a mounted disk
+        if found and "config.json" not in found:
             raise ValueError(f"{directory} is not empty and holds no preset: name another directory.")
     elif directory.exists():
         raise ValueError(f"{directory} is a file: name a directory to save into.")
-    _check_writable(directory)
+    check_place(directory)
 
 
 def check_file(path: Path, suffixes: tuple[str, ...]) -> None:
@@ -34,18 +38,27 @@ def check_file(path: Path, suffixes: tuple[str, ...]) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file as a whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Writes a file as a whole or not at all, unless something is mounted on it, which then gets the content."""
+    part = _part(path)
     try:
         part.write_bytes(content)
         part.replace(path)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        path.write_bytes(content)
     finally:
         part.unlink(missing_ok=True)
 
 
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 def _check_writable(path: Path) -> None:
-    parent = next(folder for folder in path.absolute().parents if folder.exists())
-    if not parent.is_dir():
-        raise ValueError(f"{path} can't be written: {parent} is a file.")
-    if not os.access(parent, os.W_OK):
-        raise ValueError(f"{path} can't be written: {parent} is read-only for you.")
+    part = _part(path)
+    try:
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise ValueError(f"{path} can't be written: {error.strerror}. Name another file.") from error

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bertzoo.checkpoints.saving import check_place
 from bertzoo.commands.places import check_preset_directory
 from bertzoo.commands.running import start
 
@@ -58,7 +59,7 @@ def prepare(
     if add_words is not None:
         from bertzoo.pretraining.continuing import extend_tokenizer
 
-        used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").split())
+        used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").splitlines())
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
         made = preparing.prepare(
@@ -123,3 +124,4 @@ def _check_shards_directory(out: Path) -> None:
         raise ValueError(f"{out} is a file: name a directory.")
     if out.is_dir() and any(out.iterdir()) and not (out / "shards.json").is_file():
         raise ValueError(f"{out} is not empty and holds no shards: name another directory.")
+    check_place(out)

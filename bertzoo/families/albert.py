@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bertzoo.checkpoints.rules import whole
 from bertzoo.config import EncoderConfig
 from bertzoo.families.family import PLAIN_HEADS, Family, Head
 
@@ -27,14 +28,20 @@ class AlbertConfig(EncoderConfig):
     attention_probs_dropout_prob: float = 0.0
     classifier_dropout: float | None = 0.1
 
+    rules = MappingProxyType(
+        {
+            **EncoderConfig.rules,
+            **dict.fromkeys(("embedding_size", "num_hidden_groups", "inner_group_num"), whole(1)),
+        }
+    )
     hf_names = MappingProxyType({"classifier_dropout": "classifier_dropout_prob"})
 
     def __post_init__(self):
         super().__post_init__()
-        if not 1 <= self.num_hidden_groups <= self.num_hidden_layers or self.inner_group_num < 1:
+        if self.num_hidden_groups > self.num_hidden_layers:
             raise ValueError(
-                "num_hidden_groups must lie between 1 and num_hidden_layers and inner_group_num be 1 or more; they are "
-                f"{self.num_hidden_groups!r}, {self.num_hidden_layers} and {self.inner_group_num!r}."
+                f"num_hidden_groups must lie between 1 and num_hidden_layers; they are {self.num_hidden_groups} and "
+                f"{self.num_hidden_layers}."
             )
 
 
@@ -93,6 +100,7 @@ class Albert(Family):
         ),
         **PLAIN_HEADS,
     }
+    decoder = "predictions.decoder.weight"
     inert_tensors = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
     aliases = {"predictions.decoder.bias": "predictions.bias"}
 

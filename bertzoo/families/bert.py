@@ -60,6 +60,7 @@ class Bert(Family):
         ),
         **PLAIN_HEADS,
     }
+    decoder = "cls.predictions.decoder.weight"
     inert_tensors = (
         "embeddings.position_ids",
         "embeddings.token_type_ids",

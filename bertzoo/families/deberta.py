@@ -62,6 +62,7 @@ class Deberta(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
+    decoder = "cls.predictions.decoder.weight"
     inert_tensors = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "embeddings.position_ids")
     aliases = Bert.aliases
     attention: type[DisentangledAttention] = FirstDisentangledAttention

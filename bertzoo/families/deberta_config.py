@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.config import EncoderConfig
+from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, list_of, whole
+from bertzoo.config import ACTIVATION, DROPOUT, EncoderConfig
 
 TERMS = ("c2p", "p2c")
 
@@ -33,13 +34,24 @@ class DebertaConfig(EncoderConfig):
     legacy: bool = True
     enhanced_mask_decoder: bool = False
 
+    rules = MappingProxyType(
+        {
+            **EncoderConfig.rules,
+            "embedding_size": whole(1) | NULL,
+            "max_relative_positions": whole(-1),
+            "pooler_dropout": DROPOUT,
+            "pooler_hidden_act": ACTIVATION,
+            "pos_att_type": TEXT | list_of(TEXT) | NULL,
+            "type_vocab_size": whole(0),
+            **dict.fromkeys(("relative_attention", "position_biased_input", "legacy", "enhanced_mask_decoder"), FLAG),
+        }
+    )
     hf_names = MappingProxyType({"classifier_dropout": "cls_dropout", "enhanced_mask_decoder": None})
     # Hugging Face's defaults for the last three differ from all released models.
     required = (*EncoderConfig.required, "relative_attention", "pos_att_type", "position_biased_input")
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_activation("pooler_hidden_act")
         if self.embedding_size is None:
             object.__setattr__(self, "embedding_size", self.hidden_size)
         if isinstance(self.pos_att_type, list):
@@ -80,5 +92,6 @@ class DebertaConfig(EncoderConfig):
 
     @classmethod
     def _read(cls, content):
+        config = super()._read(content)
         own = content.get("bertzoo") or {}
-        return super()._read(content).with_(enhanced_mask_decoder=own.get("enhanced_mask_decoder", False))
+        return config.with_(enhanced_mask_decoder=own.get("enhanced_mask_decoder", False))

@@ -1,7 +1,10 @@
 """DeBERTa v2 (He et al. 2021), v3 and mDeBERTa (He et al. 2023): distances in buckets, shared keys, a convolution."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from bertzoo.checkpoints.rules import FLAG, TEXT, whole
+from bertzoo.config import ACTIVATION
 from bertzoo.families.deberta import SELF, SHARED_NAMES, Deberta
 from bertzoo.families.deberta_config import DebertaConfig
 from bertzoo.families.family import Head
@@ -25,6 +28,17 @@ class DebertaV2Config(DebertaConfig):
     norm_rel_ebd: str = "none"
     conv_kernel_size: int = 0
     conv_act: str = "tanh"
+
+    rules = MappingProxyType(
+        {
+            **DebertaConfig.rules,
+            "position_buckets": whole(-1),
+            "share_att_key": FLAG,
+            "norm_rel_ebd": TEXT,
+            "conv_kernel_size": whole(0),
+            "conv_act": ACTIVATION,
+        }
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.config import EncoderConfig
+from bertzoo.checkpoints.rules import whole
+from bertzoo.config import DROPOUT, EncoderConfig
 from bertzoo.families.family import PLAIN_HEADS, Family, Head
 
 LAYER = "transformer.layer.{i}."
@@ -20,6 +21,7 @@ class DistilBertConfig(EncoderConfig):
     classifier_dropout: float | None = 0.2
     qa_dropout: float = 0.1
 
+    rules = MappingProxyType({**EncoderConfig.rules, "type_vocab_size": whole(0, 0), "qa_dropout": DROPOUT})
     hf_names = MappingProxyType(
         {
             "hidden_size": "dim",
@@ -92,6 +94,7 @@ class DistilBert(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
+    decoder = "vocab_projector.weight"
     inert_tensors = ("embeddings.position_ids", "vocab_projector.weight")
 
     def block(self, config, index, **options):

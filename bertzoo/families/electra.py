@@ -1,8 +1,10 @@
 """ELECTRA (Clark et al. 2020), discriminator and generator: no pooler, and a projection of narrow embeddings."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from bertzoo.config import EncoderConfig
+from bertzoo.checkpoints.rules import NULL, whole
+from bertzoo.config import ACTIVATION, DROPOUT, EncoderConfig
 from bertzoo.families.bert import Bert
 from bertzoo.families.family import PLAIN_HEADS, Family, Head
 from bertzoo.families.roberta import CLASSIFIER
@@ -20,6 +22,14 @@ class ElectraConfig(EncoderConfig):
     summary_activation: str = "gelu"
     summary_last_dropout: float = 0.1
 
+    rules = MappingProxyType(
+        {
+            **EncoderConfig.rules,
+            "embedding_size": whole(1),
+            "summary_activation": ACTIVATION | NULL,
+            "summary_last_dropout": DROPOUT,
+        }
+    )
     required = (*EncoderConfig.required, "embedding_size")
 
 
@@ -67,6 +77,7 @@ class Electra(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
+    decoder = "generator_lm_head.weight"
     inert_tensors = ("embeddings.position_ids", "embeddings.token_type_ids", "generator_lm_head.weight")
 
     def embeddings(self, config, **options):

@@ -64,6 +64,8 @@ class Family:
     # Whether these heads read the pooler; otherwise they read the first token.
     classifier_pools: bool = True
     multiple_choice_pools: bool = True
+    # The masked-LM decoder's kernel, which files have to themselves where it is not the token table.
+    decoder: str | None = None
     # Buffers, and copies of tied tensors, that files may hold besides the weights.
     inert_tensors: tuple[str, ...] = ()
     # The file's name -> the table's, for copies that stand in where the tensor itself is absent.
@@ -150,10 +152,12 @@ class Family:
         """The head of masked language modelling.
 
         Raises:
-            ValueError: The checkpoint's decoder is not the token table.
+            ValueError: The file's decoder is not the token table, and the family's files have no name for another.
         """
-        if config.extra.get("tie_word_embeddings") is False:
-            raise ValueError("config.json has tie_word_embeddings = false; our masked-LM decoder is the token table.")
+        names = dict(self.names_of_head(config, "masked_lm"))
+        options["tied"] = "masked_lm/decoder" not in names
+        if options["tied"] and not is_tied(config):
+            raise ValueError("config.json has tie_word_embeddings = false; this head's decoder is the token table.")
         options.setdefault("activation", config.hidden_act)
         return layer(
             config.vocab_size,
@@ -176,7 +180,14 @@ class Family:
 
     def names_of_head(self, config: EncoderConfig, head: str) -> Names:
         """The names of a head's tensors, where the configuration decides between several."""
-        return self.heads[head].names
+        return self.names_of_decoder(config, head, self.heads[head].names)
+
+    def names_of_decoder(self, config: EncoderConfig, head: str, names: Names) -> Names:
+        """`names`, and those of a masked-LM decoder that is not the token table, whose bias is its own too."""
+        if head != "masked_lm" or self.decoder is None or is_tied(config):
+            return names
+        bias = ("masked_lm/bias", self.decoder.removesuffix("weight") + "bias")
+        return (*(pair for pair in names if pair[0] != bias[0]), ("masked_lm/decoder", self.decoder), bias)
 
     def adapt(self, config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:
         """The configuration of a checkpoint, with what only the presence of tensors tells.
@@ -196,3 +207,8 @@ class Family:
     def head_dropout(self, config: EncoderConfig) -> float:
         """Dropout before a task's last layer."""
         return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+
+def is_tied(config: EncoderConfig) -> bool:
+    """Whether the masked-LM decoder is the token table."""
+    return config.extra.get("tie_word_embeddings") is not False

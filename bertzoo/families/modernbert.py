@@ -54,6 +54,7 @@ class ModernBert(Family):
     }
     classifier_pools = False
     multiple_choice_pools = False
+    decoder = "decoder.weight"
     inert_tensors = ("decoder.weight",)
 
     def embeddings(self, config, **options):

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.config import EncoderConfig
+from bertzoo.checkpoints.rules import FLAG, NULL, OBJECT, check, choice, list_of, number, whole
+from bertzoo.config import ACTIVATION, DROPOUT, FILE_RULES, EncoderConfig
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
@@ -39,6 +40,20 @@ class ModernBertConfig(EncoderConfig):
     classifier_activation: str = "gelu"
     classifier_pooling: str = "cls"
 
+    rules = MappingProxyType(
+        {
+            **EncoderConfig.rules,
+            "classifier_activation": ACTIVATION,
+            "classifier_pooling": choice("cls", "mean"),
+            "embedding_dropout": DROPOUT,
+            "global_rope_theta": number(0),
+            "layer_types": list_of(choice(GLOBAL, LOCAL)) | NULL,
+            "local_attention": whole(1),
+            "local_rope_theta": number(0),
+            "type_vocab_size": whole(0, 0),
+            **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), FLAG),
+        }
+    )
     hf_names = MappingProxyType(
         {
             "hidden_act": "hidden_activation",
@@ -53,16 +68,13 @@ class ModernBertConfig(EncoderConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_activation("classifier_activation")
         if self.layer_types is None:
             every = self.extra.get("global_attn_every_n_layers", 3)
             types = tuple(LOCAL if i % every else GLOBAL for i in range(self.num_hidden_layers))
             object.__setattr__(self, "layer_types", types)
         object.__setattr__(self, "layer_types", tuple(self.layer_types))
-        if len(self.layer_types) != self.num_hidden_layers or not set(self.layer_types) <= {GLOBAL, LOCAL}:
+        if len(self.layer_types) != self.num_hidden_layers:
             raise ValueError(f"layer_types must be {GLOBAL} or {LOCAL} for each layer; it is {self.layer_types!r}.")
-        if self.classifier_pooling not in ("cls", "mean"):
-            raise ValueError(f"classifier_pooling must be cls or mean; it is {self.classifier_pooling!r}.")
 
     def to_hf(self):
         content = super().to_hf()
@@ -75,8 +87,10 @@ class ModernBertConfig(EncoderConfig):
 
     @classmethod
     def _read(cls, content):
+        check(content, FILE_RULES)
         thetas = {}
         for name, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
+            check(content.get("rope_parameters") or {}, {kind: OBJECT | NULL}, "rope_parameters.")
             rope = (content.get("rope_parameters") or {}).get(kind) or {}
             scaling = content.get("rope_scaling")
             if rope.get("rope_type", "default") != "default" or scaling:

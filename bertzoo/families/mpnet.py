@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bertzoo.checkpoints.rules import whole
 from bertzoo.families.bert import FEED_FORWARD_AND_POOLER
 from bertzoo.families.roberta import Roberta, RobertaConfig
 from bertzoo.layers import RelativeBias
@@ -24,6 +25,9 @@ class MPNetConfig(RobertaConfig):
     type_vocab_size: int = 0
     relative_attention_num_buckets: int = BUCKETS
 
+    rules = MappingProxyType(
+        {**RobertaConfig.rules, "type_vocab_size": whole(0, 0), "relative_attention_num_buckets": whole(1)}
+    )
     hf_names = MappingProxyType({"type_vocab_size": None, "classifier_dropout": None})
 
     def __post_init__(self):

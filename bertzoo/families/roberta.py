@@ -1,7 +1,9 @@
 """RoBERTa (Liu et al. 2019), DistilRoBERTa, XLM-R (Conneau et al. 2020) and CamemBERT (Martin et al. 2020)."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from bertzoo.checkpoints.rules import whole
 from bertzoo.config import EncoderConfig
 from bertzoo.families.bert import Bert
 from bertzoo.families.family import PLAIN_HEADS, Family, Head
@@ -38,8 +40,17 @@ class RobertaConfig(EncoderConfig):
     layer_norm_eps: float = 1e-5
     pad_token_id: int = 1
 
+    rules = MappingProxyType({**EncoderConfig.rules, "pad_token_id": whole(0)})
     # Hugging Face's defaults for the last differ from all released models.
     required = (*EncoderConfig.required, "max_position_embeddings", "layer_norm_eps")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_length < 1:
+            raise ValueError(
+                f"max_position_embeddings = {self.max_position_embeddings} leaves no position after the padding's, "
+                f"pad_token_id = {self.pad_token_id}."
+            )
 
     @property
     def max_length(self) -> int:
@@ -70,6 +81,7 @@ class Roberta(Family):
     names = Bert.names
     heads = {"masked_lm": MASKED_LM, "classifier": CLASSIFIER, **PLAIN_HEADS}
     classifier_pools = False
+    decoder = "lm_head.decoder.weight"
     inert_tensors = ("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias")
     aliases = {"lm_head.decoder.bias": "lm_head.bias"}
 

@@ -5,7 +5,7 @@ from keras import ops
 
 from bertzoo.layers.activations import activation
 from bertzoo.layers.dropout import dropout
-from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
 from bertzoo.layers.layer_norm import LayerNorm
 from bertzoo.layers.places import vectors_at
 
@@ -59,7 +59,8 @@ class ClassificationHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bertzoo")
 class MaskedLMHead(keras.layers.Layer):
-    """(batch, places, hidden) -> (batch, places, vocabulary) logits in float32; the decoder is the token table.
+    """(batch, places, hidden) -> (batch, places, vocabulary) logits in float32; the decoder is the token table, or a
+    table of the head's own.
 
     dense, activation, LayerNorm, then the product with the token table and a bias per token (Devlin et al. 2019, A.1).
 
@@ -69,6 +70,7 @@ class MaskedLMHead(keras.layers.Layer):
         activation: Name of the activation.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial kernel.
+        tied: Whether the decoder is the token table.
     """
 
     def __init__(
@@ -78,18 +80,23 @@ class MaskedLMHead(keras.layers.Layer):
         activation: str = "gelu",
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
+        tied: bool = True,
         name: str = "masked_lm",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
         self.vocab_size, self.width, self.activation = vocab_size, width, activation
-        self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
+        self.layer_norm_eps, self.initializer_range, self.tied = layer_norm_eps, initializer_range, tied
         self.dense = keras.layers.Dense(width, name="dense", dtype=self.dtype_policy)
         self.norm = LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         build_dense(self, self.dense, input_shape[-1], self.initializer_range)
         self.norm.build((None, None, self.width))
+        if not self.tied:
+            initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/decoder")
+            shape = (self.vocab_size, self.width)
+            self.decoder = self.add_weight(name="decoder", shape=shape, initializer=initializer, autocast=False)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
     def decode(self, x, before, last_block, key):
@@ -113,9 +120,9 @@ class MaskedLMHead(keras.layers.Layer):
         if positions is not None:
             x = vectors_at(x, positions)
         x = self.norm(activation(self.activation)(self.dense(x)))
-        table = ops.cast(ops.convert_to_tensor(token_table), x.dtype)
+        table = ops.cast(ops.convert_to_tensor(token_table if self.tied else self.decoder), x.dtype)
         return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.bias
 
     def get_config(self):
-        names = ("vocab_size", "width", "activation", "layer_norm_eps", "initializer_range")
+        names = ("vocab_size", "width", "activation", "layer_norm_eps", "initializer_range", "tied")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.loading import weight_names
 from bertzoo.encoder import Encoder
 from bertzoo.pretraining.masking import Masking
+from bertzoo.tasks.added_tokens import with_new_rows
 from bertzoo.tasks.task import Task
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tokenizer import Tokenizer
@@ -20,18 +20,20 @@ from bertzoo.text.tokenizer import Tokenizer
 def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """A tokenizer that keeps these words whole; each new one gets an id behind the vocabulary.
 
-    Words are matched after normalisation and only where they stand alone. Those that are tokens already are left out.
+    Words are matched after normalisation, so in any case where the tokenizer lowercases, and only where they stand
+    alone. They may hold blanks. Those that are tokens already, or like another after normalisation, are left out, and
+    so are empty ones.
 
     Raises:
-        ValueError: A word is empty or holds white space.
+        ValueError: A word holds other white space than single blanks.
     """
     files = tokenizer.files()
     content = json.loads(files["tokenizer.json"])
     number = tokenizer.vocabulary_size
-    for word in dict.fromkeys(words):
-        if not word or word.split() != [word]:
-            raise ValueError(f"{word!r} is no word: it is empty or holds white space.")
-        if tokenizer.token_to_id(word) is not None:
+    for word in dict.fromkeys(tokenizer.normalized(word.strip()) for word in words):
+        if " ".join(word.split()) != word:
+            raise ValueError(f"{word!r} is no word: it holds white space other than single blanks.")
+        if not word or tokenizer.token_to_id(word) is not None:
             continue
         token = {"id": number, "content": word, "single_word": True, "lstrip": False, "rstrip": False}
         content["added_tokens"].append({**token, "normalized": True, "special": False})
@@ -59,16 +61,18 @@ def load_task(
     loaded = task.from_preset(table["from"], masking=masking, verbose=False, **options)
     old = loaded.preprocessor.tokenizer
     _check_vocabulary(old, tokenizer, table["from"])
-    if tokenizer.vocabulary_size <= loaded.backbone.config.vocab_size:
+    if tokenizer.vocabulary_size <= old.vocabulary_size:
         loaded.preprocessor = Preprocessor(tokenizer)
         return loaded
-    config = loaded.backbone.config.with_(vocab_size=tokenizer.vocabulary_size)
+    size = loaded.backbone.config.vocab_size  # of which the last may belong to no token yet
+    config = loaded.backbone.config.with_(vocab_size=max(size, tokenizer.vocabulary_size))
     encoder = Encoder(config, loaded.backbone.pooler is not None, **options)
     larger = task(encoder, Preprocessor(tokenizer), masking, dtype=options.get("dtype"))
     sources = weight_names(loaded)
     for name, weight in weight_names(larger).items():
         value = ops.convert_to_numpy(sources[name])
-        weight.assign(value if value.shape == tuple(weight.shape) else _longer(value, old, tokenizer))
+        by_token = name.endswith(("/token", "/bias", "/decoder")) and value.shape[0] == size
+        weight.assign(with_new_rows(value, old, tokenizer, config.vocab_size) if by_token else value)
     return larger
 
 
@@ -80,16 +84,6 @@ def _check_vocabulary(old: Tokenizer, new: Tokenizer, preset: str) -> None:
             f"{_token(new, differing)!r} and not {_token(old, differing)!r}. "
             f"Make them with `bertzoo prepare --tokenizer {preset}`."
         )
-
-
-def _longer(rows: np.ndarray, old: Tokenizer, new: Tokenizer) -> np.ndarray:
-    """The rows of a table by token, with more for the tokens that the old tokenizer does not have."""
-    out = np.zeros((new.vocabulary_size, *rows.shape[1:]), rows.dtype)
-    out[: len(rows)] = rows
-    for index in range(len(rows), len(out)):
-        pieces = old.encode(_token(new, index)).row(0)[1:-1]
-        out[index] = rows[pieces].mean(axis=0) if len(pieces) else rows.mean(axis=0)
-    return out
 
 
 def _token(tokenizer: Tokenizer, index: int) -> str | None:

@@ -12,13 +12,14 @@ from bertzoo.text.tokenizer import Tokenizer
 def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[Encoder, Tokenizer]:
     """The encoder and its tokenizer with further tokens, which are never split; the ones given stay as they are.
 
-    The embedding of a new token starts near the mean of all others, to which its usual initial value is added.
+    The embedding of a new token starts near the mean of those of the pieces that the text was before, to which its
+    usual initial value is added.
 
     Args:
         encoder, tokenizer: They belong together.
         tokens: What to add, such as "[E1]". Those that the tokenizer has already keep their ids.
     """
-    tokenizer = tokenizer.with_tokens(tokens)
+    old_tokenizer, tokenizer = tokenizer, tokenizer.with_tokens(tokens)
     before = encoder.config.vocab_size
     config = encoder.get_config()
     config["config"]["vocab_size"] = max(before, tokenizer.vocabulary_size)
@@ -26,6 +27,21 @@ def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) ->
     for old, new in zip(encoder.weights, larger.weights, strict=True):
         value = ops.convert_to_numpy(old)
         if old is encoder.embeddings.token:
-            value = np.concatenate([value, value.mean(axis=0) + ops.convert_to_numpy(new)[before:]])
+            value = with_new_rows(value, old_tokenizer, tokenizer, new.shape[0])
+            added = slice(old_tokenizer.vocabulary_size, tokenizer.vocabulary_size)
+            value[added] += ops.convert_to_numpy(new)[added]
         new.assign(value)
     return larger, tokenizer
+
+
+def with_new_rows(rows: np.ndarray, old: Tokenizer, new: Tokenizer, count: int) -> np.ndarray:
+    """A table with a row a token, (tokens, …) -> (count, …): the rows of new tokens are the mean of those of the pieces
+    that the old tokenizer makes of them, or of all where it knows none of these."""
+    out = np.zeros((count, *rows.shape[1:]), rows.dtype)
+    out[: len(rows)] = rows
+    for index in range(old.vocabulary_size, new.vocabulary_size):
+        pieces = old.encode(new.id_to_token(index), truncate=False).row(0)
+        pieces = [piece for piece in pieces if piece not in (old.cls_id, old.sep_id)]
+        known = set(pieces) - {old.unk_id}
+        out[index] = (rows[pieces] if known else rows[: old.vocabulary_size]).mean(axis=0)
+    return out

@@ -1,6 +1,8 @@
 """Scores of pairs, read together: slower than vectors and finer, for ranking again what a search found."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,11 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.sentence_transformers import read_settings
+from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
 from bertzoo.config import EncoderConfig
 from bertzoo.encoder import Encoder
-from bertzoo.tasks.probabilities import sigmoid
+from bertzoo.tasks.probabilities import sigmoid, softmax
+from bertzoo.tasks.prompts import find_prompt
 from bertzoo.tasks.targets import CLASSES, NUMBER
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.preprocessor import Preprocessor
@@ -19,7 +22,10 @@ from bertzoo.text.preprocessor import Preprocessor
 _ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.Softmax": "softmax",
+    "torch.nn.modules.activation.Tanh": "tanh",
 }
+_PROMPT: ContextVar[str] = ContextVar("prompt", default="")
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -29,8 +35,11 @@ class CrossEncoder(TextClassifier):
     Args:
         backbone, preprocessor, head: See `TextClassifier`.
         labels: 1 for a score, which is the usual; more for classes of pairs, such as those of NLI.
-        activation: What `predict` makes of the logits: "sigmoid" or "linear"; the first for one label, the second for
-            more, where None.
+        activation: What `predict` makes of the logits: "sigmoid", "linear", "tanh" or, of several labels, "softmax";
+            the first for one label, the second for more, where None.
+        prompts: Name -> text that `predict` puts before the first text of each pair.
+        default_prompt: The name of the prompt that is used where none is asked for.
+        settings: Further keys of config_sentence_transformers.json, which are carried through.
 
     One label is trained with scores from 0 to 1 and binary cross-entropy; more with classes and cross-entropy. The
     checkpoint is that of a text classifier, which sentence-transformers loads.
@@ -47,20 +56,39 @@ class CrossEncoder(TextClassifier):
         problem: str | None = None,
         head: keras.layers.Layer | None = None,
         activation: str | None = None,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt: str | None = None,
+        settings: Mapping[str, Any] | None = None,
         name: str = "cross_encoder",
         **kwargs,
     ):
         super().__init__(backbone, preprocessor, labels, problem, head, name=name, **kwargs)
         usual = "sigmoid" if len(self.labels) == 1 else "linear"
         self.activation = _checked(usual if activation is None else activation)
+        self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
+        if default_prompt is not None and default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
+        self.settings = dict(settings or {})
 
-    def predict(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None, activation: str | None = None):
+    def predict(
+        self,
+        x,
+        batch_size: int = 32,
+        verbose=0,
+        steps=None,
+        callbacks=None,
+        activation: str | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ):
         """Scores of pairs, in their order.
 
         Args:
             x: A pair of strings, which gives its score alone; or pairs in any form that `fit` takes.
             batch_size, verbose, steps, callbacks: As `keras.Model.predict`.
-            activation: "sigmoid" or "linear" (the logits), where it is not to be the model's.
+            activation: "sigmoid", "linear" (the logits), "tanh" or "softmax", where it is not to be the model's.
+            prompt: Put before the first text of each pair; "" for none.
+            prompt_name: Which of the model's prompts to take; its default prompt where neither is given.
 
         Returns:
             float32 (n,), or (n, labels) for several labels.
@@ -69,7 +97,8 @@ class CrossEncoder(TextClassifier):
             ValueError: The activation is unknown.
         """
         activation = _checked(self.activation if activation is None else activation)
-        scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks), activation)
+        with self._prompted(find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, {})):
+            scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks), activation)
         scores = scores[:, 0] if len(self.labels) == 1 else scores
         return scores[0] if _is_one_pair(x) else scores
 
@@ -80,7 +109,22 @@ class CrossEncoder(TextClassifier):
         return super().logits([tuple(x)] if _is_one_pair(x) else x, batch_size, verbose, steps, callbacks)
 
     def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
-        return sigmoid(logits).astype("float32") if activation == "sigmoid" else logits
+        compute = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}[activation]
+        return compute(logits).astype("float32")
+
+    @contextmanager
+    def _prompted(self, prompt: str) -> Iterator[None]:
+        """Texts that are encoded meanwhile, in this thread, have the prompt before them."""
+        token = _PROMPT.set(prompt)
+        try:
+            yield
+        finally:
+            _PROMPT.reset(token)
+
+    def encode_rows(self, x, y=None):
+        columns = self.read(x, y)
+        texts = [_PROMPT.get() + text for text in columns.texts] if _PROMPT.get() else columns.texts
+        return self.preprocessor.encode(texts, columns.pairs), columns.targets
 
     def rank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, batch_size: int = 32, verbose=0
@@ -130,10 +174,13 @@ class CrossEncoder(TextClassifier):
     @classmethod
     def from_preset(cls, preset: str | Path, **options) -> "CrossEncoder":
         """As `Task.from_preset`; a checkpoint of sentence-transformers brings its activation."""
-        if "activation" not in options:
-            named = read_settings(preset).get("activation_fn")
-            options |= {} if named is None else {"activation": _activation(named)}
-        return super().from_preset(preset, **options)
+        settings = read_settings(preset)
+        named = settings.pop("activation_fn", None)
+        if "activation" not in options and named is not None:
+            options["activation"] = _activation(named)
+        prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
+        files = {"prompts": prompts, "default_prompt": settings.pop("default_prompt_name", None), "settings": settings}
+        return super().from_preset(preset, **files | options)
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
@@ -151,13 +198,21 @@ class CrossEncoder(TextClassifier):
         kept = self.backbone.config.extra.get("sentence_transformers") or {}
         return {**super().config_changes(), "sentence_transformers": {**kept, "activation_fn": theirs}}
 
+    def more_files(self) -> dict[str, Any]:
+        if not (self.prompts or self.settings):
+            return {}
+        theirs = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}[self.activation]
+        own = {"prompts": self.prompts, "default_prompt_name": self.default_prompt, "activation_fn": theirs}
+        return cross_encoder_files({**self.settings, **own})
+
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "activation": self.activation}
+        own = {"activation": self.activation, "prompts": self.prompts, "default_prompt": self.default_prompt}
+        return {**super().get_config(), **own, "settings": self.settings}
 
 
 def _checked(activation: str) -> str:
     if activation not in _ACTIVATIONS.values():
-        raise ValueError(f'activation must be "sigmoid" or "linear"; it is {activation!r}.')
+        raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS.values())}; it is {activation!r}.")
     return activation
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.accelerator import accelerator
+from bertzoo.checkpoints.errors import named
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
@@ -163,11 +164,11 @@ class SentenceEncoder(Task):
 
         encoder = load_model(files.directory, make, verbose=False)
         options = options_from(files) | task_options
-        if "preprocessor" not in options:
-            options["preprocessor"] = preprocessor_from(files, encoder.config, max_length, lowercase)
-        model = cls(encoder, **policy, **options)
-        if "pooling" not in task_options and "after_pooling" not in task_options:
-            fill_layers(files.modules, [model.pooling, *model.after_pooling])
+        with named(files.directory):
+            if "preprocessor" not in options:
+                options["preprocessor"] = preprocessor_from(files, encoder.config, max_length, lowercase)
+            model = cls(encoder, **policy, **options)
+        fill_layers(files.modules, model.pooling, model.after_pooling, replaced=task_options)
         model.load_report = encoder.load_report
         model.load_report.source = str(preset)
         model.load_report.notes.append(f"sentence vectors of {model.width} numbers: {model.describe()}")
@@ -196,8 +197,6 @@ class SentenceEncoder(Task):
             more_files=sentence_files(modules_of(self.pooling, self.after_pooling), length, settings),
         )
 
-    # ---- vectors
-
     def encode(
         self,
         texts,
@@ -221,8 +220,8 @@ class SentenceEncoder(Task):
             normalize: Scale each vector to length 1 (a model that ends in `Normalize` does so anyway).
             prompt: Put before each text; "" for none.
             output: "numpy", or "tensor" for the backend's.
-            truncate_dim: Keep the first numbers of each vector only, before they are normalized (for models trained
-                with `Matryoshka`).
+            truncate_dim: Keep the first numbers of each vector only, before they are normalized (see `Matryoshka`); as
+                many as the model's files say where None.
             prompt_name: Which of the model's prompts to take; its default prompt where neither is given.
             show_progress_bar: Show one; where None, for work of a hundred batches or more before a reader's eyes.
             mteb: What the package of that name passes besides: `prompt_type` chooses the prompt, the rest is ignored.
@@ -239,7 +238,9 @@ class SentenceEncoder(Task):
             raise ValueError(f'output must be "numpy" or "tensor"; it is {output!r}.')
         if batch_size is not None:
             check_batch_size(batch_size)
-        if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
+        if truncate_dim is None:
+            truncate_dim = min(self.settings.get("truncate_dim") or self.width, self.width)
+        if not 1 <= truncate_dim <= self.width:
             raise ValueError(f"truncate_dim must be from 1 to {self.width}; it is {truncate_dim!r}.")
         prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, mteb)
 

@@ -1,6 +1,6 @@
 """Between a sentence-transformers directory and what is made of it: the layers after the encoder, and options."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import keras
@@ -16,7 +16,8 @@ from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 def options_from(files: SentenceFiles) -> dict[str, Any]:
     """What `SentenceEncoder` takes of the files, its layers without their weights."""
     settings = dict(files.settings)
-    options = {"prompts": settings.pop("prompts", None), "default_prompt": settings.pop("default_prompt_name", None)}
+    prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
+    options = {"prompts": prompts, "default_prompt": settings.pop("default_prompt_name", None)}
     if files.modules:
         pooling, *after_pooling = layers_from(files.modules)
         options |= {"pooling": pooling, "after_pooling": after_pooling}
@@ -69,20 +70,24 @@ def _layer(module: Module, number: int) -> keras.layers.Layer:
     )
 
 
-def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
-    """Puts the weights of the files into the layers that `layers_from` made of them.
+def fill_layers(
+    modules: Sequence[Module], pooling: Pooling, after_pooling: Sequence[keras.layers.Layer], replaced: Container[str]
+) -> None:
+    """Puts the weights of the files into the layers that `layers_from` made of them, but those of `replaced` options.
 
     Raises:
         CheckpointError: A tensor is missing or misshapen.
     """
-    for module, layer in zip(modules, layers):
+    pairs = [] if "pooling" in replaced else [*zip(modules[:1], [pooling])]
+    pairs += [] if "after_pooling" in replaced else zip(modules[1:], after_pooling)
+    for module, layer in pairs:
         for weight, name in _weights(layer):
             if name not in module.tensors:
-                raise CheckpointError(f"the weights of the {module.kind} after the encoder lack the tensor {name}.")
+                raise CheckpointError(f"{module.source}: its weights lack the tensor {name}.")
             value = module.tensors[name].T
             if value.shape != tuple(weight.shape):
                 raise CheckpointError(
-                    f"tensor {name} of the {module.kind} after the encoder has shape {module.tensors[name].shape}; "
+                    f"{module.source}: tensor {name} has shape {module.tensors[name].shape}; "
                     f"{tuple(weight.shape)[::-1]} is expected."
                 )
             weight.assign(value)
@@ -105,6 +110,10 @@ def modules_of(pooling: Pooling, after_pooling: Sequence[keras.layers.Layer]) ->
 
 
 def _module(layer: keras.layers.Layer) -> Module:
+    if getattr(layer, "quantization_mode", None):
+        raise CheckpointError(
+            f"a preset has no form for the quantized {layer.name} after the pooling: quantize model.backbone alone."
+        )
     tensors = {
         name: np.ascontiguousarray(keras.ops.convert_to_numpy(weight).T).astype("float32")
         for weight, name in _weights(layer)

@@ -136,10 +136,23 @@ def _short(labels: list[str], most: int = 20) -> str:
     return f"{labels[:most]}{more}"
 
 
-def labels_in_file(config: EncoderConfig) -> dict[str, list[str]]:
-    """The option `labels` of a task, from the id2label of its config.json; nothing where there is none."""
+def labels_in_file(config: EncoderConfig) -> dict[str, list[str] | int]:
+    """The option `labels` of a task, from id2label or else num_labels of its config.json; nothing where it has neither.
+
+    Labels of a trained head need not have names, or different ones: the place of such a label is its name.
+
+    Raises:
+        ValueError: A key of id2label is no whole number.
+    """
     named = config.extra.get("id2label")
-    return {"labels": [named[key] for key in sorted(named, key=int)]} if named else {}
+    if not named:
+        count = config.extra.get("num_labels")
+        return {"labels": count} if count else {}
+    wrong = [key for key in named if not str(key).isdecimal()]
+    if wrong:
+        raise ValueError(f"the keys of id2label must be the ids of labels; one is {wrong[0]!r}.")
+    names = ["" if named[key] is None else str(named[key]) for key in sorted(named, key=int)]
+    return {"labels": [name if name and names.count(name) == 1 else f"LABEL_{i}" for i, name in enumerate(names)]}
 
 
 def check_order(labels: list[str], in_file: list[str]) -> str | None:

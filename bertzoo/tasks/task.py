@@ -153,6 +153,10 @@ class Task(CompiledTask, BackendStep, keras.Model):
         """Keys of config.json that the task owns."""
         return {}
 
+    def more_files(self) -> dict[str, Any]:
+        """What else a preset of the task holds, as `write_preset` takes it."""
+        return {}
+
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
         hf_class = self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class
@@ -164,6 +168,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
             hf_class=hf_class,
             config_changes=self.config_changes(),
             tokenizer=tokenizer,
+            more_files=self.more_files(),
         )
 
     def export(self, filepath, format: str = "tf_saved_model") -> None:
@@ -180,14 +185,18 @@ class Task(CompiledTask, BackendStep, keras.Model):
         token: str | None = None,
         commit_message: str = "Upload from bertzoo",
     ) -> None:
-        """Saves the preset and uploads it as the Hugging Face repository `owner/name`."""
+        """Saves the preset and uploads it as the Hugging Face repository `owner/name`, with a model card if it has
+        none."""
         import tempfile
 
         from bertzoo.checkpoints.files import push
+        from bertzoo.tasks.model_card import model_card
 
+        card = model_card(self, repo_id)
         with tempfile.TemporaryDirectory() as folder:
             self.save_to_preset(Path(folder) / "preset")
-            push(Path(folder) / "preset", repo_id, private=private, token=token, commit_message=commit_message)
+            options = {"private": private, "token": token, "commit_message": commit_message}
+            push(Path(folder) / "preset", repo_id, **options, card=card)
 
     # ---- data
 

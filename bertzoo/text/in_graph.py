@@ -51,6 +51,11 @@ class InGraphTokenizer(tf.Module):
         kinds = content["model"]["type"], (content["normalizer"] or {}).get("type")
         if kinds != ("WordPiece", "BertNormalizer"):
             raise ValueError(f"in-graph tokenization needs WordPiece with BERT's normalizer; this one has {kinds}.")
+        if tokenizer.truncation_side == "left" or tokenizer.splits_special_tokens:
+            raise ValueError(
+                "in-graph tokenization cuts texts at their end and keeps special tokens whole; the tokenizer's files "
+                "ask for truncation_side = left or split_special_tokens: tokenize on the host."
+            )
         if tokenizer.max_length is not None:
             max_length = min(max_length or tokenizer.max_length, tokenizer.max_length)
         if pad_to is not None and max_length is not None and pad_to > max_length:

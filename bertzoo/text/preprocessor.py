@@ -1,6 +1,7 @@
 """From raw text to a model's inputs: a tokenizer with the limits of one model."""
 
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,12 @@ def load_preprocessor(
         raise ValueError(
             f"the tokenizer has {tokenizer.vocabulary_size} tokens and the model embeddings for {config.vocab_size}: "
             "they do not belong together."
+        )
+    if tokenizer.vocabulary_size < 0.9 * config.vocab_size:
+        warnings.warn(
+            f"{directory}: the tokenizer has {tokenizer.vocabulary_size} tokens and the model embeddings for "
+            f"{config.vocab_size}. If its files are not whole, texts are split wrongly: compare their sizes.",
+            stacklevel=2,
         )
     stored = tokenizer.max_length or config.max_length
     return Preprocessor(tokenizer, max_length or min(stored, config.max_length), segments=config.type_vocab_size > 1)

@@ -13,6 +13,7 @@ from bertzoo.text.byte_bpe import (
     with_trimmed_offsets,
 )
 from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, frame, mark_special
+from bertzoo.text.tokenizer_settings import content_of
 from bertzoo.text.wordpiece import build_wordpiece
 
 FAIRSEQ_FILES = ("dict.txt", "encoder.json", "vocab.bpe")
@@ -88,6 +89,8 @@ _CLASSES = {
     "RobertaTokenizer": "roberta",
     "XLMRobertaTokenizer": "xlm-roberta",
 }
+# What names no tokenizer of its own.
+_ANY = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 def raw_names() -> list[str]:
@@ -95,9 +98,24 @@ def raw_names() -> list[str]:
     return list(dict.fromkeys(name for recipe in RECIPES.values() for name in recipe.files))
 
 
+def is_byte_level(settings: Mapping) -> bool:
+    """Whether tokenizer_config.json names one of the classes with byte-level BPE."""
+    return RECIPES.get(_family_named(settings), Recipe(())).files == _BYTE_BPE
+
+
+def _family_named(settings: Mapping) -> str | None:
+    return _CLASSES.get(str(settings.get("tokenizer_class")).removesuffix("Fast"))
+
+
 def find_recipe(directory: Path, settings: Mapping, model_type: str | None) -> tuple[str, Recipe] | None:
     """The family whose tokenizer the files make, and its recipe; None where the directory holds none of them."""
-    named = _CLASSES.get(str(settings.get("tokenizer_class")).removesuffix("Fast"))
+    named = _family_named(settings)
+    named_class = settings.get("tokenizer_class")
+    if named is None and named_class is not None and named_class.removesuffix("Fast") not in _ANY:
+        raise ValueError(
+            f"{directory}/tokenizer_config.json names {named_class}, which bertzoo does not have without a "
+            f"tokenizer.json; it has {', '.join(_CLASSES)}."
+        )
     likely = [name for name in (named, model_type) if name in RECIPES]
     for name in dict.fromkeys([*likely, *RECIPES]):
         files = [RECIPES[name].files, *([FAIRSEQ_FILES] if name == "roberta" else [])]
@@ -135,11 +153,6 @@ def build_from_files(
     return rust
 
 
-def content_of(token) -> str | None:
-    """Special tokens stand in the files as a string or as a dict with "content"."""
-    return token.get("content") if isinstance(token, dict) else token
-
-
 def read_vocabulary(path: str | Path) -> list[str]:
     """One token a line; only the line end is taken off, since pieces may hold any other white space."""
     try:
@@ -161,7 +174,7 @@ def _wordpiece(path: Path, recipe: Recipe, settings: Mapping, lowercase: bool | 
             tokens,
             lowercase=_looks_uncased(tokens) if lowercase is None else lowercase,
             strip_accents=settings.get("strip_accents"),
-            tokenize_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            tokenize_chinese_chars=settings.get("tokenize_chinese_chars") is not False,
             special_tokens=special_tokens,
         )
     except ValueError as error:
@@ -200,7 +213,9 @@ def _sentencepiece(path: Path, family: str, settings: Mapping, lowercase: bool |
 
     recipe, albert = RECIPES[family], family == "albert"
     if lowercase is None:
-        lowercase = settings.get("do_lower_case", albert)
+        lowercase = settings.get("do_lower_case")
+    if lowercase is None:
+        lowercase = albert
     steps = []
     if albert:
         steps += [Replace("``", '"'), Replace("''", '"')]

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from bertzoo.checkpoints.errors import named
 from bertzoo.text import tokenizer_files
 from bertzoo.text.charsmap import ExactCharsmap
 from bertzoo.text.encoded import Encoded, starts_from
 from bertzoo.text.inputs import as_pairs, explain_unencodable
 from bertzoo.text.special_tokens import BERT_TOKENS
+from bertzoo.text.tokenizer_settings import stored_max_length
 from bertzoo.text.wordpiece import build_wordpiece
 
 # The Rust library's objects take some kilobytes a row until they are flattened.
@@ -44,6 +46,7 @@ class Tokenizer:
         self._rust = rust
         self._special_tokens = dict(special_tokens)
         self._settings = dict(settings or {})
+        rust.encode_special_tokens = self.splits_special_tokens
         longest = (self._settings.get("bertzoo") or {}).get("charsmap") == "longest"
         self._exact = ExactCharsmap(rust) if longest else None
         # Truncation is state of the Rust object, so that two calls at once would cut each other's rows.
@@ -64,8 +67,9 @@ class Tokenizer:
         """
         rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
         if max_length is None:
-            max_length = tokenizer_files.stored_max_length(settings)
-        return cls(rust, special_tokens, max_length=max_length, settings=settings)
+            max_length = stored_max_length(settings)
+        with named(directory):
+            return cls(rust, special_tokens, max_length=max_length, settings=settings)
 
     @classmethod
     def from_vocabulary(
@@ -99,6 +103,16 @@ class Tokenizer:
         if value is not None:
             self._check_room("max_length", value, pairs=False)
         self._max_length = value
+
+    @property
+    def truncation_side(self) -> str:
+        """Where rows that are too long are cut: "right", at their end, or "left"."""
+        return self._settings.get("truncation_side") or "right"
+
+    @property
+    def splits_special_tokens(self) -> bool:
+        """Whether special tokens that are written in a text are split as other words are."""
+        return bool(self._settings.get("split_special_tokens"))
 
     def __call__(
         self,
@@ -135,8 +149,9 @@ class Tokenizer:
         """Ragged rows of token ids, the form that data sets use; with `offsets` also character offsets and word ids.
 
         texts: a string or a sequence of strings (list, tuple, NumPy array, pandas Series); pairs: the second sentences,
-        as many. Rows longer than `max_length` (at most the tokenizer's own) are cut, pairs at the longer sentence
-        first; special tokens always stay. `truncate=False` cuts nothing, for windows over long texts. Raises
+        as many. Rows longer than `max_length` (at most the tokenizer's own) are cut at their end, or at their beginning
+        where tokenizer_config.json says truncation_side = left, pairs at the longer sentence first; special tokens
+        always stay. `truncate=False` cuts nothing, for windows over long texts. Raises
         `TypeError` for a row that is no string and `ValueError` for columns of unlike length or a `max_length` that
         cannot hold the special tokens.
         """
@@ -147,7 +162,7 @@ class Tokenizer:
         rows = firsts if seconds is None else list(zip(firsts, seconds))
         with self._lock:
             if limits:
-                self._rust.enable_truncation(min(limits), strategy="longest_first")
+                self._rust.enable_truncation(min(limits), strategy="longest_first", direction=self.truncation_side)
             else:
                 self._rust.no_truncation()
             try:
@@ -209,6 +224,12 @@ class Tokenizer:
     def files(self) -> dict[str, bytes]:
         """tokenizer.json and tokenizer_config.json by name; `transformers.AutoTokenizer` loads them with equal ids."""
         return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
+
+    def normalized(self, text: str) -> str:
+        """A text as it is before it is split, without the marks of blanks that some normalizers put into it."""
+        if self._rust.normalizer is None:
+            return text
+        return self._rust.normalizer.normalize_str(text).replace("▁", " ").strip()
 
     def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
         """A tokenizer with further special tokens, which are never split and get the next ids; this one stays as it

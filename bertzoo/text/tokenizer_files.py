@@ -1,11 +1,15 @@
 """Tokenizer files of a Hugging Face checkpoint directory: what is read from them, and what is written."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from bertzoo.text.raw_files import build_from_files, content_of, find_recipe, raw_names
+from bertzoo.checkpoints.json_files import read_json
+from bertzoo.checkpoints.rules import Rule
+from bertzoo.text.raw_files import build_from_files, find_recipe, is_byte_level, raw_names
 from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special
+from bertzoo.text.tokenizer_settings import RULES, add_tokens, check_frame, content_of
 from bertzoo.text.wordpiece import build_wordpiece
 
 # The names that published files fall back on where no config names them.
@@ -23,20 +27,36 @@ def read_directory(directory: str | Path, lowercase: bool | None = None):
     """
     directory = Path(directory)
     settings = read_settings(directory)
-    if (directory / "tokenizer.json").is_file():
-        rust = _from_json(directory / "tokenizer.json")
-        _apply_normalizer_settings(rust, settings, lowercase)
-    else:
-        rust, settings = _from_raw_files(directory, settings, lowercase)
-    special_tokens = find_special_tokens(rust, settings)
-    mark_special(rust, special_tokens.values())
+    with _panics_as_errors(directory):
+        added = _added_tokens(directory, settings)
+        if (directory / "tokenizer.json").is_file():
+            rust = _from_json(directory / "tokenizer.json")
+            _apply_normalizer_settings(rust, settings, lowercase)
+            _apply_prefix_space(rust, settings)
+        else:
+            rust, settings = _from_raw_files(directory, settings, lowercase, added)
+        add_tokens(rust, added, settings, directory)
+        special_tokens = find_special_tokens(rust, settings)
+        mark_special(rust, special_tokens.values())
+        check_frame(rust, special_tokens, settings, directory)
     return rust, special_tokens, settings
+
+
+@contextmanager
+def _panics_as_errors(directory: Path) -> Iterator[None]:
+    """A file may break the Rust library from inside, whose panics are not even `Exception`s."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":  # which it raises itself
+            raise
+        raise ValueError(f"{directory}: its tokenizer's files break the library `tokenizers`: {error}.") from None
 
 
 def read_settings(directory: Path) -> dict:
     """tokenizer_config.json, with the special tokens of special_tokens_map.json where it names none itself."""
-    settings = _read_json(directory / "tokenizer_config.json")
-    for key, value in _read_json(directory / "special_tokens_map.json").items():
+    settings = _read_json(directory / "tokenizer_config.json", RULES)
+    for key, value in _read_json(directory / "special_tokens_map.json", RULES).items():
         if settings.get(key) is None:
             settings[key] = value
     return settings
@@ -52,12 +72,6 @@ def find_special_tokens(rust, settings: Mapping) -> dict[str, str]:
                 found[role] = token
                 break
     return found
-
-
-def stored_max_length(settings: Mapping) -> int | None:
-    """`model_max_length`, or None where it is missing or transformers' stand-in for "no limit", 1e30."""
-    value = settings.get("model_max_length")
-    return int(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
 
 
 def written_files(rust, special_tokens: Mapping[str, str], settings: Mapping, max_length: int | None):
@@ -88,16 +102,8 @@ def normalizer_state(rust) -> dict:
     return json.loads(rust.normalizer.__getstate__()) if rust.normalizer is not None else {"type": None}
 
 
-def _read_json(path: Path) -> dict:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}.") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}.")
-    return content
+def _read_json(path: Path, rules: Mapping[str, Rule] | None = None) -> dict:
+    return read_json(path, rules) if path.is_file() else {}
 
 
 def _from_json(path: Path):
@@ -125,7 +131,9 @@ def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) 
             ("strip_accents", "strip_accents"),
             ("handle_chinese_chars", "tokenize_chinese_chars"),
         ):
-            state[key] = settings.get(setting, state[key])
+            # Null has a meaning of its own for accents alone.
+            if settings.get(setting) is not None or (setting == "strip_accents" and setting in settings):
+                state[key] = settings[setting]
         if lowercase is not None:
             state["lowercase"] = lowercase
         rust.normalizer = BertNormalizer(**state)
@@ -135,7 +143,14 @@ def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) 
         )
 
 
-def _from_raw_files(directory: Path, settings: dict, lowercase: bool | None):
+def _apply_prefix_space(rust, settings: Mapping) -> None:
+    """As in transformers' RobertaTokenizer and DebertaTokenizer, which make this part anew."""
+    wanted = settings.get("add_prefix_space")
+    if wanted is not None and is_byte_level(settings) and hasattr(rust.pre_tokenizer, "add_prefix_space"):
+        rust.pre_tokenizer.add_prefix_space = wanted
+
+
+def _from_raw_files(directory: Path, settings: dict, lowercase: bool | None, added: Mapping[int, Mapping]):
     found = find_recipe(directory, settings, _read_json(directory / "config.json").get("model_type"))
     if found is None:
         names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
@@ -144,7 +159,7 @@ def _from_raw_files(directory: Path, settings: dict, lowercase: bool | None):
             + ("but that is no directory." if names is None else f"found {names or 'an empty directory'}.")
         )
     family, recipe = found
-    rust = build_from_files(directory, family, settings, lowercase, _added_tokens(directory, settings))
+    rust = build_from_files(directory, family, settings, lowercase, sorted(added.items()))
     if family != "bert":
         # differs: transformers 5 builds the classes that older files name anew from the vocabulary, and not as the
         # models were trained (DeBERTa's pairs, the character map); this one takes tokenizer.json as it is.
@@ -159,18 +174,21 @@ def has_charsmap(rust) -> bool:
     return '"Precompiled"' in json.dumps(normalizer_state(rust))
 
 
-def _added_tokens(directory: Path, settings: Mapping) -> list[tuple[int, dict]]:
+def _added_tokens(directory: Path, settings: Mapping) -> dict[int, dict]:
     """Tokens beside the vocabulary by id, from added_tokens.json and `added_tokens_decoder`, which knows more."""
-    added = {
-        index: {"content": token, "special": False, "normalized": False}
-        for token, index in _read_json(directory / "added_tokens.json").items()
-    }
+    path, added = directory / "added_tokens.json", {}
+    for token, index in _read_json(path).items():
+        if type(index) is not int or index < 0:
+            raise ValueError(f"{path}: the id of {token!r} must be an integer; it is {index!r:.80}.")
+        added[index] = {"content": token, "special": False, "normalized": False}
     for index, token in (settings.get("added_tokens_decoder") or {}).items():
+        if not index.isdecimal():
+            raise ValueError(f"{directory}/tokenizer_config.json: added_tokens_decoder has {index!r}, which is no id.")
         added[int(index)] = {key: value for key, value in token.items() if key != "__type"}
     special = {content_of(settings.get(f"{role}_token")) for role in ROLES}
     for token in added.values():
         token["special"] = token.get("special", False) or token["content"] in special
-    return sorted(added.items())
+    return added
 
 
 def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:

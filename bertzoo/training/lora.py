@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,15 +10,24 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.errors import CheckpointError, named
+from bertzoo.checkpoints.files import resolve_adapter
+from bertzoo.checkpoints.int8 import quantization_scales
 from bertzoo.checkpoints.loading import entries_of, weight_names
 from bertzoo.checkpoints.names import Entry
 from bertzoo.checkpoints.saving import save_tensors, write_preset
-from bertzoo.random import get_seed, host_generator
+from bertzoo.training.adapter_files import PREFIX, SETTINGS, TENSORS, lora_options, read_adapter
+from bertzoo.training.lora_layer import LoRADense
 
-TARGETS = ("query", "value")  # PEFT's choice for BERT, and the paper's (section 4.2)
-TENSORS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
-_PREFIX = "base_model.model."
+# The projections of queries and values (section 4.2 of the paper), as PEFT's choice where it has one.
+TARGETS = {
+    "bert": ("query", "value"),
+    "deberta": ("in_proj",),
+    "deberta-v2": ("query_proj", "value_proj"),
+    "distilbert": ("q_lin", "v_lin"),
+    "modernbert": ("Wqkv",),
+    "mpnet": ("q", "v"),
+}
 _TASK_TYPES = {
     "ForSequenceClassification": "SEQ_CLS",
     "ForTokenClassification": "TOKEN_CLS",
@@ -26,61 +35,16 @@ _TASK_TYPES = {
 }
 
 
-@keras.saving.register_keras_serializable("bertzoo")
-class LoRADense(keras.layers.Layer):
-    """A dense layer and, for each part of its output, two factors: x -> dense(x) + scale × (x A) B, side by side.
-
-    Args:
-        dense: The layer, which is built; its weights no longer train.
-        parts: For each tensor of Hugging Face's that the kernel joins, whether it gets factors.
-        rank: Inner size of the factors.
-        scale: What their product is multiplied by.
-        labels: A name for each part, on which the initial A depends. B starts at 0.
-    """
-
-    def __init__(self, dense, parts: Sequence[bool], rank: int, scale: float, labels: Sequence[str], **kwargs):
-        super().__init__(name=f"{dense.name}_lora", dtype=dense.dtype_policy, **kwargs)
-        self.dense, self.rank, self.scale = dense, rank, scale
-        for weight in dense.weights:
-            weight.trainable = False
-        inner, outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(parts)
-        self.factors: list = []
-        for i, (wanted, label) in enumerate(zip(parts, labels)):
-            if not wanted:
-                self.factors.append(None)
-                continue
-            # As Kaiming's uniform numbers with a = √5, which PEFT draws: ±1/√inner.
-            draws = host_generator(get_seed(), "lora", label).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
-            a = self.add_weight(name=f"lora_a_{i}", shape=(inner, rank), initializer="zeros")
-            a.assign(draws.astype("float32"))
-            self.factors.append((a, self.add_weight(name=f"lora_b_{i}", shape=(rank, outer), initializer="zeros")))
-        self.outer = outer
-        self.built = True
-
-    def call(self, x):
-        y, parts = self.dense(x), []
-        for factors in self.factors:
-            if factors is None:
-                parts.append(ops.zeros((*ops.shape(x)[:-1], self.outer), y.dtype))
-            else:
-                parts.append(ops.matmul(ops.matmul(x, factors[0]), factors[1]))
-        return y + ops.cast(self.scale, y.dtype) * (parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1))
-
-    def compute_output_shape(self, input_shape):
-        return self.dense.compute_output_shape(input_shape)
-
-    def merge(self) -> None:
-        """Adds the product of the factors to the kernel."""
-        kernel = np.array(ops.convert_to_numpy(self.dense.kernel), dtype="float32")
-        for i, factors in enumerate(self.factors):
-            if factors is not None:
-                a, b = (np.asarray(ops.convert_to_numpy(f), dtype="float32") for f in factors)
-                kernel[:, i * self.outer : (i + 1) * self.outer] += self.scale * (a @ b)
-        self.dense.kernel.assign(kernel)
-
-
 def enable_lora(
-    task, rank: int = 8, alpha: float = 16.0, targets: Sequence[str] | str = TARGETS, train_head: bool = True
+    task,
+    rank: int = 8,
+    alpha: float = 16.0,
+    targets: Sequence[str] | str | None = None,
+    train_head: bool = True,
+    *,
+    use_rslora: bool = False,
+    rank_pattern: Mapping[str, int] | None = None,
+    alpha_pattern: Mapping[str, float] | None = None,
 ) -> None:
     """Freezes a task's encoder and puts trainable factors beside some of its dense layers. Call it before `compile`.
 
@@ -89,37 +53,66 @@ def enable_lora(
         rank: Inner size of the factors.
         alpha: The factors' product is scaled by alpha / rank.
         targets: Ends of the names of Hugging Face's modules, such as "query", "value", "dense"; or, as one string, a
-            regular expression for whole names, as in PEFT. Fused projections get separate factors for each.
+            regular expression for whole names, as in PEFT. Fused projections get separate factors for each. Where None,
+            the projections of queries and values.
         train_head: The head trains as usual, and is part of the adapter.
+        use_rslora: Scale by alpha / √rank (Kalajdzievski 2023).
+        rank_pattern, alpha_pattern: Module, or the end of its name -> its own rank or alpha.
 
     Raises:
-        ValueError: The rank is below 1, there is LoRA already, or no layer has such a name.
+        ValueError: A rank is below 1, there is LoRA already, or no layer has such a name.
         re.error: `targets` is no regular expression.
     """
-    if rank < 1:
-        raise ValueError(f"rank must be at least 1; it is {rank!r}.")
+    rank_pattern, alpha_pattern = dict(rank_pattern or {}), dict(alpha_pattern or {})
+    for value in (rank, *rank_pattern.values()):
+        if type(value) is bool or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"rank must be at least 1, and whole; it is {value!r}.")
     if lora_layers(task):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
     encoder = getattr(task, "backbone", task)
     names, found = _tensor_names(encoder), []
     prefix = encoder.family.prefix if encoder is not task else ""
+    targets = TARGETS.get(encoder.family.model_type, TARGETS["bert"]) if targets is None else targets
+
+    def settings_of(module: str) -> tuple[int, float]:
+        own = int(_by_name(rank_pattern, prefix + module, rank))
+        return own, _by_name(alpha_pattern, prefix + module, alpha) / (own**0.5 if use_rslora else own)
+
     for owner, attribute, dense in _dense_layers(encoder):
         modules = [name.removesuffix(".weight") for name in names.get(_path(dense.kernel), ())]
-        parts = [_is_target(module, targets, prefix) for module in modules]
+        parts = [settings_of(module) if _is_target(prefix + module, targets) else None for module in modules]
         if any(parts):
             found.append((owner, attribute, dense, modules, parts))
     if not found:
         ends = sorted({name.removesuffix(".weight").split(".")[-1] for theirs in names.values() for name in theirs})
         wanted = targets if isinstance(targets, str) else ", ".join(targets)
         raise ValueError(f"no layer of the encoder is called {wanted}; modules end in {', '.join(ends)}.")
+    trained = [(weight, weight.trainable) for weight in task.weights]
+    try:
+        layers = [LoRADense(dense, parts, modules) for _, _, dense, modules, parts in found]
+    except BaseException:  # of memory too
+        for weight, trains in trained:
+            weight.trainable = trains
+        raise
     for weight in task.weights:
         if id(weight) in {id(w) for w in encoder.weights} or not train_head:
             weight.trainable = False
-    for owner, attribute, dense, modules, parts in found:
-        _replace(owner, attribute, LoRADense(dense, parts, rank, alpha / rank, modules))
+    for (owner, attribute, *_), layer in zip(found, layers):
+        _replace(owner, attribute, layer)
     _forget_compiled(task)
-    targets = targets if isinstance(targets, str) else list(targets)
-    encoder.lora = {"rank": rank, "alpha": alpha, "targets": targets, "train_head": train_head}
+    if isinstance(targets, str):  # files keep names: another's expression may take for ever
+        targets = [
+            prefix + module for *_, modules, parts in found for module, part in zip(modules, parts) if part is not None
+        ]
+    encoder.lora = {
+        "rank": int(rank),
+        "alpha": alpha,
+        "targets": list(targets),
+        "train_head": train_head,
+        "use_rslora": use_rslora,
+        "rank_pattern": rank_pattern,
+        "alpha_pattern": alpha_pattern,
+    }
 
 
 def lora_layers(task) -> list[LoRADense]:
@@ -163,12 +156,12 @@ def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
     tensors, own = {}, _head_entries(task) if settings["train_head"] else []
     _check_all_saved(task, [weight for _, weight in own])
     for module, (a, b) in _factors(task).items():
-        name = f"{_PREFIX}{prefix}{module}"
+        name = f"{PREFIX}{prefix}{module}"
         tensors[f"{name}.lora_A.weight"] = np.array(ops.convert_to_numpy(a), dtype="float32").T
         tensors[f"{name}.lora_B.weight"] = np.array(ops.convert_to_numpy(b), dtype="float32").T
     for entry, weight in own:
         value = np.array(ops.convert_to_numpy(weight), dtype="float32")
-        tensors.update({f"{_PREFIX}{name}": part for name, part in entry.split(value).items()})
+        tensors.update({f"{PREFIX}{name}": part for name, part in entry.split(value).items()})
     modules = sorted({name.rsplit(".", 1)[0].split(".")[0] for entry, _ in own for name in entry.theirs} - {"bertzoo"})
     hf_class = encoder.family.heads[heads[0]].hf_class if heads else ""
     config = {
@@ -177,6 +170,9 @@ def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
         "base_model_name_or_path": str(base_model),
         "r": settings["rank"],
         "lora_alpha": settings["alpha"],
+        "use_rslora": settings["use_rslora"],
+        "rank_pattern": settings["rank_pattern"],
+        "alpha_pattern": settings["alpha_pattern"],
         "target_modules": settings["targets"],
         "modules_to_save": modules or None,
         "lora_dropout": 0.0,
@@ -192,42 +188,56 @@ def load_adapter(task, directory: str | Path) -> None:
     """Puts a PEFT LoRA adapter on a task: factors, and the head if the file has it. Where it fails, the task is as it
     was.
 
+    Args:
+        task: A task, or an `Encoder`.
+        directory: Where from, or `hf://owner/name[@revision]`.
+
     Raises:
         CheckpointError: The files are missing, not of plain LoRA, or don't fit the model, or it has LoRA already.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    folder = Path(directory)
-    try:
-        config = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        tensors = load_file(folder / TENSORS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{folder} holds no adapter that can be read: {error}.") from error
-    _check_settings(config, folder)
-    broken = [name for name, tensor in tensors.items() if not np.isfinite(tensor.astype("float32")).all()]
-    if broken:
-        raise CheckpointError(f"{folder} has NaN or infinity in {', '.join(broken[:5])}.")
+    folder = resolve_adapter(directory)
+    config, tensors = read_adapter(folder)
+    encoder = getattr(task, "backbone", task)
+    prefix = encoder.family.prefix if getattr(task, "heads", ()) else ""
     trained = [(weight, weight.trainable) for weight in task.weights]
     has_head = any(not re.search(r"\.lora_[AB]\.", name) for name in tensors)
+    had_lora = bool(lora_layers(task))
     try:
-        enable_lora(task, config["r"], config["lora_alpha"], config["target_modules"], has_head)
-    except (ValueError, re.error) as error:
-        raise CheckpointError(f"{folder} does not fit the model: {error}") from error
-    try:
+        with named(folder):
+            options = lora_options(config, tensors, folder)
+            _check_shapes(encoder, tensors, prefix, folder)
+            enable_lora(task, **options, train_head=has_head)
         _fill(task, tensors, config, folder)
-    except CheckpointError:
-        _take_off(task)
+    except BaseException:
+        if not had_lora:
+            _take_off(task)
         for weight, trains in trained:
             weight.trainable = trains
         raise
+
+
+def _check_shapes(encoder, tensors: Mapping[str, np.ndarray], prefix: str, folder: Path) -> None:
+    """Compares the factors with the layers before memory is taken for them."""
+    names = _tensor_names(encoder)
+    for _, _, dense in _dense_layers(encoder):
+        modules = names.get(_path(dense.kernel), ())
+        inner, outer = dense.kernel.shape[0], dense.kernel.shape[1] // max(len(modules), 1)
+        for module in modules:
+            name = f"{PREFIX}{prefix}{module.removesuffix('.weight')}.lora_"
+            a, b = tensors.get(f"{name}A.weight"), tensors.get(f"{name}B.weight")
+            if a is None and b is None:
+                continue
+            rank = 0 if a is None or not a.ndim else a.shape[0]
+            for letter, tensor, shape in (("A", a, (rank, inner)), ("B", b, (outer, rank))):
+                if tensor is None or tensor.shape != shape:
+                    raise CheckpointError(f"{folder} lacks lora_{letter} of {module} with shape {shape}.")
 
 
 def _fill(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> None:
     """Checks all tensors against the task, then puts them in."""
     encoder, heads = getattr(task, "backbone", task), getattr(task, "heads", ())
     prefix = encoder.family.prefix if heads else ""
-    left = {re.sub(r"\.modules_to_save(\.default)?", "", name).removeprefix(_PREFIX): name for name in tensors}
+    left = {re.sub(r"\.modules_to_save(\.default)?", "", name).removeprefix(PREFIX): name for name in tensors}
     found = []
     for module, factors in _factors(task).items():
         for letter, factor in zip("AB", factors):
@@ -270,21 +280,6 @@ def _is_needed(name: str, tensors: Collection[str], modules_to_save: Sequence[st
     return own or module in part_of or not part_of.isdisjoint(module.split("."))
 
 
-def _check_settings(config, folder: Path) -> None:
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{folder / SETTINGS} holds no settings by name, but {config!r:.80}.")
-    if config.get("peft_type") != "LORA":
-        raise CheckpointError(f"{folder} is a {config.get('peft_type')} adapter; LORA is expected.")
-    for key in ("use_dora", "use_rslora", "fan_in_fan_out", "layers_to_transform", "rank_pattern", "alpha_pattern"):
-        if config.get(key):
-            raise CheckpointError(f"{folder} has {key} = {config[key]!r}, which bertzoo does not compute.")
-    for key, kinds in (("r", int), ("lora_alpha", (int, float)), ("target_modules", (list, str))):
-        if not isinstance(config.get(key), kinds):
-            raise CheckpointError(f"{folder / SETTINGS} has no {key} that can be used; it is {config.get(key)!r}.")
-    if config.get("bias", "none") != "none":
-        raise CheckpointError(f"{folder} trains biases ({config['bias']!r}), which bertzoo does not read.")
-
-
 def _need(task) -> list[LoRADense]:
     layers = lora_layers(task)
     if not layers:
@@ -322,12 +317,16 @@ def _tensor_names(encoder) -> dict[str, tuple[str, ...]]:
 
 
 class _WithoutFactors:
-    """A model as `entries_of` sees it, the factors left out."""
+    """A model as `entries_of` sees it, the factors and the scales of quantized kernels left out."""
 
     def __init__(self, task):
-        factors = {id(w) for layer in lora_layers(task) for pair in layer.factors if pair for w in pair}
-        self.weights = [weight for weight in task.weights if id(weight) not in factors]
+        other = {id(w) for layer in lora_layers(task) for pair in layer.factors if pair for w in pair}
+        other |= {id(w) for w in quantization_scales(task)}
+        self.weights = [weight for weight in task.weights if id(weight) not in other]
         self.custom_head = getattr(task, "custom_head", None)
+
+    def _flatten_layers(self) -> list:
+        return []
 
 
 def _head_entries(task) -> list[tuple[Entry, keras.Variable]]:
@@ -353,15 +352,25 @@ def _take_off(task) -> None:
     encoder.lora = None
 
 
-def _is_target(module: str, targets: Sequence[str] | str, prefix: str) -> bool:
+def _is_target(module: str, targets: Sequence[str] | str) -> bool:
     if isinstance(targets, str):
-        return re.fullmatch(targets, prefix + module) is not None
-    return any(module == target or module.endswith(f".{target}") for target in targets)
+        return re.fullmatch(targets, module) is not None
+    return any(_is_called(module, target) for target in targets)
+
+
+def _is_called(module: str, name: str) -> bool:
+    return module == name or module.endswith(f".{name}")
+
+
+def _by_name(values: Mapping, module: str, usual):
+    """The value of the first name that is the module's or the end of it."""
+    return next((value for name, value in values.items() if _is_called(module, name)), usual)
 
 
 def _forget_compiled(task) -> None:
     # TensorFlow's compiled functions would go on with the layers that were there when they were made.
     task.train_function = task.test_function = task.predict_function = None
+    task.compiled = False  # its optimizer has the moments of other weights
 
 
 def _dense_layers(encoder):

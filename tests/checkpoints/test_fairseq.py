@@ -130,7 +130,6 @@ def test_settings_of_newer_files_and_other_vocabularies(reference, tmp_path):
         ({}, {"activation_fn": "relu"}, "activation_fn 'relu'"),
         ({}, {"encoder_layers": "2"}, "lacks encoder_layers"),
         ({}, {"encoder_attention_heads": 3}, "multiple of num_attention_heads"),
-        ({}, {"untie_weights_roberta": True}, "tie_word_embeddings"),
     ],
 )
 def test_what_cannot_be_right_is_refused(reference, tmp_path, change, settings, message):

@@ -10,6 +10,8 @@ import huggingface_hub
 import pytest
 from huggingface_hub import errors
 
+import bertzoo as bz
+import bertzoo.backend
 import bertzoo.carried
 from bertzoo.checkpoints import files
 from bertzoo.checkpoints.errors import CheckpointError
@@ -253,3 +255,38 @@ def test_push_refuses_what_is_no_checkpoint_and_explains_refusals(tmp_path, monk
     shutil.rmtree(tmp_path / "preset")
     with pytest.raises(CheckpointError, match="no checkpoint"):
         push(tmp_path / "preset", "owner/name")
+
+
+def test_home_directories_that_nobody_knows(monkeypatch):
+    with pytest.raises(CheckpointError, match="~nobody-of-this-name/x: there is no such home directory"):
+        resolve("~nobody-of-this-name/x")
+    with pytest.raises(CheckpointError, match="no such home directory"):
+        bz.SentenceEncoder.from_preset("~nobody-of-this-name/x")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda number: (_ for _ in ()).throw(KeyError(number)))
+    with pytest.raises(CheckpointError, match="HOME is not set"):
+        resolve("~/x")
+    with pytest.raises(CheckpointError, match="no preset"):
+        resolve("x/y")
+    monkeypatch.delenv("KERAS_HOME", raising=False)
+    assert bertzoo.backend._from_keras_json() is None
+
+
+def test_a_pushed_task_has_a_card_unless_the_repository_has_one(checkpoint, monkeypatch):
+    cards = {}
+    known = {"owner/old"}
+
+    def upload(self, *, repo_id, folder_path, **options):
+        path = Path(folder_path) / "README.md"
+        cards[repo_id] = path.read_text() if path.exists() else None
+
+    monkeypatch.setattr(Api, "upload_folder", upload)
+    monkeypatch.setattr(Api, "file_exists", lambda self, repo, name: repo in known, raising=False)
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    model = bz.TextClassifier.from_preset(checkpoint[0], labels=["u", "v"], verbose=False)
+    for name in ("owner/new", "owner/old"):
+        model.push_to_hub(name)
+    assert cards["owner/old"] is None
+    card = huggingface_hub.ModelCard(cards["owner/new"])
+    assert card.data.pipeline_tag == "text-classification" and card.data.library_name == "bertzoo"
+    assert 'bz.TextClassifier.from_preset("hf://owner/new")' in card.text and "u, v" in card.text

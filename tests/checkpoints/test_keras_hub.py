@@ -187,3 +187,34 @@ def test_models_of_other_kinds_are_refused():
     )
     with pytest.raises(CheckpointError, match="no family for a GPT2Backbone"):
         bz.from_keras_hub(backbone)
+
+
+def test_quantized_models_are_refused():
+    theirs = make("BertBackbone")
+    theirs.quantize("int8")
+    with pytest.raises(CheckpointError, match="is quantized .int8., and its codes are no weights"):
+        bz.from_keras_hub(theirs, verbose=False)
+
+
+@pytest.mark.once
+def test_texts_are_split_as_theirs_are():
+    """Accents stay unless theirs strips them, and rows are cut where theirs are."""
+    words = [*WORDS[:5], "café", "cafe", "w1"]
+    for strip in (False, True):
+        tokenizer = keras_hub.models.BertTokenizer(vocabulary=words, lowercase=True, strip_accents=strip)
+        preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=6)
+        backbone = keras_hub.models.BertBackbone(**{**SMALL, "vocabulary_size": len(words)})
+        theirs = keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor)
+        ours = bz.from_keras_hub(theirs, verbose=False).preprocessor
+        assert ours.max_length == 6
+        for text in ("Café w1", "w1 w1 w1 w1 w1 cafe"):
+            expected = keras.ops.convert_to_numpy(preprocessor([text])["token_ids"])[0]
+            row = ours.encode([text]).row(0)
+            np.testing.assert_array_equal(row, expected[: len(row)])
+
+
+@pytest.mark.once
+def test_the_head_of_a_task_s_preset_is_spoken_of(tmp_path):
+    theirs = keras_hub.models.BertTextClassifier(make("BertBackbone"), num_classes=2, preprocessor=None)
+    theirs.save_to_preset(str(tmp_path / "preset"))
+    assert "head was not read" in str(bz.from_keras_hub(tmp_path / "preset", verbose=False).load_report)

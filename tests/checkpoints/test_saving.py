@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertzoo.checkpoints import saving
+from bertzoo.checkpoints import saving, siblings
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import recover, save_tensors, tensor_files, write_preset
 from bertzoo.checkpoints.tensors import open_tensors
@@ -147,7 +147,7 @@ def test_ctrl_c_between_the_renames(tmp_path, monkeypatch):
 
 def sibling(directory, kind, pid, age=0):
     stamp = time.time_ns() - age * 10**9
-    return directory.with_name(f".{directory.name}.{kind}-{stamp}-{saving._host()}-{pid}-0123abcd")
+    return directory.with_name(f".{directory.name}.{kind}-{stamp}-{siblings._host()}-{pid}-0123abcd")
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ for name in ("bertzoo", "bertzoo.checkpoints"):
     sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
 import numpy as np
 import safetensors.numpy
-from bertzoo.checkpoints import saving
+from bertzoo.checkpoints import saving, siblings
 
 def preset(version):
     weights = {f"t{i}": np.full(500, version, np.float32) for i in range(8)}
@@ -336,7 +336,7 @@ def test_between_the_renames_of_another_writer(tmp_path, monkeypatch):
     def recover_and_lose(path):
         recover(path)
         if not looks:
-            os.rename(path, saving._sibling(path, "backup"))
+            os.rename(path, siblings.sibling(path, "backup"))
         looks.append(path)
 
     monkeypatch.setattr(saving, "recover", recover_and_lose)

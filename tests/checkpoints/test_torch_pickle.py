@@ -396,3 +396,12 @@ def test_a_file_that_changes_under_the_reader(tmp_path):
     save({"t": torch.ones(1000)}, path, True)
     with pytest.raises(CheckpointError, match="changed while"):
         loaded["t"].read()
+
+
+def test_keys_of_one_hash_are_refused(tmp_path):
+    """Each of 50,000 would be compared with all before it: minutes for a small file."""
+    modulus = 2**61 - 1
+    for keys in ([i * modulus for i in range(50_000)], [2.0 ** (61 * i) for i in range(1, 16)]):
+        path = zip_file(tmp_path, pickle.dumps(dict.fromkeys(keys), 2), {})
+        with pytest.raises(CheckpointError, match=r"a number of 2\*\*32 or more as a key"):
+            read_torch_file(path)

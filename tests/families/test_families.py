@@ -562,10 +562,25 @@ def test_a_head_that_the_family_lacks():
         bz.SentencePair(encoder)
 
 
-@pytest.mark.once
-def test_untied_decoders_are_refused(tmp_path):
-    model_type, arguments = CASES["bert"]
-    config = transformers.AutoConfig.for_model(model_type, **arguments, tie_word_embeddings=False)
-    transformers.BertForMaskedLM(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="tie_word_embeddings"):
-        bz.MaskedLM.from_preset(tmp_path, preprocessor=None)
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert"])
+def test_untied_decoders(model_type, tmp_path, close, numpy):
+    arguments = {key: value for key, value in CASES[model_type][1].items() if key != "tie_word_embeddings"}
+    config = transformers.AutoConfig.for_model(CASES[model_type][0], **arguments, tie_word_embeddings=False)
+    torch.manual_seed(0)
+    theirs = transformers.AutoModelForMaskedLM.from_config(config).eval()
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    theirs.save_pretrained(tmp_path / "theirs")
+    task = bz.MaskedLM.from_preset(tmp_path / "theirs", preprocessor=None, verbose=False)
+    ids = np.random.default_rng(0).integers(4, 40, (2, 7)).astype("int32")
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids).long()).logits.numpy()
+    close(numpy(task(ids)), expected)
+    assert not task.load_report.new
+    task.save_to_preset(tmp_path / "ours")
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").eval()
+    with torch.no_grad():
+        close(again(torch.tensor(ids).long()).logits.numpy(), expected)
+    decoder = next(weight for weight in task.trainable_weights if weight.path.endswith("masked_lm/decoder"))
+    assert decoder.shape == (config.vocab_size, theirs.get_output_embeddings().weight.shape[1])

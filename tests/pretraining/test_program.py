@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 
@@ -241,6 +242,47 @@ def test_continued_with_more_words(shards, write, tmp_path, numpy):
     prepare([tmp_path / "new.txt"], other, tmp_path / "other")
     with pytest.raises(ValueError, match="another vocabulary than that of"):
         pretrain(monkey, tmp_path / "other", tmp_path / "third")
+
+
+@pytest.mark.once
+def test_words_with_blanks_and_in_another_case():
+    """Ids are those of transformers, which is given the words as they are after the tokenizer's normalisation."""
+    tokenizer = bz.Tokenizer.from_vocabulary([*WORDS, "nasa", "new", "york"])
+    larger = extend_tokenizer(tokenizer, ["NASA", "New York", "new york", " Kk ", "", "kk"])
+    assert [larger.id_to_token(i) for i in range(tokenizer.vocabulary_size, larger.vocabulary_size)] == [
+        "new york",
+        "kk",
+    ]
+    theirs = transformers.BertTokenizer(vocab={token: i for i, token in enumerate([*WORDS, "nasa", "new", "york"])})
+    theirs.add_tokens([tokenizers.AddedToken(word, single_word=True) for word in ("new york", "kk")])
+    for text in ("NEW YORK nasa", "a new york, KK kkk", "New yorks York"):
+        assert larger.encode(text).row(0).tolist() == theirs(text)["input_ids"]
+    with pytest.raises(ValueError, match="white space other than single blanks"):
+        extend_tokenizer(tokenizer, ["new  york"])
+
+
+@pytest.mark.once
+def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
+    from bertzoo.pretraining.continuing import load_task
+    from bertzoo.tasks.added_tokens import add_tokens
+
+    tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
+    config = bz.families.FAMILIES["bert"].config_class(**{**ENCODER, "vocab_size": len(WORDS) + 4})
+    first = bz.MaskedLM(bz.Encoder(config), bz.text.preprocessor.Preprocessor(tokenizer, 16))
+    first.save_to_preset(tmp_path)
+    larger = extend_tokenizer(tokenizer, ["a-b", "kk"])
+    table = numpy(first.backbone.token_table())
+    expected = table[tokenizer.encode("a-b").row(0)[1:-1]].mean(axis=0)
+    task = load_task(bz.MaskedLM, {"from": str(tmp_path)}, larger, first.masking, {})
+    rows = numpy(task.backbone.token_table())
+    assert len(rows) == len(WORDS) + 4 and task.preprocessor.tokenizer.vocabulary_size == len(WORDS) + 2
+    np.testing.assert_allclose(rows[len(WORDS)], expected, atol=1e-6)
+    np.testing.assert_array_equal(rows[: len(WORDS)], table[: len(WORDS)])
+    encoder, marked = add_tokens(first.backbone, tokenizer, ["a-b c"])
+    assert marked.encode("d a-b c").row(0).tolist()[1:-1] == [WORDS.index("d"), len(WORDS)]
+    first_row = numpy(encoder.token_table())[len(WORDS)]
+    pieces = tokenizer.encode("a-b c").row(0)[1:-1]
+    assert np.abs(first_row - table[pieces].mean(axis=0)).max() <= 2 * config.initializer_range + 1e-6
 
 
 @pytest.mark.once

@@ -87,8 +87,8 @@ def test_an_activation_that_we_do_not_have_is_refused(written):
     )
     with pytest.raises(CheckpointError, match="names? the activation 'os.system'|name the activation 'os.system'"):
         load(directory)
-    with pytest.raises(ValueError, match='activation must be "sigmoid" or "linear"'):
-        bz.CrossEncoder(bz.Encoder.from_preset(directory, verbose=False), activation="tanh")
+    with pytest.raises(ValueError, match="activation must be one of sigmoid, linear, softmax, tanh"):
+        bz.CrossEncoder(bz.Encoder.from_preset(directory, verbose=False), activation="relu")
 
 
 def test_rank_as_there(preset, st, close):
@@ -158,8 +158,8 @@ def test_mistakes_are_named(preset, written):
         model.fit(PAIRS, [0, 1, 2, 3, 5], verbose=0)
     with pytest.raises(TypeError, match="query must be a string"):
         model.rank(None, DOCUMENTS)
-    with pytest.raises(ValueError, match='activation must be "sigmoid" or "linear"; it is \'softmax\''):
-        model.predict(PAIRS, activation="softmax")
+    with pytest.raises(ValueError, match="activation must be one of .*; it is 'relu'"):
+        model.predict(PAIRS, activation="relu")
     with pytest.raises(TypeError):
         model.rank(QUERY, ["a", None])
     with pytest.raises(ValueError, match="rank needs a model with one label"):
@@ -181,3 +181,42 @@ def test_a_keras_archive_holds_everything(preset, tmp_path, close):
     model = load(preset, activation="linear")
     model.save(tmp_path / "model.keras")
     close(keras.saving.load_model(tmp_path / "model.keras").predict(PAIRS), model.predict(PAIRS))
+
+
+@pytest.mark.parametrize(("labels", "activation"), [(1, "Tanh"), (3, "Softmax"), (3, "Tanh")])
+def test_other_activations_of_sentence_transformers(labels, activation, written, st, tmp_path, close):
+    import torch
+
+    directory = written(labels)
+    theirs = st.CrossEncoder(str(directory), device="cpu", activation_fn=getattr(torch.nn, activation)())
+    theirs.save(str(tmp_path / "theirs"))
+    expected = st.CrossEncoder(str(tmp_path / "theirs"), device="cpu").predict(PAIRS)
+    ours = load(tmp_path / "theirs")
+    assert ours.activation == activation.lower()
+    close(ours.predict(PAIRS), expected)
+    ours.save_to_preset(tmp_path / "ours")
+    close(st.CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(PAIRS), expected)
+    close(load(tmp_path / "ours").predict(PAIRS), expected)
+
+
+def test_prompts_of_sentence_transformers(preset, st, tmp_path, close):
+    prompts = {"search": "not very ", "none": ""}
+    theirs = st.CrossEncoder(str(preset), device="cpu", prompts=prompts, default_prompt_name="search")
+    theirs.save(str(tmp_path / "theirs"))
+    expected, plain = theirs.predict(PAIRS), theirs.predict(PAIRS, prompt="")
+    assert np.abs(expected - plain).max() > 1e-3
+    ours = load(tmp_path / "theirs")
+    close(ours.predict(PAIRS), expected)
+    close(ours.predict(PAIRS[0]), expected[0])
+    close(ours.predict(PAIRS, prompt_name="none"), plain)
+    close(ours.predict(PAIRS, prompt="bad "), theirs.predict(PAIRS, prompt="bad "))
+    assert [row["corpus_id"] for row in ours.rank(QUERY, DOCUMENTS)] == [
+        row["corpus_id"] for row in theirs.rank(QUERY, DOCUMENTS)
+    ]
+    ours.save_to_preset(tmp_path / "ours")
+    close(st.CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(PAIRS), expected)
+    close(load(tmp_path / "ours").predict(PAIRS), expected)
+    ours.save(tmp_path / "model.keras")
+    close(keras.saving.load_model(tmp_path / "model.keras").predict(PAIRS), expected)
+    with pytest.raises(ValueError, match="prompt_name is 'other'; the model's prompts are: none, search"):
+        ours.predict(PAIRS, prompt_name="other")

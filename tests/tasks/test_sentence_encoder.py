@@ -216,7 +216,7 @@ def test_dense_parts_that_we_do_not_compute_are_refused(st, make_st):
     for changes, message in (
         ({"activation_function": "os.system"}, "activation_function = 'os.system'"),
         ({"use_residual": True}, "does not compute"),
-        ({"out_features": 13}, "linear.weight of the Dense after the encoder has shape"),
+        ({"out_features": 13}, "2_Dense/config.json has out_features = 13 for weights of 12"),
     ):
         directory, _ = make_st(*parts_of(st)["dense"])
         edited(directory / "2_Dense", "config.json", **changes)
@@ -630,3 +630,45 @@ def test_equal_texts_are_no_negatives_of_each_other(plain):
             assert len({tuple(row) for row in ids[:, column]}) == 3
     model.compile(bz.AdamW(1e-3), loss=Matryoshka("multiple_negatives", [32, 8]), run_eagerly=True)
     assert model.compiled_loss().in_batch_negatives
+
+
+def load(directory, **options):
+    return bz.SentenceEncoder.from_preset(directory, verbose=False, **options)
+
+
+def test_a_number_of_dimensions_in_the_files(make_st, st, tmp_path, close):
+    directory, model = make_st(st.models.Pooling(32, "mean"), truncate_dim=8)
+    ours = load(directory)
+    assert ours.encode(TEXTS).shape == (len(TEXTS), 8)
+    close(ours.encode(TEXTS), model.encode(TEXTS))
+    close(ours.encode(TEXTS, normalize=True), model.encode(TEXTS, normalize_embeddings=True))
+    close(ours.encode(TEXTS, truncate_dim=20), model.encode(TEXTS, truncate_dim=20))
+    ours.save_to_preset(tmp_path)
+    close(st.SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), model.encode(TEXTS))
+
+
+def test_an_option_replaces_its_own_layers_alone(make_st, st, plain, tmp_path, close):
+    """The Dense of the files keeps its weights beside another pooling, and learnt pooling its own before others."""
+    directory, _ = make_st(st.models.Pooling(32, "cls"), st.models.Dense(32, 6))
+    _, expected = make_st(st.models.Pooling(32, "mean"), st.SentenceTransformer(str(directory), device="cpu")[2])
+    close(load(directory, pooling="mean").encode(TEXTS), expected.encode(TEXTS))
+
+    model = load(plain, pooling="attention")
+    for weight in model.pooling.weights:
+        weight.assign(np.random.default_rng(0).normal(size=weight.shape))
+    model.save_to_preset(tmp_path)
+    vectors = load(tmp_path, after_pooling=[Normalize()]).encode(TEXTS)
+    close(vectors, model.encode(TEXTS, normalize=True))
+
+
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "not finite"), (1, "holds int64, not floating-point")])
+def test_wrong_numbers_of_a_dense_are_named(make_st, st, value, message):
+    from safetensors.numpy import load_file, save_file
+
+    directory, _ = make_st(st.models.Pooling(32, "cls"), st.models.Dense(32, 6))
+    path = directory / "2_Dense" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["linear.weight"] = np.full((6, 32), value)
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=f"{directory}.*2_Dense.*linear.weight.*{message}"):
+        load(directory)

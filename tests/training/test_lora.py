@@ -248,22 +248,184 @@ def test_an_adapter_that_does_not_fit_leaves_the_task_as_it_was(make, tmp_path):
     again = make()
     trained, before = [weight.path for weight in again.trainable_weights], values(again.weights)
     for settings, changed, message in (
-        ([1], tensors, "holds no settings by name"),
+        ([1], tensors, "holds no JSON object"),
+        ({**config, "r": 10**12}, tensors, "factors of rank 2 .*; r is 1000000000000"),
+        ({**config, "r": True}, tensors, "r must be a positive integer; it is True"),
+        ({**config, "lora_alpha": float("nan")}, tensors, "lora_alpha must be a number; it is nan"),
+        ({**config, "lora_alpha": "16"}, tensors, "lora_alpha must be a number"),
+        ({**config, "use_rslora": 1}, tensors, "use_rslora must be true or false"),
+        ({**config, "alpha_pattern": {".*query": 3.0}}, tensors, "name of a module is expected"),
         ({key: value for key, value in config.items() if key != "r"}, tensors, "has no r that can be used"),
-        ({**config, "target_modules": ["nothing"]}, tensors, "does not fit the model: no layer"),
-        ({**config, "target_modules": "("}, tensors, "does not fit the model"),
-        (config, {**tensors, name: tensors[name] * np.nan}, "NaN or infinity in"),
+        (config, {head: tensors[head]}, "has no factors"),
+        (config, {**tensors, name: tensors[name] * np.nan}, r"lora_A.weight .*NaN or infinity"),
         (config, {**tensors, name: tensors[name][:, 1:].copy()}, "lacks lora_A"),
         (config, {**tensors, head: tensors[head][1:].copy()}, "the model's is"),
     ):
         (tmp_path / "bad").mkdir(exist_ok=True)
         (tmp_path / "bad" / "adapter_config.json").write_text(json.dumps(settings))
         save_file(changed, tmp_path / "bad" / "adapter_model.safetensors")
-        with pytest.raises(CheckpointError, match=message):
+        with pytest.raises(CheckpointError, match=f"{tmp_path / 'bad'}.*{message}"):
             load_adapter(again, tmp_path / "bad")
         assert [weight.path for weight in again.trainable_weights] == trained
         assert all(np.array_equal(value, before[path]) for path, value in values(again.weights).items())
     load_adapter(again, tmp_path / "good")
+
+
+def test_memory_that_is_not_there_leaves_the_task_as_it_was(make, tmp_path, monkeypatch):
+    model = make()
+    enable_lora(model, rank=2)
+    save_adapter(model, tmp_path / "adapter")
+    again = make()
+    trained = [weight.path for weight in again.trainable_weights]
+
+    def full(*arguments, **options):
+        raise MemoryError
+
+    monkeypatch.setattr("bertzoo.training.lora_layer.LoRADense.add_weight", full)
+    for attempt in (lambda: load_adapter(again, tmp_path / "adapter"), lambda: enable_lora(again)):
+        with pytest.raises(MemoryError):
+            attempt()
+        assert [weight.path for weight in again.trainable_weights] == trained
+
+
+PLAIN = [
+    {"use_rslora": True},
+    {"rank_pattern": {"query": 3, "bert.encoder.layer.0.attention.self.value": 5}},
+    {"alpha_pattern": {"layer.0.attention.self.query": 3, "value": 7.5}, "rank_pattern": {"value": 1}},
+    {"target_modules": "all-linear"},
+    {"target_modules": ["dense"], "exclude_modules": ["pooler.dense", "intermediate.dense"]},
+    {"target_modules": r".*\.(query|dense)", "exclude_modules": ".*pooler.*"},
+    {"target_modules": ["bert.encoder.layer.0.attention.self.key"]},
+    {"layers_to_transform": [0], "layers_pattern": "layer"},
+    {"modules_to_save": ["classifier"], "lora_dropout": 0.3, "revision": "main", "base_model_name_or_path": "x"},
+    {"init_lora_weights": "gaussian"},
+    {"init_lora_weights": "orthogonal", "r": 4},
+    {"init_lora_weights": False},
+]
+OTHERS = [
+    ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa', which changed .*path_initial_model"),
+    ({"init_lora_weights": "pissa_niter_2"}, "init_lora_weights = 'pissa_niter_2'"),
+    ({"init_lora_weights": "olora"}, "init_lora_weights = 'olora'"),
+    ({"bias": "all"}, "trains biases"),
+    ({"bias": "lora_only"}, "trains biases"),
+    ({"lora_bias": True}, "lora_bias = True, which bertzoo does not compute"),
+    ({"use_dora": True}, "use_dora = True"),
+    ({"trainable_token_indices": [3, 4]}, "trainable_token_indices"),
+]
+
+
+def adapter_of_peft(preset, folder, options, **saving):
+    import torch
+    import transformers
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(preset[0])
+    theirs = get_peft_model(base, LoraConfig(**{"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 5, **options})).eval()
+    with torch.no_grad():
+        for name, weight in theirs.named_parameters():
+            if "lora_B" in name or "modules_to_save" in name:
+                weight.normal_(0, 0.3)
+    theirs.save_pretrained(folder, **saving)
+    return theirs
+
+
+@pytest.mark.parametrize("options", PLAIN, ids=str)
+def test_what_an_adapter_says_is_done(make, preset, tmp_path, close, options):
+    import torch
+
+    theirs = adapter_of_peft(preset, tmp_path / "theirs", options)
+    model = make()
+    load_adapter(model, tmp_path / "theirs")
+    with torch.no_grad():
+        expected = theirs(**torch_inputs(model)).logits.numpy()
+    close(model.predict(TEXTS, verbose=0), expected)
+    save_adapter(model, tmp_path / "ours")
+    import transformers
+    from peft import PeftModel
+
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(preset[0])
+    again = PeftModel.from_pretrained(base, tmp_path / "ours").eval()
+    with torch.no_grad():
+        close(again(**torch_inputs(model)).logits.numpy(), expected)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("options", "message"), OTHERS, ids=str)
+def test_or_refused(make, preset, tmp_path, options, message):
+    adapter_of_peft(preset, tmp_path / "theirs", options)
+    with pytest.raises(CheckpointError, match=message):
+        load_adapter(make(), tmp_path / "theirs")
+
+
+@pytest.mark.once
+def test_every_setting_of_peft_is_known(make, preset, tmp_path):
+    """With its default, an adapter loads; another value of a key that is neither done nor inert is refused."""
+    import dataclasses
+
+    from peft import LoraConfig
+
+    from bertzoo.training.adapter_files import INERT
+
+    adapter_of_peft(preset, tmp_path / "theirs", {})
+    load_adapter(make(), tmp_path / "theirs")
+    path = tmp_path / "theirs" / "adapter_config.json"
+    content = json.loads(path.read_text())
+    done = "r lora_alpha target_modules exclude_modules modules_to_save use_rslora layers_to_transform layers_pattern "
+    done += "rank_pattern alpha_pattern init_lora_weights"
+    keys = {field.name for field in dataclasses.fields(LoraConfig)} | set(content)
+    for key in sorted(keys - set(done.split()) - set(INERT)):
+        path.write_text(json.dumps({**content, key: "something"}))
+        with pytest.raises(CheckpointError, match="something|trains biases"):
+            load_adapter(make(), tmp_path / "theirs")
+
+
+@pytest.mark.once
+def test_a_hostile_expression_is_never_tried(make, preset, tmp_path):
+    """It would take longer than the world lasts."""
+    adapter_of_peft(preset, tmp_path / "theirs", {})
+    path = tmp_path / "theirs" / "adapter_config.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "target_modules": "(.+)+" * 20 + "!", "exclude_modules": "(.+)+" * 20}))
+    model = make()
+    load_adapter(model, tmp_path / "theirs")
+    save_adapter(model, tmp_path / "ours")
+    assert "+" not in (tmp_path / "ours" / "adapter_config.json").read_text()
+
+
+@pytest.mark.once
+def test_the_older_file_of_an_adapter(make, preset, tmp_path, close):
+    import torch
+
+    theirs = adapter_of_peft(preset, tmp_path / "theirs", {})
+    state = safetensors_of(tmp_path / "theirs")
+    torch.save({name: torch.tensor(value) for name, value in state.items()}, tmp_path / "theirs" / "adapter_model.bin")
+    (tmp_path / "theirs" / "adapter_model.safetensors").unlink()
+    model = make()
+    load_adapter(model, tmp_path / "theirs")
+    with torch.no_grad():
+        close(model.predict(TEXTS, verbose=0), theirs(**torch_inputs(model)).logits.numpy())
+
+
+def safetensors_of(folder):
+    from safetensors.numpy import load_file
+
+    return load_file(folder / "adapter_model.safetensors")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("model_type", ["distilbert", "mpnet", "deberta", "deberta-v2", "roberta", "electra", "bert"])
+def test_targets_where_none_are_named(model_type):
+    """PEFT's where it has some, and queries and values by the names that other families give them."""
+    from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as THEIRS
+
+    own = {"distilbert": ["q_lin", "v_lin"], "mpnet": ["q", "v"], "electra": ["query", "value"]}
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    encoder = bz.Encoder(bz.families.FAMILIES[model_type].config_class(**sizes, intermediate_size=24))
+    enable_lora(encoder)
+    assert encoder.lora["targets"] == THEIRS.get(model_type, own.get(model_type))
+    (layer,) = lora_layers(encoder)
+    assert sum(pair is not None for pair in layer.factors) == len(encoder.lora["targets"])
 
 
 def test_targets_by_a_regular_expression(make, preset, tmp_path, close):
@@ -289,6 +451,28 @@ def test_merging_lets_train_what_did(preset):
     enable_lora(model, rank=2)
     merge_lora(model)
     assert [weight.path for weight in model.trainable_weights] == before
+
+
+@pytest.mark.once
+def test_fit_asks_for_compile_after_the_weights_that_train_changed(make, tmp_path):
+    model = make()
+    for change in (enable_lora, merge_lora):
+        model.compile()
+        change(model)
+        with pytest.raises(ValueError, match=r"call compile\(\) before fit"):
+            model.fit(TEXTS, LABELS, verbose=0)
+
+
+@pytest.mark.once
+def test_an_adapter_alone_is_no_preset(make, tmp_path):
+    model = make()
+    enable_lora(model, rank=2)
+    save_adapter(model, tmp_path / "adapter", base_model="owner/base")
+    for task in (bz.TextClassifier, bz.SentenceEncoder, bz.Encoder):
+        with pytest.raises(CheckpointError, match=r"holds a PEFT adapter.*owner/base.*load_adapter\(model"):
+            task.from_preset(tmp_path / "adapter")
+    with pytest.raises(CheckpointError, match="no hub name"):
+        load_adapter(make(), "hf://x")
 
 
 def test_errors(make, tmp_path):

@@ -1,0 +1,107 @@
+"""int8 layers in a preset: codes and scales in `model.int8.safetensors`, in the place of `model.safetensors`.
+
+transformers knows no such file and says that there are no weights; codes in model.safetensors it would take for
+weights, or leave out and start with random ones.
+"""
+
+import shutil
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.names import Entry
+from bertzoo.checkpoints.saving import save_tensors, tensor_files
+from bertzoo.checkpoints.tensors import INT8_FILE, WEIGHT_FILES, Tensors, open_tensors
+
+SCALE = "_scale"  # after the name of a tensor of codes; a code divided by it is the weight
+
+
+def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """The layers whose kernel is quantized."""
+    return [layer for layer in model._flatten_layers() if getattr(layer, "quantization_mode", None)]
+
+
+def quantization_scales(model: keras.Model) -> list[keras.Variable]:
+    """What the codes of quantized kernels are divided by."""
+    return [weight for layer in quantized_layers(model) for weight in layer.weights if weight.name.endswith(SCALE)]
+
+
+def scales_of(model: keras.Model) -> dict[int, keras.Variable]:
+    """The id of an int8 kernel -> its scales, float32 (units,).
+
+    Raises:
+        CheckpointError: A layer is quantized in another way.
+    """
+    found = {}
+    for layer in quantized_layers(model):
+        if layer.quantization_mode != "int8" or not isinstance(layer, keras.layers.Dense):
+            raise CheckpointError(
+                f"a preset has no form for {layer.path}, which is quantized as {layer.quantization_mode}; int8 has "
+                "one. Save the model as a .keras file."
+            )
+        found[id(layer.kernel)] = layer.kernel_scale
+    return found
+
+
+def quantize_as_stored(model: keras.Model, entries: Iterable[Entry], tensors: Tensors, stored: dict, weights) -> None:
+    """Makes those layers int8 whose kernels the file has as codes."""
+    layers = {id(layer.kernel): layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)}
+    for entry in entries:
+        if all(name in stored and tensors.dtype(stored[name]) == "I8" for name in entry.theirs):
+            layer = layers.get(id(weights[entry.ours]))
+            if layer is not None and layer.quantization_mode is None:
+                layer.quantize("int8")
+
+
+def read_codes(entry: Entry, tensors: Tensors, stored: dict) -> tuple[np.ndarray, np.ndarray]:
+    """The codes int8 (in, units) and scales float32 (units,) of one kernel.
+
+    Raises:
+        CheckpointError: A tensor is missing, of another type, or no scale for these codes.
+    """
+    codes, scales = [], []
+    for name in entry.theirs:
+        if name + SCALE not in stored:
+            raise CheckpointError(f"the file lacks {name}{SCALE}, without which the codes of {name} say nothing.")
+        part, scale = tensors[stored[name]], tensors[stored[name + SCALE]]
+        if part.dtype != np.int8 or scale.shape != part.shape[:1] or not np.isfinite(scale).all() or (scale <= 0).any():
+            raise CheckpointError(f"{name} and {name}{SCALE} are no codes of int8 and positive scales, one a row.")
+        codes.append(part)
+        scales.append(scale.astype(np.float32))
+    return entry.join(codes), np.concatenate(scales)
+
+
+def weight_files(tensors: dict[str, np.ndarray]) -> dict:
+    """The weight files of a preset, by whether a tensor holds codes."""
+    if any(tensor.dtype == np.int8 for tensor in tensors.values()):
+        return {INT8_FILE: partial(save_tensors, tensors=tensors)}
+    return tensor_files(tensors)
+
+
+def is_int8(directory: Path) -> bool:
+    """Whether the weights in a directory are int8."""
+    return next((name for name in WEIGHT_FILES if (directory / name).is_file()), None) == INT8_FILE
+
+
+def dequantize(source: Path, target: Path) -> None:
+    """Copies a preset, its codes as float32 weights.
+
+    Raises:
+        CheckpointError: The weights are not int8.
+    """
+    if not is_int8(source):
+        raise CheckpointError(f"{source} has no {INT8_FILE}: there is nothing to dequantize.")
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(INT8_FILE))
+    with open_tensors(source) as tensors:
+        floats = {}
+        for name in tensors:
+            if tensors.dtype(name) == "I8":
+                floats[name] = tensors[name].astype(np.float32) / tensors[name + SCALE][:, None]
+            elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
+                floats[name] = tensors[name]
+        for name, write in tensor_files(floats).items():
+            write(target / name)
