@@ -13,10 +13,11 @@ from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.block_calls import block_calls
 from bertzoo.layers.places import FIRST, bias_at, is_first, vectors_at, with_first
 from bertzoo.random import StepCounter, fold
+from bertzoo.training.step import BackendStep
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class Encoder(keras.Model):
+class Encoder(BackendStep, keras.Model):
     """An encoder of the BERT family, all of whose weights exist after construction.
 
     Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and

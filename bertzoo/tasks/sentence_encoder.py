@@ -298,7 +298,7 @@ class SentenceEncoder(Task):
         vectors = np.empty((len(encoded), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
         for part in data.parts(ROWS_KEPT):
-            vectors[part.order] = keras.Model.predict(self, part, verbose=0, callbacks=[told])
+            vectors[part.order] = super(Task, self).predict(part, verbose=0, callbacks=[told])
             done += len(part)
         return vectors
 

@@ -22,6 +22,7 @@ from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.windows import Windows, cut_windows
 from bertzoo.training.default_rate import default_rate
 from bertzoo.training.optimizer import AdamW
+from bertzoo.training.step import BackendStep
 
 PIECES = ("first", "all")
 # Transitions start at 0 and get a larger rate than the encoder, at which they would hardly move.
@@ -261,7 +262,7 @@ class TokenClassifier(LongTextTask):
         }
 
 
-class _Decoder(keras.Model):
+class _Decoder(BackendStep, keras.Model):
     """A CRF as a model, whose `predict_on_batch` is compiled once a shape."""
 
     def __init__(self, crf: CRF):

@@ -8,6 +8,7 @@ import torch
 
 from bertzoo.layers.dropout import dropout
 from bertzoo.random import fold, random_bits
+from bertzoo.training.calls import Calls, interrupts_wait
 from bertzoo.training.torch_data import OnDevice, sent
 
 # The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
@@ -18,7 +19,7 @@ OPTIONS = {"realize_opcount_threshold": 30}
 RECOMPUTING = "skip_fwd_side_effects_in_bwd_under_checkpoint"
 
 
-class TorchStep:
+class TorchStep(Calls):
     """Mixed into models under PyTorch, before `keras.Model`.
 
     Keras hands its whole step to `torch.compile`, whose graph then breaks at the optimizer, the metrics and the log.
@@ -68,7 +69,7 @@ class TorchStep:
         gradients = torch.autograd.grad(
             self.optimizer.scale_loss(loss), [weight.value for weight in trained], allow_unused=True
         )
-        with torch.no_grad():
+        with torch.no_grad(), interrupts_wait():  # all weights are updated, or none
             self.optimizer.apply(list(gradients), trained)
         return logs
 
