@@ -42,7 +42,17 @@ class TorchStep(Calls):
     def _should_torch_compile(self) -> bool:
         return False  # not by Keras
 
+    _use_torch_compile = _should_torch_compile  # its name from Keras 3.16 on
+
     def make_train_function(self, force: bool = False):
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            processes = torch.distributed.get_world_size()
+            if processes > 1:  # Keras 3.16 would wrap the model, which this step does not go through
+                raise NotImplementedError(
+                    f"under PyTorch, bertzoo trains in one process. Received: torch.distributed with {processes} "
+                    "processes, whose gradients would not be averaged. Train on one device, or on several with "
+                    "KERAS_BACKEND=jax and keras.distribution.DataParallel."
+                )
         if force or self.train_function is None:
             self._forward_pass = self._compiled(_forward_pass) if self.jit_compile else _forward_pass
         return super().make_train_function(force)
