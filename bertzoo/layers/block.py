@@ -6,11 +6,12 @@ from bertzoo.layers.activations import activated
 from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.own_key import OwnKey
 from bertzoo.layers.residual_norm import residual_norm
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(OwnKey):
     """(batch, length, hidden) -> (batch, length, hidden) (Devlin et al. 2019, section 3; Vaswani et al. 2017).
 
     Args:
@@ -61,11 +62,12 @@ class EncoderBlock(keras.layers.Layer):
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
         self.output_norm.build(shape)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None, training=None):
         """Arguments as SelfAttention's; returns the output, or (output, attention weights).
 
         Where a `query` stream attends to x, what comes out is added to it.
         """
+        key = self.key_of(key, training)
         context, weights = self.attention.context(x, attend, relative, key, return_attention, query)
         x = x if query is None else query
         dense = self.attention.output_dense

@@ -21,6 +21,9 @@ class Calls:
         super().__init__(*args, **kwargs)
         self._turn = threading.RLock()  # a callback's calls come within another
 
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        return layer_call  # its layers are recomputed; it counts its training calls, once each
+
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """A block in which no other call of the model runs."""

@@ -187,6 +187,8 @@ def test_what_cannot_be_compiled_is_an_error(graphs):
 
 def test_several_processes_are_refused(monkeypatch):
     """Each would train on its own: no gradient is averaged."""
+    import torch
+
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     config = bz.EncoderConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
