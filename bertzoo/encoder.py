@@ -179,6 +179,25 @@ class Encoder(BackendStep, keras.Model):
             outputs["pooled_output"] = (shape[0], self.config.hidden_size)
         return outputs
 
+    def compute_output_spec(
+        self, inputs, training=False, return_all=False, dropout_key=None, decoder=None, places=None
+    ):
+        batch, length = (inputs["token_ids"] if isinstance(inputs, dict) else inputs).shape
+        count = length if places is None else 1 if is_first(places) else places.shape[1]
+        hidden = self.config.hidden_size
+        shapes = {"sequence_output": (batch, count, hidden)}
+        if decoder is not None:
+            shapes["decoded_output"] = (batch, count, hidden)
+        if self.pooler is not None:
+            shapes["pooled_output"] = (batch, hidden)
+        if return_all:
+            shapes["hidden_states"] = [(batch, length, hidden)] * (len(self.order) + 1)
+        found = keras.tree.map_shape_structure(lambda shape: keras.KerasTensor(shape, self.compute_dtype), shapes)
+        if return_all:
+            shape = (batch, self.config.num_attention_heads, length, length)
+            found["attentions"] = [keras.KerasTensor(shape, "float32") for _ in self.order]
+        return found
+
     @property
     def head_places(self) -> str | None:
         """What heads of whole inputs read, as `places` of `call`: the first token alone, by the pooler or without it,

@@ -34,7 +34,10 @@ def attention_mask(padding_mask, lengths=None) -> Attend | None:
 
 def as_attend(attend) -> Attend | None:
     """The same, from a bare bool mask that broadcasts to (batch, heads, length, length) too."""
-    return attend if attend is None or isinstance(attend, Attend) else Attend(attend)
+    if attend is None or isinstance(attend, Attend):
+        return attend
+    # Keras's files make a list of it.
+    return Attend(*attend) if isinstance(attend, (list, tuple)) else Attend(attend)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -89,6 +92,7 @@ class SelfAttention(OwnKey):
 
     def context(self, x, attend, relative, key, return_attention: bool, query):
         """What `call` projects, (batch, length, hidden), and the weights, None where they are not asked for."""
+        attend = as_attend(attend)
         explicit = return_attention or (key is not None and self.attention_dropout > 0)
         if not explicit and query is None and relative is None:
             context = self._in_one_kernel(x, attend)

@@ -49,6 +49,7 @@ class EncoderBlock(OwnKey):
         self.attention = attention or SelfAttention(
             hidden_size, num_heads, attention_dropout, initializer_range, dtype=policy
         )
+        self._takes_attention = attention is not None
         self.attention_norm = LayerNorm(layer_norm_eps, name="attention_norm", dtype=policy)
         self.intermediate = keras.layers.Dense(intermediate_size, name="intermediate", dtype=policy)
         self.output_dense = keras.layers.Dense(hidden_size, name="output", dtype=policy)
@@ -56,7 +57,8 @@ class EncoderBlock(OwnKey):
 
     def build(self, input_shape):
         shape = (None, None, self.hidden_size)
-        self.attention.build(shape)
+        if not self.attention.built:  # the caller's own may be, or belong to another block too
+            self.attention.build(shape)
         self.attention_norm.build(shape)
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
@@ -89,7 +91,7 @@ class EncoderBlock(OwnKey):
             "attended_dropout",
         )
         config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
-        if type(self.attention) is not SelfAttention:
+        if self._takes_attention:
             config["attention"] = keras.saving.serialize_keras_object(self.attention)
         return config
 

@@ -37,11 +37,11 @@ class Pooling(keras.layers.Layer):
             raise ValueError(f"pooling must be one or more of {', '.join(POOLINGS)}; it is {modes!r}.")
         self.include_prompt = include_prompt
 
-    def build(self, input_shape):
-        self.hidden_size = input_shape[-1]
+    def build(self, x_shape, padding_mask_shape=None):
+        self.hidden_size = x_shape[-1]
         if "attention" in self.modes:
             self.attention = self.add_weight(
-                name="attention", shape=(input_shape[-1],), initializer="zeros", dtype="float32"
+                name="attention", shape=(x_shape[-1],), initializer="zeros", dtype="float32"
             )
 
     def call(self, x, padding_mask=None):
@@ -80,8 +80,11 @@ class Pooling(keras.layers.Layer):
         scores = ops.matmul(x, ops.convert_to_tensor(self.attention))
         return _sum(x, ops.softmax(ops.where(mask > 0, scores, _MASKED), axis=1))
 
-    def compute_output_shape(self, input_shape, padding_mask_shape=None):
-        return (input_shape[0], len(self.modes) * input_shape[-1])
+    def compute_output_shape(self, x_shape, padding_mask_shape=None):
+        return (x_shape[0], len(self.modes) * x_shape[-1])
+
+    def compute_output_spec(self, x, padding_mask=None):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), "float32")
 
     def get_config(self):
         return {**super().get_config(), "modes": self.modes, "include_prompt": self.include_prompt}

@@ -63,7 +63,7 @@ class PreNormBlock(OwnKey):
     def build(self, input_shape):
         shape = (None, None, self.hidden_size)
         for layer in (self.attention, self.attention_norm, self.intermediate_norm, self.final_norm):
-            if layer is not None:
+            if layer is not None and not layer.built:
                 layer.build(shape)
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.intermediate_size, self.output_range)

@@ -67,6 +67,11 @@ class Task(BackendStep, keras.Model):
         outputs = self.backbone(inputs, training=training, dropout_key=key, places=places)
         return outputs, fold(key, HEAD_KEY) if training else None
 
+    def compute_output_spec(self, *args, **kwargs):
+        # Heads compute in float32, whatever the policy.
+        found = super().compute_output_spec(*args, **kwargs)
+        return keras.tree.map_structure(lambda output: keras.KerasTensor(output.shape, "float32"), found)
+
     # ---- presets
 
     @classmethod
