@@ -235,11 +235,11 @@ class Encoder(BackendStep, keras.Model):
 
         save_encoder(self, directory, tokenizer)
 
-    def export(self, filepath, format: str = "tf_saved_model") -> None:
+    def export(self, filepath, format: str = "tf_saved_model", verbose=False, **options) -> None:
         """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
         from bertzoo.export import export_model
 
-        export_model(self, filepath, format)
+        export_model(self, filepath, format, verbose, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {
