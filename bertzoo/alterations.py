@@ -5,13 +5,19 @@ from typing import Any
 
 import keras
 
+KEPT = ("int8", "int4", "float8")
+
 
 def described_alterations(model: keras.Model) -> dict[str, Any]:
-    """As an entry of its configuration, by the numbers of layers and weights; nothing where it is as it was made."""
-    modes = {str(i): getattr(layer, "quantization_mode", None) for i, layer in enumerate(model._flatten_layers())}
+    """As an entry of its configuration, by the numbers of layers and weights; nothing where it is as it was made.
+
+    Raises:
+        ValueError: A layer is quantized in a way that can't be done again.
+    """
+    layers = enumerate(model._flatten_layers())
     found = {
         "lora": getattr(model, "lora", None),
-        "quantized": {i: mode for i, mode in modes.items() if mode},
+        "quantized": {str(i): _quantization(layer) for i, layer in layers if getattr(layer, "quantization_mode", None)},
         "frozen": [i for i, weight in enumerate(model.weights) if _is_frozen(weight)],
     }
     return {"altered": found} if any(found.values()) else {}
@@ -26,13 +32,25 @@ def alter(model: keras.Model, altered: dict[str, Any] | None) -> None:
 
         enable_lora(model, **altered["lora"])
     layers = list(model._flatten_layers())
-    for i, mode in altered["quantized"].items():
-        if layers[int(i)].quantization_mode != mode:  # a task's encoder has been already
-            layers[int(i)].quantize(mode)
+    for i, how in altered["quantized"].items():
+        how = {"mode": how, "config": None} if isinstance(how, str) else how  # as files before 0.2 have it
+        if layers[int(i)].quantization_mode != how["mode"]:  # a task's encoder has been already
+            layers[int(i)].quantize(how["mode"], config=keras.saving.deserialize_keras_object(how["config"]))
     frozen = set(altered["frozen"])
     for i, weight in enumerate(model.weights):
         if (i in frozen) != _is_frozen(weight):
             weight.trainable = i not in frozen
+
+
+def _quantization(layer: keras.layers.Layer) -> dict[str, Any]:
+    mode = layer.quantization_mode
+    if mode not in KEPT:
+        raise ValueError(
+            f"Keras's files of bertzoo's models keep quantization by {', '.join(KEPT)}. Received: the layer "
+            f"{layer.path}, quantized by {mode!r}, which takes calibration data to do again. Save the model before it "
+            "is quantized."
+        )
+    return {"mode": mode, "config": keras.saving.serialize_keras_object(getattr(layer, "quantization_config", None))}
 
 
 def _is_frozen(weight: keras.Variable) -> bool:

@@ -14,12 +14,13 @@ from bertzoo.layers.block_calls import block_calls
 from bertzoo.layers.places import FIRST, bias_at, is_first, vectors_at, with_first
 from bertzoo.random import StepCounter, fold
 from bertzoo.text.encoded import ARRAYS, check_names
+from bertzoo.training.step import BackendStep
 
 INPUTS = (*ARRAYS, "perturbation")
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class Encoder(keras.Model):
+class Encoder(BackendStep, keras.Model):
     """An encoder of the BERT family, all of whose weights exist after construction.
 
     Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and
@@ -184,6 +185,25 @@ class Encoder(keras.Model):
             outputs["pooled_output"] = (shape[0], self.config.hidden_size)
         return outputs
 
+    def compute_output_spec(
+        self, inputs, training=False, return_all=False, dropout_key=None, decoder=None, places=None
+    ):
+        batch, length = (inputs["token_ids"] if isinstance(inputs, dict) else inputs).shape
+        count = length if places is None else 1 if is_first(places) else places.shape[1]
+        hidden = self.config.hidden_size
+        shapes = {"sequence_output": (batch, count, hidden)}
+        if decoder is not None:
+            shapes["decoded_output"] = (batch, count, hidden)
+        if self.pooler is not None:
+            shapes["pooled_output"] = (batch, hidden)
+        if return_all:
+            shapes["hidden_states"] = [(batch, length, hidden)] * (len(self.order) + 1)
+        found = keras.tree.map_shape_structure(lambda shape: keras.KerasTensor(shape, self.compute_dtype), shapes)
+        if return_all:
+            shape = (batch, self.config.num_attention_heads, length, length)
+            found["attentions"] = [keras.KerasTensor(shape, "float32") for _ in self.order]
+        return found
+
     @property
     def head_places(self) -> str | None:
         """What heads of whole inputs read, as `places` of `call`: the first token alone, by the pooler or without it,
@@ -221,11 +241,11 @@ class Encoder(keras.Model):
 
         save_encoder(self, directory, tokenizer)
 
-    def export(self, filepath, format: str = "tf_saved_model") -> None:
+    def export(self, filepath, format: str = "tf_saved_model", verbose=False, **options) -> None:
         """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
         from bertzoo.export import export_model
 
-        export_model(self, filepath, format)
+        export_model(self, filepath, format, verbose, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -11,8 +11,11 @@ written on one backend loads on any other, so each format is one load away.
 """
 
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -34,8 +37,14 @@ class Positional(keras.Model):
         return self.model(dict(zip(self.input_order, arrays)))
 
 
-def export_model(model: keras.Model, filepath: str | os.PathLike, format: str = SAVED_MODEL) -> None:
+def export_model(
+    model: keras.Model, filepath: str | os.PathLike, format: str = SAVED_MODEL, verbose=False, **options
+) -> None:
     """Writes an encoder or a task as a SavedModel (a directory) or as ONNX (a file).
+
+    What was written is opened and run on a batch of another size, and is at `filepath` only if it gives the model's
+    numbers. `options` are what Keras's exporter of the format takes, such as `opset_version` of ONNX. Any other format
+    of Keras's ("openvino", "litert", "torch") is left to Keras, and is not tried.
 
     The exported model takes int32 `token_ids`, then `segment_ids` if the family has segments, then `padding_mask`, each
     (batch, length) and (batch, choices, length) for multiple choice; the batch is free, and so is the length up to what
@@ -45,12 +54,11 @@ def export_model(model: keras.Model, filepath: str | os.PathLike, format: str = 
     Raises:
         ValueError: The format is unknown, the running backend cannot write it, or ONNX is asked of a model that
             computes in half precision.
+        RuntimeError: What was exported can't be run, or gives other numbers.
         ImportError: A package that the format needs is missing; the `export` extra has them.
     """
-    if format not in _MAKERS:
-        raise ValueError(f"format must be one of {', '.join(_MAKERS)}; it is {format!r}.")
     backend = keras.backend.backend()
-    if backend not in _MAKERS[format]:
+    if backend not in _MAKERS.get(format, (backend,)):
         raise ValueError(
             f"the {backend} backend can't export {format}; {' and '.join(_MAKERS[format])} can. Save the model with "
             f"save_to_preset and load it with KERAS_BACKEND={_MAKERS[format][0]}."
@@ -64,30 +72,106 @@ def export_model(model: keras.Model, filepath: str | os.PathLike, format: str = 
     example = wrapper(*[np.ones((2, 3, 4)[: len(axes)], "int32")] * len(names))
     from bertzoo.checkpoints.files import expanded
 
-    expanded(filepath).parent.mkdir(parents=True, exist_ok=True)
-    path = str(expanded(filepath))
-    if backend == "torch":
-        _torch_onnx(wrapper, path, axes, config.max_length, list(example) if isinstance(example, dict) else ["logits"])
-        return
+    target = Path(expanded(filepath))
+    target.parent.mkdir(parents=True, exist_ok=True)
     signature = [keras.InputSpec(shape=(None,) * len(axes), dtype="int32", name=name) for name in names]
-    options = {}
+    if format not in _MAKERS:
+        wrapper.export(str(target), format=format, verbose=verbose, input_signature=signature, **options)
+        return
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export") as folder, _needed():
+        path = Path(folder) / target.name
+        if format == ONNX and backend == "torch":
+            outputs = list(example) if isinstance(example, dict) else ["logits"]
+            _torch_onnx(wrapper, str(path), axes, config.max_length, outputs, verbose, options)
+        elif format == ONNX:
+            _teach_tf2onnx()
+            wrapper.export(str(path), format=format, input_signature=signature, verbose=verbose, **options)
+        else:
+            _saved_model(model, wrapper, str(path), axes, config.max_length, signature, verbose, options)
+        _try(model, names, path, format, (3, 2, 5)[-len(axes) :][:-1] + (min(5, config.max_length),))
+        for part in Path(folder).iterdir():
+            if part.is_dir():
+                shutil.copytree(part, target, dirs_exist_ok=True)
+            else:
+                os.replace(part, target.parent / part.name)
+
+
+@contextmanager
+def _needed() -> Iterator[None]:
+    """Names the extra where a package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f'{error}. The export extra has what exports need: pip install -e ".[export]" in the clone of bertzoo.'
+        ) from error
+
+
+def _try(model: keras.Model, names: Sequence[str], path: Path, format: str, shape: tuple[int, ...]) -> None:
+    """Runs what was written, on ragged rows of another size than the exporter saw.
+
+    Raises:
+        RuntimeError: It does not run, or gives other numbers than the model.
+    """
+    rng = np.random.default_rng(0)
+    mask = np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, (*shape[:-1], 1))
+    ids = rng.integers(0, getattr(model, "backbone", model).config.vocab_size, shape)
+    known = {"token_ids": ids, "segment_ids": np.zeros(shape), "padding_mask": mask}
+    inputs = {name: known[name].astype("int32") for name in names}
+    expected = keras.tree.flatten(model.predict_on_batch(inputs))
+    try:
+        found = _run(path, format, inputs, expected)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise RuntimeError(
+            f"what was exported as {format} does not run, so that nothing was written: {error}"
+        ) from error
+    bound = 1e-3 if model.compute_dtype == "float32" else 0.1
+    for one, other in zip(expected, found, strict=True):
+        if one.shape[:-1] == mask.shape:  # what stands at padding is nobody's concern
+            one, other = one[mask], other[mask]
+        if one.shape != other.shape or not np.allclose(one, other, rtol=bound, atol=bound * max(1, np.abs(one).max())):
+            raise RuntimeError(
+                f"what was exported as {format} gives other numbers than the model; nothing was written."
+            )
+
+
+def _run(path: Path, format: str, inputs: dict[str, np.ndarray], expected: list) -> list[np.ndarray]:
+    if format == ONNX:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        places = [place.name for place in session.get_inputs()]
+        outputs = dict(
+            zip([place.name for place in session.get_outputs()], session.run(None, dict(zip(places, inputs.values()))))
+        )
+    else:
+        import tensorflow as tf
+
+        loaded = tf.saved_model.load(str(path))
+        outputs = loaded.serve(*inputs.values())
+    return [np.asarray(value, "float32") for value in keras.tree.flatten(outputs)]
+
+
+def _saved_model(model, wrapper, path, axes, max_length, signature, verbose, options) -> None:
+    backend = keras.backend.backend()
     if backend == "jax":
+        options = dict(options)
         options["jax2tf_kwargs"] = {
             "native_serialization": True,
-            "polymorphic_shapes": [f"({', '.join(axes)})"] * len(names),
-            "polymorphic_constraints": [f"length <= {config.max_length}"],
+            "polymorphic_shapes": [f"({', '.join(axes)})"] * len(signature),
+            "polymorphic_constraints": [f"length <= {max_length}"],
             "with_gradient": False,
         }
-    if format == ONNX:
-        _teach_tf2onnx()
-        wrapper.export(path, format=format, input_signature=signature, verbose=False)
-        return
     # The wrapper itself is not tracked: TensorFlow would also trace it with all inputs in one list.
     archive = keras.export.ExportArchive()
     archive.track(model)
     with _readable(backend):
         archive.add_endpoint("serve", wrapper.call, input_signature=signature, **options)
-        archive.write_out(path, verbose=False)
+        archive.write_out(path, verbose=verbose)
 
 
 def _readable(backend: str) -> AbstractContextManager:
@@ -98,7 +182,7 @@ def _readable(backend: str) -> AbstractContextManager:
     return exportable()
 
 
-def _torch_onnx(wrapper: Positional, path: str, axes: Sequence[str], max_length: int, outputs: list[str]) -> None:
+def _torch_onnx(wrapper: Positional, path: str, axes, max_length: int, outputs: list[str], verbose, options) -> None:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -118,7 +202,8 @@ def _torch_onnx(wrapper: Positional, path: str, axes: Sequence[str], max_length:
             input_names=list(names),
             output_names=outputs,
             external_data=sum(4 * weight.shape.numel() for weight in wrapper.parameters()) > _LARGEST_FILE,
-            verbose=False,
+            verbose=bool(verbose),
+            **options,
         )
 
 

@@ -98,3 +98,31 @@ def test_an_encoder_alone(tmp_path, make):
     model = saved(keras.Model(ids, encoder(ids)["sequence_output"]), tmp_path)
     assert len(model.trainable_weights) == len(encoder.trainable_weights) < len(encoder.weights) - 1
     assert "altered" not in make().get_config() and "altered" not in make().backbone.get_config()
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        keras.quantizers.Int8QuantizationConfig(activation_quantizer=None),
+        keras.quantizers.Int4QuantizationConfig(block_size=8),
+    ],
+    ids=["weights alone", "blocks"],
+)
+def test_the_settings_of_a_quantization_are_kept(make, tmp_path, numpy, settings):
+    model = make()
+    inputs = {"token_ids": np.arange(5, 13).reshape(2, 4), "padding_mask": np.ones((2, 4), "int32")}
+    plain = numpy(model(inputs))
+    model.quantize(config=settings)
+    quantized = numpy(model(inputs))
+    assert np.abs(quantized - plain).max() > 0
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)), quantized)
+
+
+def test_a_quantization_that_needs_data_is_refused_where_it_would_be_saved(make, tmp_path):
+    model = make()
+    layer = model.backbone.blocks[0].intermediate
+    layer.quantize("gptq", config=keras.quantizers.GPTQConfig(dataset=None, tokenizer=None))
+    with pytest.raises(ValueError, match="int8, int4, float8.*'gptq'.*before it is quantized"):
+        model.save(tmp_path / "model.keras")

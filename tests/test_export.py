@@ -1,12 +1,14 @@
 """Exported models give the model's numbers at batch sizes and lengths that the exporter did not see."""
 
 import warnings
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 import bertzoo as bz
+from bertzoo import export
 from bertzoo.families import FAMILIES
 
 SIZES = {
@@ -103,9 +105,45 @@ def test_multiple_choice_has_an_axis_more(tmp_path, numpy, close, compiled):
     assert_same(model, tmp_path / "model", FORMATS[0], numpy, close, compiled, shapes)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_pooling_of_one_token(format, tmp_path, numpy, close, compiled):
+    model = bz.SentenceEncoder(make("bert", "encoder"), pooling=["cls", "lasttoken"])
+    model.export(tmp_path / "model", format=format, verbose=False)
+    assert_same(model, tmp_path / "model", format, numpy, close, compiled)
+
+
+@pytest.mark.parametrize("fault", ["other numbers", "no file of the format"])
+def test_nothing_is_written_that_was_not_run(fault, tmp_path, monkeypatch):
+    model = make("bert", "classifier")
+
+    def wrong(*arguments):
+        Path(next(part for part in arguments if isinstance(part, str))).mkdir()
+
+    if fault == "other numbers":
+        monkeypatch.setattr(export, "_run", lambda *arguments: [np.zeros((3, 3))])
+    for name in ("_saved_model", "_torch_onnx"):
+        monkeypatch.setattr(export, name, wrong)
+    with pytest.raises(RuntimeError, match="gives other numbers" if fault == "other numbers" else "does not run"):
+        model.export(tmp_path / "model", format=FORMATS[0])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.once
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(export, "_MAKERS", {"onnx": (BACKEND,)})
+    monkeypatch.setattr(export, "_torch_onnx", lambda *arguments: None)
+    monkeypatch.setattr(export, "_teach_tf2onnx", lambda: None)
+    monkeypatch.setattr(export.Positional, "export", lambda *arguments, **options: None)
+    with pytest.raises(ImportError, match=r"onnxruntime.*\.\[export\]"):
+        make("bert", "classifier").export(tmp_path / "model", format="onnx")
+
+
 def test_what_cannot_be_exported(tmp_path):
     model = make("bert", "encoder")
-    with pytest.raises(ValueError, match="format must be one of tf_saved_model, onnx; it is 'tflite'"):
+    with pytest.raises(ValueError, match="tflite"):  # Keras names those that it has
         model.export(tmp_path / "x", format="tflite")
     for format in {"tf_saved_model", "onnx"} - set(FORMATS):
         with pytest.raises(ValueError, match=rf"the {BACKEND} backend can't export {format}.*save_to_preset"):

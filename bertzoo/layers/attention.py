@@ -10,6 +10,7 @@ from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.linear import is_plain, kept_bias, linear
+from bertzoo.layers.own_key import OwnKey
 
 # Added to scores at padding: far below any score, yet finite, so that a row of padding alone gives no NaN.
 MASKED = -1e30
@@ -33,11 +34,14 @@ def attention_mask(padding_mask, lengths=None) -> Attend | None:
 
 def as_attend(attend) -> Attend | None:
     """The same, from a bare bool mask that broadcasts to (batch, heads, length, length) too."""
-    return attend if attend is None or isinstance(attend, Attend) else Attend(attend)
+    if attend is None or isinstance(attend, Attend):
+        return attend
+    # Keras's files make a list of it.
+    return Attend(*attend) if isinstance(attend, (list, tuple)) else Attend(attend)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(OwnKey):
     """(batch, length, hidden) -> (batch, length, hidden).
 
     Args:
@@ -68,7 +72,7 @@ class SelfAttention(keras.layers.Layer):
         build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.hidden_size, self.initializer_range)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None, training=None):
         """(batch, length, hidden), or as long as `query`.
 
         Args:
@@ -77,16 +81,18 @@ class SelfAttention(keras.layers.Layer):
                 see a key (axis 3); None to attend everywhere.
             relative: What the family made of relative positions for all blocks; here, added to the scaled scores:
                 broadcastable to (batch, heads, length, length).
-            key: Dropout key, int32 (2,); None at inference.
+            key: Dropout key, int32 (2,); where none comes, one of its own in training.
             return_attention: Also return the weights (batch, heads, length, length); leaves the fused path.
             query: Another stream of vectors (batch, queries, hidden) that attends to x, in place of x itself.
         """
+        key = self.key_of(key, training)
         context, weights = self.context(x, attend, relative, key, return_attention, query)
         out = linear(self.output_dense, context)
         return (out, weights) if return_attention else out
 
     def context(self, x, attend, relative, key, return_attention: bool, query):
         """What `call` projects, (batch, length, hidden), and the weights, None where they are not asked for."""
+        attend = as_attend(attend)
         explicit = return_attention or (key is not None and self.attention_dropout > 0)
         if not explicit and query is None and relative is None:
             context = self._in_one_kernel(x, attend)

@@ -6,11 +6,12 @@ from bertzoo.layers.activations import activated
 from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.own_key import OwnKey
 from bertzoo.layers.residual_norm import residual_norm
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(OwnKey):
     """(batch, length, hidden) -> (batch, length, hidden) (Devlin et al. 2019, section 3; Vaswani et al. 2017).
 
     Args:
@@ -48,6 +49,7 @@ class EncoderBlock(keras.layers.Layer):
         self.attention = attention or SelfAttention(
             hidden_size, num_heads, attention_dropout, initializer_range, dtype=policy
         )
+        self._takes_attention = attention is not None
         self.attention_norm = LayerNorm(layer_norm_eps, name="attention_norm", dtype=policy)
         self.intermediate = keras.layers.Dense(intermediate_size, name="intermediate", dtype=policy)
         self.output_dense = keras.layers.Dense(hidden_size, name="output", dtype=policy)
@@ -55,17 +57,19 @@ class EncoderBlock(keras.layers.Layer):
 
     def build(self, input_shape):
         shape = (None, None, self.hidden_size)
-        self.attention.build(shape)
+        if not self.attention.built:  # the caller's own may be, or belong to another block too
+            self.attention.build(shape)
         self.attention_norm.build(shape)
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
         self.output_norm.build(shape)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None):
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None, training=None):
         """Arguments as SelfAttention's; returns the output, or (output, attention weights).
 
         Where a `query` stream attends to x, what comes out is added to it.
         """
+        key = self.key_of(key, training)
         context, weights = self.attention.context(x, attend, relative, key, return_attention, query)
         x = x if query is None else query
         dense = self.attention.output_dense
@@ -87,7 +91,7 @@ class EncoderBlock(keras.layers.Layer):
             "attended_dropout",
         )
         config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
-        if type(self.attention) is not SelfAttention:
+        if self._takes_attention:
             config["attention"] = keras.saving.serialize_keras_object(self.attention)
         return config
 

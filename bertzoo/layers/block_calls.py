@@ -5,7 +5,7 @@ from numbers import Number
 from types import FunctionType
 
 import keras
-from keras.src.backend import AutocastScope
+from keras.src.backend.common import AutocastScope
 
 from bertzoo.layers.linear import is_plain
 

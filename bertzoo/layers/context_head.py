@@ -24,8 +24,8 @@ class ContextHead(ClassificationHead):
         super().build(input_shape)
         self.norm.build(input_shape)
 
-    def call(self, x, key=None):
-        return super().call(self.norm(x[:, :1] + x), key=key)
+    def call(self, x, key=None, training=None):
+        return super().call(self.norm(x[:, :1] + x), key=key, training=training)
 
     def get_config(self):
         return {**super().get_config(), "layer_norm_eps": self.layer_norm_eps}

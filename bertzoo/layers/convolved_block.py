@@ -36,8 +36,9 @@ class ConvolvedBlock(EncoderBlock):
         build_dense(self, self.convolution, self.hidden_size, self.initializer_range)
         self.convolution_norm.build((None, None, self.hidden_size))
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False):
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, training=None):
         """Arguments and results as EncoderBlock's."""
+        key = self.key_of(key, training)
         out = super().call(x, attend=attend, relative=relative, key=key, return_attention=return_attention)
         out, weights = out if return_attention else (out, None)
         near = self.convolution(x)

@@ -51,6 +51,9 @@ class CRF(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return tuple(input_shape[:2])
 
+    def compute_output_spec(self, emissions, mask=None):
+        return keras.KerasTensor(self.compute_output_shape(emissions.shape), "int32")
+
     def log_likelihood(self, emissions, labels, mask=None):
         """Log-probability of each sequence of labels, float32 (batch,); 0 for one without positions.
 

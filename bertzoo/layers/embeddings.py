@@ -7,10 +7,11 @@ from keras import ops
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.own_key import OwnKey
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class Embeddings(keras.layers.Layer):
+class Embeddings(OwnKey):
     """int (batch, length) -> float (batch, length, width), or (batch, length, projection).
 
     Args:
@@ -73,14 +74,15 @@ class Embeddings(keras.layers.Layer):
         # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
         return self.add_weight(name=name, shape=(rows, self.width), initializer=initializer, autocast=False)
 
-    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None):
+    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None, training=None):
         """
         Args:
             token_ids, segment_ids: int (batch, length); segments are all 0 where left out.
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
-            key: Dropout key, int32 (2,); None at inference.
+            key: Dropout key, int32 (2,); where none comes, one of its own in training.
             perturbation: float (batch, length, width of the normalisation), see `normalise`.
         """
+        key = self.key_of(key, training)
         x = self.sum_tables(token_ids, segment_ids)
         x = dropout(self.normalise(ops.cast(x, self.compute_dtype), perturbation), self.hidden_dropout, key)
         return x if self.dense is None else self.dense(x)

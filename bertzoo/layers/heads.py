@@ -7,11 +7,12 @@ from bertzoo.layers.activations import activation
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.own_key import OwnKey
 from bertzoo.layers.places import vectors_at
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class ClassificationHead(keras.layers.Layer):
+class ClassificationHead(OwnKey):
     """(…, hidden) -> (…, labels) logits in float32: [dropout, dense, activation,] dropout, dense.
 
     Args:
@@ -47,7 +48,8 @@ class ClassificationHead(keras.layers.Layer):
             build_dense(self, self.dense, width, self.initializer_range)
         build_dense(self, self.logits, width, self.initializer_range)
 
-    def call(self, x, key=None):
+    def call(self, x, key=None, training=None):
+        key = self.key_of(key, training)
         if self.dense is not None:
             x = activation(self.dense_activation)(self.dense(dropout(x, self.first_dropout, key, site=0)))
         return self.logits(ops.cast(dropout(x, self.dropout_rate, key, site=1), "float32"))

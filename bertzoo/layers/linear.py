@@ -2,7 +2,7 @@
 
 import keras
 from keras import ops
-from keras.src.backend import AutocastScope
+from keras.src.backend.common import AutocastScope
 
 
 def is_plain(dense: keras.layers.Layer) -> bool:

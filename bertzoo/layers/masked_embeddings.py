@@ -23,8 +23,9 @@ class MaskedEmbeddings(Embeddings):
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
 
-    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None):
+    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None, training=None):
         """Arguments as Embeddings'."""
+        key = self.key_of(key, training)
         x = ops.cast(self.sum_tables(token_ids, segment_ids), self.compute_dtype)
         x = self.normalise(x if self.dense is None else self.dense(x), perturbation)
         if padding_mask is not None:

@@ -37,11 +37,11 @@ class Pooling(keras.layers.Layer):
             raise ValueError(f"pooling must be one or more of {', '.join(POOLINGS)}; it is {modes!r}.")
         self.include_prompt = include_prompt
 
-    def build(self, input_shape):
-        self.hidden_size = input_shape[-1]
+    def build(self, x_shape, padding_mask_shape=None):
+        self.hidden_size = x_shape[-1]
         if "attention" in self.modes:
             self.attention = self.add_weight(
-                name="attention", shape=(input_shape[-1],), initializer="zeros", dtype="float32"
+                name="attention", shape=(x_shape[-1],), initializer="zeros", dtype="float32"
             )
 
     def call(self, x, padding_mask=None):
@@ -56,11 +56,12 @@ class Pooling(keras.layers.Layer):
         return vectors[0] if len(vectors) == 1 else ops.concatenate(vectors, axis=-1)
 
     def _cls(self, x, mask):
-        return _token(x, ops.argmax(mask, axis=1))
+        places = _places(x)
+        return _first_by(x, ops.where(mask > 0, ops.max(places) + 1 - places, -places))
 
     def _lasttoken(self, x, mask):
-        places = ops.arange(ops.shape(x)[1], dtype="float32")
-        return _token(x, ops.argmax(mask * (places + 1), axis=1))
+        places = _places(x)
+        return _first_by(x, ops.where(mask > 0, places + 1, -places))
 
     def _max(self, x, mask):
         return ops.amax(ops.where(mask[:, :, None] > 0, x, _MASKED), axis=1)
@@ -80,8 +81,11 @@ class Pooling(keras.layers.Layer):
         scores = ops.matmul(x, ops.convert_to_tensor(self.attention))
         return _sum(x, ops.softmax(ops.where(mask > 0, scores, _MASKED), axis=1))
 
-    def compute_output_shape(self, input_shape, padding_mask_shape=None):
-        return (input_shape[0], len(self.modes) * input_shape[-1])
+    def compute_output_shape(self, x_shape, padding_mask_shape=None):
+        return (x_shape[0], len(self.modes) * x_shape[-1])
+
+    def compute_output_spec(self, x, padding_mask=None):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), "float32")
 
     def get_config(self):
         return {**super().get_config(), "modes": self.modes, "include_prompt": self.include_prompt}
@@ -115,5 +119,15 @@ def weighted_mean(x, weights):
     return _sum(x, weights) / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1e-9)
 
 
-def _token(x, index):
-    return ops.take_along_axis(x, index[:, None, None], axis=1)[:, 0]
+def _places(x):
+    """0, 1, … of the tokens: float32 (1, length)."""
+    return ops.arange(ops.shape(x)[1], dtype="float32")[None]
+
+
+def _first_by(x, order):
+    """The token of each row whose number, unlike all others, is the highest: (batch, width).
+
+    Not looked up: exporters take the sizes of what is looked up for constants, and TensorFlow's argmax has no form in
+    ONNX.
+    """
+    return _sum(x, ops.cast(order == ops.max(order, axis=1, keepdims=True), "float32"))

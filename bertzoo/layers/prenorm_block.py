@@ -7,10 +7,11 @@ from bertzoo.layers.activations import activation
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.own_key import OwnKey
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class PreNormBlock(keras.layers.Layer):
+class PreNormBlock(OwnKey):
     """(batch, length, hidden) -> (batch, length, hidden): x + attention(norm(x)), and to that + feed-forward(norm).
 
     The feed-forward part is W2(activation(a) · g) with (a, g) = W1 x (Shazeer 2020).
@@ -62,13 +63,14 @@ class PreNormBlock(keras.layers.Layer):
     def build(self, input_shape):
         shape = (None, None, self.hidden_size)
         for layer in (self.attention, self.attention_norm, self.intermediate_norm, self.final_norm):
-            if layer is not None:
+            if layer is not None and not layer.built:
                 layer.build(shape)
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.intermediate_size, self.output_range)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False):
+    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, training=None):
         """Arguments as SelfAttention's; returns the output, or (output, attention weights)."""
+        key = self.key_of(key, training)
         read = x if self.first else self.attention_norm(x)
         attended = self.attention(read, attend=attend, relative=relative, key=key, return_attention=return_attention)
         attended, weights = attended if return_attention else (attended, None)

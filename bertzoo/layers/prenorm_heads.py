@@ -42,7 +42,8 @@ class NormedHead(ClassificationHead):
         self.norm.build(input_shape)
         build_dense(self, self.logits, width, self.initializer_range)
 
-    def call(self, x, key=None):
+    def call(self, x, key=None, training=None):
+        key = self.key_of(key, training)
         x = self.norm(activation(self.dense_activation)(self.dense(x)))
         return self.logits(ops.cast(dropout(x, self.dropout_rate, key, site=1), "float32"))
 

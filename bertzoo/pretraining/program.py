@@ -21,7 +21,7 @@ from bertzoo.pretraining.throughput import peak_flops
 from bertzoo.pretraining.watch import Watch, on_termination
 from bertzoo.random import set_seed
 from bertzoo.training.loss_mean import TOTALS, WEIGHTS
-from bertzoo.training.step import long_run
+from bertzoo.training.step import BackendStep, long_run
 
 
 def pretrain(
@@ -172,7 +172,7 @@ class Run:
         self.watch.begin_block(self.step)
         self.model.stop_training = False
         data = self.model.on_device(self._data(end - self.step))
-        fitted = keras.Model.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.watch])
+        fitted = BackendStep.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.watch])
         # Of all that counts steps, the one that cannot be ahead or behind.
         self.step = self.model.backbone.training_calls.count
         loss = float(fitted.history["loss"][-1])
@@ -236,7 +236,7 @@ def evaluate(
     steps = max(1, len(shards.tokens) // (length * batch_size))
     rows = objective.rows(shards, 0.0, Sentences(shards, length - 2))
     data = CorpusRows(rows, [Shape(length, batch_size)], objective.transform(model), steps=steps, seed=seed)
-    scores = keras.Model.evaluate(model, data, verbose=0, return_dict=True)
+    scores = BackendStep.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = np.asarray(shards.tokens)
     ordinary = ordinary[~np.isin(ordinary, shards.tokenizer.special_ids)]
     counts = np.bincount(ordinary)

@@ -136,7 +136,7 @@ class MaskedLM(Task):
 
         batch_size = BATCH_SIZE if batch_size is None else batch_size
         data = LengthBatches(encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions)
-        logits = data.restore(keras.Model.predict(self, data, verbose=verbose, steps=steps, callbacks=callbacks))
+        logits = data.restore(super(Task, self).predict(data, verbose=verbose, steps=steps, callbacks=callbacks))
         logits[np.arange(places) >= counts[:, None]] = 0
         return logits
 

@@ -1,7 +1,7 @@
 """One vector for each text, whose cosine says how alike two texts are (Reimers and Gurevych 2019)."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.accelerator import accelerator
 from bertzoo.checkpoints.errors import named
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
@@ -21,7 +20,7 @@ from bertzoo.layers.places import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.tasks.prompts import find_prompt
 from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, preprocessor_from
-from bertzoo.tasks.shapes import shapes_for
+from bertzoo.tasks.shapes import rows_at_once, shapes_of_texts
 from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts, is_stream
 from bertzoo.tasks.task import Task
 from bertzoo.tasks.text_tuples import (
@@ -33,14 +32,12 @@ from bertzoo.tasks.text_tuples import (
     read_text_tuples,
     repeated_texts,
 )
-from bertzoo.text.batches import check_batch_size
+from bertzoo.text.batches import LengthBatches, check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
 
-# Tokens and texts, enough to keep a processor or an accelerator busy between the calls of one batch and the next.
-AT_ONCE, AT_ONCE_ACCELERATED = (4096, 256), (2**17, 4096)
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
 LONG_WORK = 100  # batches from which on a progress bar is shown
 
@@ -244,17 +241,33 @@ class SentenceEncoder(Task):
             raise ValueError(f"truncate_dim must be from 1 to {self.width}; it is {truncate_dim!r}.")
         prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, mteb)
 
-        def vectors(rows, bar=show_progress_bar):
-            found = self._vectors(*self._encode_rows(rows, prompt), batch_size, bar)[:, :truncate_dim]
+        def finish(found):
+            found = found[:, :truncate_dim]
             if normalize:
                 found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
             return found if output == "numpy" else ops.convert_to_tensor(found)
 
         if hasattr(texts, "__next__"):
-            return (vector for rows in in_chunks(texts, ROWS_AT_ONCE) for vector in vectors(rows, bar=False))
+            chunks = in_chunks(texts, ROWS_AT_ONCE)
+            return (vector for found in self._vectors_of(chunks, prompt, batch_size, False) for vector in finish(found))
         if is_loader_of_texts(texts):
             texts = [text for batch in texts for text in batch["text"]]
-        return vectors(texts)[0] if isinstance(texts, str) else vectors(texts)
+        (vectors,) = map(finish, self._vectors_of([texts], prompt, batch_size, show_progress_bar))
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def _vectors_of(self, chunks: Iterable, prompt: str, batch_size: int | None, bar: bool | None) -> Iterator:
+        """The vectors of each chunk of texts, in the shapes of batch of the first: others would be compiled anew."""
+        lengths = None
+        for rows in chunks:
+            encoded, skipped = self._encode_rows(rows, prompt)
+            if len(encoded) == 0:
+                yield np.zeros((0, self.width), "float32")
+                continue
+            batch_size = batch_size or rows_at_once(encoded.lengths)
+            data = self._batches_of(encoded, skipped, batch_size, lengths)
+            if lengths is None and self.preprocessor is not None:
+                lengths = np.union1d(data.lengths, self.preprocessor.max_length or self.backbone.config.max_length)
+            yield self._vectors(data, bar)
 
     def _encode_rows(self, rows, prompt: str) -> tuple[Encoded, int]:
         """Rows of tokens, and how many at the front of each are not pooled."""
@@ -271,26 +284,17 @@ class SentenceEncoder(Task):
         own = self.preprocessor.encode([prompt]).row(0)
         return encoded, len(own) - (own[-1] in self.preprocessor.tokenizer.special_ids)
 
-    def _vectors(self, encoded: Encoded, skipped: int, batch_size: int | None, bar: bool | None) -> np.ndarray:
-        if len(encoded) == 0:
-            return np.zeros((0, self.width), "float32")
-        fast = accelerator() is not None
-        if batch_size is None:
-            tokens, most = AT_ONCE_ACCELERATED if fast else AT_ONCE
-            batch_size = int(np.clip(tokens / encoded.lengths.mean(), 8, most)) // 8 * 8
-
+    def _batches_of(self, encoded: Encoded, skipped: int, batch_size: int, lengths: np.ndarray | None) -> LengthBatches:
         def leave_out_prompt(inputs, rows, rng):
             inputs["pooling_mask"] = inputs["padding_mask"].copy()
             inputs["pooling_mask"][:, :skipped] = 0
             return (inputs,)
 
-        # Where shapes are compiled, each must be worth it: one more for about every 500 texts, however batched; an
-        # accelerator computes a little padding faster than another shape is compiled.
-        compiles = keras.backend.backend() != "torch"
-        shapes = shapes_for(len(encoded), batch_size if fast else min(batch_size, 32), False) if compiles else None
-        transform = leave_out_prompt if skipped else None
-        options = {"max_shapes": shapes, "multiple": 1, "transform": transform}
-        data = super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
+        shapes, transform = shapes_of_texts(len(encoded), batch_size), leave_out_prompt if skipped else None
+        options = {"transform": transform, "max_shapes": shapes, "multiple": 1, "lengths": lengths if shapes else None}
+        return super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
+
+    def _vectors(self, data: LengthBatches, bar: bool | None) -> np.ndarray:
         if bar is None:
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
         progress, done = keras.utils.Progbar(len(data), verbose=1 if bar else 0), 0
@@ -299,10 +303,10 @@ class SentenceEncoder(Task):
             progress.update(done + batch + 1)
 
         told = keras.callbacks.LambdaCallback(on_predict_batch_end=tell)
-        vectors = np.empty((len(encoded), self.width), "float32")
+        vectors = np.empty((len(data.order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
         for part in data.parts(ROWS_KEPT):
-            vectors[part.order] = keras.Model.predict(self, part, verbose=0, callbacks=[told])
+            vectors[part.order] = super(Task, self).predict(part, verbose=0, callbacks=[told])
             done += len(part)
         return vectors
 
@@ -427,7 +431,7 @@ class SentenceEncoder(Task):
     def get_config(self) -> dict[str, Any]:
         layers = [self.pooling, *self.after_pooling]
         pooling, *after_pooling = [keras.saving.serialize_keras_object(layer) for layer in layers]
-        own = {"prompts": self.prompts, "default_prompt": self.default_prompt, "settings": self.settings}
+        own = {name: getattr(self, name) for name in ("prompts", "default_prompt", "settings")}
         return {**super().get_config(), "pooling": pooling, "after_pooling": after_pooling, **own}
 
     @classmethod

@@ -1,10 +1,30 @@
 """What shapes of batch are good for a backend."""
 
 import keras
+import numpy as np
 
 from bertzoo.accelerator import accelerator
 
 UNCOMPILED_TOKENS = 2048  # in a batch on a CPU: more no longer fit its caches, fewer no longer hide the calls' own time
+# Tokens and texts, enough to keep a processor or an accelerator busy between the calls of one batch and the next.
+AT_ONCE, AT_ONCE_ACCELERATED = (4096, 256), (2**17, 4096)
+
+
+def rows_at_once(lengths: np.ndarray) -> int:
+    """How many texts make a good batch to predict from; lengths: (n,) their tokens."""
+    tokens, most = AT_ONCE if accelerator() is None else AT_ONCE_ACCELERATED
+    return int(np.clip(tokens / lengths.mean(), 8, most)) // 8 * 8
+
+
+def shapes_of_texts(rows: int, batch_size: int) -> int | None:
+    """As `shapes_for`, to predict vectors; None where nothing is compiled, so that any shape will do.
+
+    One more for about every 500 texts, however batched; an accelerator computes a little padding faster than another
+    shape is compiled.
+    """
+    if keras.backend.backend() == "torch":
+        return None
+    return shapes_for(rows, batch_size if accelerator() is not None else min(batch_size, 32), training=False)
 
 
 def shapes_for(rows: int, batch_size: int, training: bool) -> int:

@@ -74,6 +74,11 @@ class Task(CompiledTask, BackendStep, keras.Model):
         outputs = self.backbone(inputs, training=training, dropout_key=key, places=places)
         return outputs, fold(key, HEAD_KEY) if training else None
 
+    def compute_output_spec(self, *args, **kwargs):
+        # Heads compute in float32, whatever the policy.
+        found = super().compute_output_spec(*args, **kwargs)
+        return keras.tree.map_structure(lambda output: keras.KerasTensor(output.shape, "float32"), found)
+
     # ---- presets
 
     @classmethod
@@ -171,11 +176,11 @@ class Task(CompiledTask, BackendStep, keras.Model):
             more_files=self.more_files(),
         )
 
-    def export(self, filepath, format: str = "tf_saved_model") -> None:
+    def export(self, filepath, format: str = "tf_saved_model", verbose=False, **options) -> None:
         """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
         from bertzoo.export import export_model
 
-        export_model(self, filepath, format)
+        export_model(self, filepath, format, verbose, **options)
 
     def push_to_hub(
         self,

@@ -23,6 +23,7 @@ from bertzoo.text.windows import Windows, cut_windows
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.default_rate import default_rate
 from bertzoo.training.optimizer import AdamW
+from bertzoo.training.step import BackendStep
 
 PIECES = ("first", "all")
 # Transitions start at 0 and get a larger rate than the encoder, at which they would hardly move.
@@ -293,7 +294,7 @@ def _check_ids(y: np.ndarray, labels: int) -> None:
         raise ValueError(f"y holds {y.max()}; labels are numbers from 0 to {labels - 1}, below 0 where there is none.")
 
 
-class _Decoder(keras.Model):
+class _Decoder(BackendStep, keras.Model):
     """A CRF as a model, whose `predict_on_batch` is compiled once a shape."""
 
     def __init__(self, crf: CRF):

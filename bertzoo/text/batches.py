@@ -41,10 +41,11 @@ class LengthBatches(keras.utils.PyDataset):
 
     encoded: n rows. labels, sample_weight: an array or a nested dict (list, tuple) of arrays, n rows first, or None.
     pad_id: the tokenizer's. max_length: the longest row that the model takes; None = the longest row here, which
-    padding then never exceeds. transform: called as `transform(inputs, rows, rng)` with the padded inputs, the numbers
-    of the rows (batch,) and a generator of its own for (seed, epoch, batch); what it returns is the batch (masked-LM
-    masking draws its masks here). With `shuffle=False`, for evaluate and predict, rows come shortest first, nothing
-    changes between epochs, and `restore` brings outputs back into the order of the rows.
+    padding then never exceeds. lengths: the padded lengths to take, ascending, in place of a choice. transform: called
+    as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and a generator of its
+    own for (seed, epoch, batch); what it returns is the batch (masked-LM masking draws its masks here). With
+    `shuffle=False`, for evaluate and predict, rows come shortest first, nothing changes between epochs, and `restore`
+    brings outputs back into the order of the rows.
 
     A batch is `(inputs,)`, `(inputs, labels)` or `(inputs, labels, sample_weight)` with inputs `token_ids`,
     `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`. Raises
@@ -68,6 +69,7 @@ class LengthBatches(keras.utils.PyDataset):
         tokens: int | None = None,
         by_length: bool = True,
         apart: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
@@ -88,7 +90,9 @@ class LengthBatches(keras.utils.PyDataset):
         self._by_length, self._apart = by_length, apart
         partial = len(encoded) % batch_size > 0
         maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
-        if max_shapes is None:
+        if lengths is not None:
+            self.lengths = lengths
+        elif max_shapes is None:
             self.lengths = np.arange(1, maximum + 1)
         elif not by_length:
             self.lengths = self._lengths_of_random_batches(maximum, min(max_shapes - partial, RANDOM_LENGTHS), multiple)

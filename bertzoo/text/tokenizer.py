@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -21,6 +23,22 @@ from bertzoo.text.wordpiece import build_wordpiece
 
 # The Rust library's objects take some kilobytes a row until they are flattened.
 _CHUNK = 8192
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A block in which no garbage is collected.
+
+    Rust makes a hundred thousand objects without a step of Python between them, except for what JAX does whenever
+    Python collects. Python then hands Ctrl-C to that, which loses it.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Tokenizer:
@@ -325,6 +343,7 @@ class Tokenizer:
                 f"use at least {needed + 1}."
             )
 
+    @_no_collection()
     def _encode_chunk(self, rows: list, offsets: bool) -> Encoded:
         encode_batch = self._rust.encode_batch if offsets else self._rust.encode_batch_fast
         encodings = encode_batch(rows)

@@ -6,21 +6,16 @@ from bertzoo.accelerator import accelerator
 
 if keras.backend.backend() == "torch":
     from bertzoo.training.torch_step import TorchStep as BackendStep
+elif keras.backend.backend() == "jax":
+    from bertzoo.training.jax_step import JaxStep as BackendStep
 else:
+    from bertzoo.training.calls import Calls
 
-    class BackendStep:
-        """Keras compiles the whole step on JAX and TensorFlow."""
-
-        def __setattr__(self, name, value):
-            # JAX's trainer puts the state here at each step, hundreds of arrays. Keras would look at each for something
-            # to track, and copy their lists: a millisecond for BERT-base, while a GPU waits for the next short step.
-            if name == "_jax_state":
-                object.__setattr__(self, name, value)
-            else:
-                super().__setattr__(name, value)
+    class BackendStep(Calls):
+        """Keras compiles the whole step on TensorFlow."""
 
         def on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
-            """The dataset itself: these backends copy a batch while they compute another."""
+            """The dataset itself: TensorFlow copies a batch while it computes another."""
             return data
 
 

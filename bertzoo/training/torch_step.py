@@ -8,6 +8,7 @@ import torch
 
 from bertzoo.layers.dropout import dropout
 from bertzoo.random import fold, random_bits
+from bertzoo.training.calls import Calls, interrupts_wait
 from bertzoo.training.torch_data import OnDevice, sent
 
 # The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
@@ -18,7 +19,7 @@ OPTIONS = {"realize_opcount_threshold": 30}
 RECOMPUTING = "skip_fwd_side_effects_in_bwd_under_checkpoint"
 
 
-class TorchStep:
+class TorchStep(Calls):
     """Mixed into models under PyTorch, before `keras.Model`.
 
     Keras hands its whole step to `torch.compile`, whose graph then breaks at the optimizer, the metrics and the log.
@@ -41,7 +42,17 @@ class TorchStep:
     def _should_torch_compile(self) -> bool:
         return False  # not by Keras
 
+    _use_torch_compile = _should_torch_compile  # its name from Keras 3.16 on
+
     def make_train_function(self, force: bool = False):
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            processes = torch.distributed.get_world_size()
+            if processes > 1:  # Keras 3.16 would wrap the model, which this step does not go through
+                raise NotImplementedError(
+                    f"under PyTorch, bertzoo trains in one process. Received: torch.distributed with {processes} "
+                    "processes, whose gradients would not be averaged. Train on one device, or on several with "
+                    "KERAS_BACKEND=jax and keras.distribution.DataParallel."
+                )
         if force or self.train_function is None:
             self._forward_pass = self._compiled(_forward_pass) if self.jit_compile else _forward_pass
         return super().make_train_function(force)
@@ -68,7 +79,7 @@ class TorchStep:
         gradients = torch.autograd.grad(
             self.optimizer.scale_loss(loss), [weight.value for weight in trained], allow_unused=True
         )
-        with torch.no_grad():
+        with torch.no_grad(), interrupts_wait():  # all weights are updated, or none
             self.optimizer.apply(list(gradients), trained)
         return logs
 

@@ -12,6 +12,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.layers import Normalize, Pooling
 from bertzoo.tasks import sentence_encoder
 from bertzoo.tasks.validation_split import split_rows
+from bertzoo.text.encoded import Encoded
 from bertzoo.training.sentence_losses import LOSSES, Matryoshka, MultipleNegativesRanking, SoftmaxOfPairs
 
 TEXTS = [
@@ -280,6 +281,28 @@ def test_a_generator_is_read_as_it_is_consumed(encoder, monkeypatch, close):
     assert len(read) == 8  # two chunks of four
     close(np.stack(first), encoder.encode(TEXTS))
     assert list(encoder.encode(iter([]))) == []
+
+
+def test_a_stream_keeps_the_shapes_of_its_first_texts(encoder, monkeypatch, backend, close):
+    """What is compiled for one part of it serves the next, so that neither time nor memory grows."""
+    monkeypatch.setattr(sentence_encoder, "ROWS_AT_ONCE", 64)
+    rng = np.random.default_rng(0)
+    texts = [" ".join(["film"] * n) for longest in (9, 12, 17, 23, 7) for n in rng.integers(1, longest, 64)]
+    shapes, pad = [], Encoded.pad
+
+    def note(self, rows, length, *arguments, **options):
+        shapes.append((len(rows), length))
+        return pad(self, rows, length, *arguments, **options)
+
+    monkeypatch.setattr(Encoded, "pad", note)
+    vectors = encoder.encode(iter(texts))
+    found = [next(vectors)]
+    first = set(shapes)
+    found += vectors
+    if backend != "torch":  # which compiles nothing
+        later = set(shapes) - first
+        assert len(later) <= 2 and {length for _, length in later} <= {encoder.preprocessor.max_length}
+    close(found, encoder.encode(texts))
 
 
 def test_what_is_fetched_in_parts_is_the_same(encoder, monkeypatch):

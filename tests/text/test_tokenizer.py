@@ -1,4 +1,5 @@
 import copy
+import gc
 import subprocess
 import sys
 import unicodedata
@@ -222,3 +223,27 @@ def test_text_package_names():
     assert "Tokenizer" in dir(bertzoo.text) and bertzoo.text.Tokenizer is Tokenizer
     with pytest.raises(AttributeError, match="nothing"):
         getattr(bertzoo.text, "nothing")  # noqa: B009
+
+
+def test_no_garbage_is_collected_while_texts_are_tokenized(tokenizer):
+    """JAX adds a callback to each collection; an interrupt that comes while Rust makes its objects would be raised
+    there, where Python ignores it."""
+    within = []
+
+    def note(phase, info):
+        frame = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "_encode_chunk":
+            frame = frame.f_back
+        within.append(frame is not None)
+
+    gc.callbacks.append(note)
+    try:
+        for enabled in (gc.disable, gc.enable):
+            enabled()
+            tokenizer.encode(["the film is gripping"] * 5000)
+            assert gc.isenabled() is (enabled is gc.enable)
+        gc.collect()
+    finally:
+        gc.callbacks.remove(note)
+        gc.enable()
+    assert within and not any(within)

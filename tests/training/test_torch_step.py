@@ -183,3 +183,18 @@ def test_what_cannot_be_compiled_is_an_error(graphs):
     model.compile(keras.optimizers.SGD(0.1), breaking, jit_compile=True)
     with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"graph_break\(\)"):
         model.train_on_batch(x, x[:, :1])
+
+
+def test_several_processes_are_refused(monkeypatch):
+    """Each would train on its own: no gradient is averaged."""
+    import torch
+
+    config = bz.EncoderConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    model = bz.TextClassifier(bz.Encoder(config))
+    model.compile(bz.AdamW(1e-3))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None: 0)
+    ids = np.ones((2, 4), "int32")
+    with pytest.raises(NotImplementedError, match="2 processes.*DataParallel"):
+        model.fit({"token_ids": ids}, np.array([0, 1]), verbose=0)

@@ -1,0 +1,60 @@
+"""Where a layer's dropout key comes from if its caller hands none in."""
+
+import zlib
+from functools import partial
+
+import keras
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+from bertzoo.random import StepCounter, fold
+
+RATES = ("hidden_dropout", "attended_dropout", "attention_dropout", "position_dropout", "dropout_rate", "first_dropout")
+
+
+class OwnKey(keras.layers.Layer):
+    """The base of layers that drop.
+
+    An encoder hands its blocks a key, or None at inference. A layer that someone puts into a model of their own gets
+    none, so that it counts its own training calls, and draws from the project's seed and its name.
+    """
+
+    own_calls: StepCounter | None = None
+
+    def __call__(self, *args, **kwargs):
+        # Encoders and tasks build their layers before they call them, and hand keys in: a counter each would be in the
+        # way of every step.
+        if not self.built and "key" not in kwargs:
+            self._count_calls()
+        return super().__call__(*args, **kwargs)
+
+    def _count_calls(self) -> None:
+        if self.own_calls is None and any(getattr(part, rate, 0) for part in self._flatten_layers() for rate in RATES):
+            if self.built and in_stateless_scope():
+                raise ValueError(
+                    f"the layer {self.name!r} drops, was built before it was called and is first called in a compiled "
+                    "step, where it can't begin to count its calls: call it once before, or pass key=."
+                )
+            self._tracker.unlock()
+            self.own_calls = StepCounter(name=f"{self.name}_training_calls")
+            if self.built:
+                self._tracker.lock()
+
+    def key_of(self, key, training):
+        """The key that came, or one of its own in training."""
+        if key is not None or not training:
+            return key
+        self._count_calls()
+        if self.own_calls is None:
+            return None
+        return fold(self.own_calls.next_key(), zlib.crc32(self.name.encode()))
+
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        # Counted here, since what is recomputed would count again. JAX would take what is no tensor for one.
+        kept = {name: kwargs.pop(name) for name in ("training", "return_attention") if name in kwargs}
+        key = kwargs.pop("key") if "key" in kwargs else self.key_of(None, kept.get("training"))
+        call = super().rematerialized_call(partial(layer_call, **kept), *args, **kwargs)
+
+        def with_key(*args, **kwargs):
+            return call(*args, **{name: value for name, value in kwargs.items() if name not in kept} | {"key": key})
+
+        return with_key
