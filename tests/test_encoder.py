@@ -158,7 +158,7 @@ def test_wrong_configurations_are_named():
         bz.EncoderConfig(hidden_size=30, num_attention_heads=4)
     with pytest.raises(ValueError, match="hidden_act must be one of"):
         bz.EncoderConfig(hidden_act="mish")
-    with pytest.raises(ValueError, match="hidden_dropout_prob must be at least 0 and below 1; it is 1.0"):
+    with pytest.raises(ValueError, match="hidden_dropout_prob must be a number of at least 0 and below 1; it is 1.0"):
         bz.Encoder(bz.EncoderConfig(), dropout=1.0)
 
 

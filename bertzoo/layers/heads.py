@@ -123,7 +123,7 @@ class MaskedLMHead(keras.layers.Layer):
             x = vectors_at(x, positions)
         x = self.norm(activation(self.activation)(self.dense(x)))
         table = ops.cast(ops.convert_to_tensor(token_table if self.tied else self.decoder), x.dtype)
-        return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.bias
+        return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + ops.cast(self.bias, "float32")
 
     def get_config(self):
         names = ("vocab_size", "width", "activation", "layer_norm_eps", "initializer_range", "tied")

@@ -1,7 +1,6 @@
 """Where a layer's dropout key comes from if its caller hands none in."""
 
 import zlib
-from functools import partial
 
 import keras
 from keras.src.backend.common.stateless_scope import in_stateless_scope
@@ -49,12 +48,17 @@ class OwnKey(keras.layers.Layer):
         return fold(self.own_calls.next_key(), zlib.crc32(self.name.encode()))
 
     def rematerialized_call(self, layer_call, *args, **kwargs):
-        # Counted here, since what is recomputed would count again. JAX would take what is no tensor for one.
-        kept = {name: kwargs.pop(name) for name in ("training", "return_attention") if name in kwargs}
-        key = kwargs.pop("key") if "key" in kwargs else self.key_of(None, kept.get("training"))
-        call = super().rematerialized_call(partial(layer_call, **kept), *args, **kwargs)
+        # Counted here, since what is recomputed would count again.
+        key = kwargs.pop("key") if "key" in kwargs else self.key_of(None, kwargs.get("training"))
+        kwargs = kwargs if key is None else {**kwargs, "key": key}
+        # JAX would take what is no tensor for one, and TensorFlow takes tensors alone, without names.
+        kept = {name: value for name, value in kwargs.items() if value is None or isinstance(value, bool)}
+        names = [name for name in kwargs if name not in kept]
+        places, count = [i for i, value in enumerate(args) if value is not None], len(args)
 
-        def with_key(*args, **kwargs):
-            return call(*args, **{name: value for name, value in kwargs.items() if name not in kept} | {"key": key})
+        def filled(*tensors):
+            given = dict(zip([*places, *names], tensors))
+            return layer_call(*map(given.get, range(count)), **{name: given[name] for name in names}, **kept)
 
-        return with_key
+        call = super().rematerialized_call(filled, *args, **kwargs)
+        return lambda *args, **_: call(*[args[i] for i in places], *[kwargs[name] for name in names])

@@ -411,7 +411,7 @@ class SentenceEncoder(Task):
             loss.check_columns(getattr(encoded, "columns", [encoded]))
             # Texts of like length would be the negatives of each other.
             options["by_length"] = not loss.compares_rows
-            if loss.in_batch_negatives and len(encoded) > 1:
+            if shuffle and loss.in_batch_negatives:
                 options["apart"] = repeated_texts(encoded)
         return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle, **options)
 

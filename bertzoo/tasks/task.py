@@ -17,7 +17,7 @@ from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
 from bertzoo.tasks.tables import column_names, describe_columns
-from bertzoo.tasks.targets import check_order, row_weights
+from bertzoo.tasks.targets import check_order, label_names, row_weights
 from bertzoo.tasks.training_batches import for_training
 from bertzoo.tasks.validation_split import split_arrays, split_columns
 from bertzoo.text.batches import LengthBatches, check_batch_size
@@ -124,7 +124,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
             options = cls.options_from_files(config)
             if new_head:
                 options = {key: value for key, value in options.items() if key not in ("head", "problem")}
-            in_file.extend(options.get("labels", ()))
+            in_file.extend(label_names(options["labels"]) if "labels" in options else ())
             options.update(task_options)
             wanted = task_options.get("labels")
             if isinstance(wanted, (int, np.integer)) and wanted == len(in_file) and not new_head:
