@@ -103,7 +103,7 @@ def _needed() -> Iterator[None]:
         yield
     except ImportError as error:
         raise ImportError(
-            f'{error}. The extra "export" has what exports need; in the clone of this project: pip install -e ".[export]"'
+            f'{error}. Exports need the extra "export"; in the clone of this project: pip install -e ".[export]"'
         ) from error
 
 

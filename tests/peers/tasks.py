@@ -1,7 +1,8 @@
 """bertzoo and a plain transformers + PyTorch loop fine-tune the same model on the same task with the same settings.
 
     KERAS_BACKEND=… python tests/peers/tasks.py MODEL --data DIRECTORY --task {sst2,mrpc,stsb,wnut17,ewt_pos,squad}
-        [--seeds 5] [--examples N] [--held N] [--epochs E] [--rate R] [--who bertzoo transformers random] [--json FILE]
+        [--seeds 5] [--first-seed 0] [--examples N] [--held N] [--epochs E] [--rate R] [--json FILE]
+        [--who bertzoo transformers random]
 
 MODEL is a checkpoint directory (all-MiniLM-L6-v2 in the published figures); DIRECTORY holds the sets, a folder each.
 The figures: MRPC F1, STS-B Spearman, WNUT-17 entity F1 and EWT accuracy of words on their test sets, SST-2 accuracy on
@@ -354,6 +355,7 @@ def main() -> None:
     parser.add_argument("--data", default=os.environ.get("BERTZOO_DATA"))
     parser.add_argument("--task", required=True, choices=SETTINGS)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--examples", type=int, help="training examples; all if left out")
     parser.add_argument("--held", type=int, help="test examples; all if left out")
     parser.add_argument("--epochs", type=int)
@@ -370,7 +372,7 @@ def main() -> None:
     results = {}
     for who in arguments.who:
         scores = []
-        for seed in range(arguments.seeds):
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
             begun = time.time()
             predicted = RUNS[who](task, arguments.model, train, held, seed, epochs, rate, length)
             scores.append(figure(task, held, predicted))
