@@ -14,7 +14,7 @@ class LAMB(AdamW):
 
     For a weight `p` with Adam's moments `m` and `v`, and `rate` = learning rate × factor:
 
-        update = correction(t) × m / (√v + epsilon) + weight_decay × p
+        update = m / c1(t) / (√(v / c2(t)) + epsilon) + weight_decay × p
         p -= rate × ‖p‖ / ‖update‖ × update
 
     Where a norm is 0, and for weights that are not decayed (biases, LayerNorm), the ratio is 1. Schedule, decay groups,
@@ -59,8 +59,8 @@ class LAMB(AdamW):
         index = self._get_variable_index(variable)
         momentum, velocity, decay = self._momentums[index], self._velocities[index], self._decays[index]
         self._update_moments(gradient, momentum, velocity)
-        correction = ops.cast(self._bias_correction(), variable.dtype)
-        update = correction * momentum / (ops.sqrt(velocity) + self.epsilon)
+        correction, epsilon = (ops.cast(value, variable.dtype) for value in self._corrections())
+        update = correction * momentum / (ops.sqrt(velocity) + epsilon)
         rate = ops.cast(learning_rate * self._multipliers[index], variable.dtype)
         if decay:
             update = update + decay * variable

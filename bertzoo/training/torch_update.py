@@ -62,7 +62,7 @@ class TorchUpdate:
 
     @torch.no_grad()
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
-        rate, correction = map(float, learning_rate)
+        rate, correction, epsilon = map(float, learning_rate)
         for group in self._groups(trainable_variables):
             parameters, momentums, velocities = group.tensors
             gradients = [grads[i].to(parameters[0].dtype).contiguous() for i in group.places]
@@ -73,13 +73,13 @@ class TorchUpdate:
                 velocities,
                 [],
                 [self._last_step[parameters[0].device]] * len(parameters),
-                # The kernel adds epsilon after its bias correction, Keras before. So the kernel's correction is made 1,
-                # and Keras's goes into the rate; the decay, which the kernel multiplies by the rate, loses it again.
+                # The kernel's own correction, whose count of steps would lie on the device, is made 1. The correction
+                # goes into the rate and epsilon; the decay, which the kernel multiplies by the rate, loses it again.
                 lr=rate * group.multiplier * correction,
                 weight_decay=group.decay / correction,
                 beta1=self.beta_1,
                 beta2=self.beta_2,
-                eps=self.epsilon,
+                eps=epsilon,
                 amsgrad=False,
                 maximize=False,
             )

@@ -301,7 +301,8 @@ def test_a_stream_keeps_the_shapes_of_its_first_texts(encoder, monkeypatch, back
     found += vectors
     if backend != "torch":  # which compiles nothing
         later = set(shapes) - first
-        assert len(later) <= 2 and {length for _, length in later} <= {encoder.preprocessor.max_length}
+        # The longest, and on TensorFlow, which wants lengths that differ, one more.
+        assert len(later) <= 2 and {length for _, length in later} <= {8, encoder.preprocessor.max_length}
     close(found, encoder.encode(texts))
 
 

@@ -51,9 +51,9 @@ def formula(values, gradients, rates, decays, factors, *, corrected=True, clip=N
             m = 0.9 * moments[i][0] + 0.1 * g
             v = 0.999 * moments[i][1] + 0.001 * g**2
             moments[i] = (m, v)
-            correction = np.sqrt(1 - 0.999**t) / (1 - 0.9**t) if corrected else 1.0
+            first, second = (1 - 0.9**t, 1 - 0.999**t) if corrected else (1.0, 1.0)
             lr = rate * factors[i]
-            values[i] = values[i] * (1 - lr * decays[i]) - lr * correction * m / (np.sqrt(v) + epsilon)
+            values[i] = values[i] * (1 - lr * decays[i]) - lr * m / first / (np.sqrt(v / second) + epsilon)
     return values
 
 
@@ -90,8 +90,10 @@ def test_twenty_steps_follow_the_formula(corrected, scale):
     assert_close(got, expected)
 
 
-def test_twenty_steps_follow_torch_adamw():
-    variables, gradients = make_variables(), make_gradients(20)
+@pytest.mark.parametrize("scale", [1.0, 1e-7])
+def test_twenty_steps_follow_torch_adamw(scale):
+    """Gradients as small as those of a rare word's vector too, to which epsilon's place makes a difference."""
+    variables, gradients = make_variables(), make_gradients(20, scale=scale)
     parameters = [torch.nn.Parameter(torch.tensor(v)) for v in initial_values(variables)]
     decayed = [parameters[0], parameters[3]]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": parameters[1:3], "weight_decay": 0.0}]
@@ -370,9 +372,9 @@ def test_reduce_on_plateau_halves_the_peak():
 
 @pytest.mark.parametrize("clipping", [{"clipnorm": 0.3}, {"clipvalue": 0.05}, {"global_clipnorm": 0.3}])
 def test_clipping_is_that_of_keras(clipping):
-    """Without decay, schedule and epsilon's place to differ in, this is Keras's Adam."""
-    ours = AdamW(1e-2, weight_decay=0.0, **clipping)
-    theirs = keras.optimizers.Adam(1e-2, epsilon=1e-8, **clipping)
+    """Without decay and schedule, and with an epsilon too small for its place to matter, this is Keras's Adam."""
+    ours = AdamW(1e-2, weight_decay=0.0, epsilon=1e-12, **clipping)
+    theirs = keras.optimizers.Adam(1e-2, epsilon=1e-12, **clipping)
     gradients = make_gradients(4)
     got, expected = run(ours, make_variables(), gradients), run(theirs, make_variables(), gradients)
     assert_close(got, expected, 2e-6)

@@ -50,8 +50,8 @@ def test_lamb_is_the_papers_formula(correction):
         for name, g in gradients.items():
             m[name] = 0.9 * m[name] + 0.1 * g
             v[name] = 0.999 * v[name] + 0.001 * g**2
-            factor = np.sqrt(1 - 0.999**step) / (1 - 0.9**step) if correction else 1.0
-            update = factor * m[name] / (np.sqrt(v[name]) + 1e-6)
+            first, second = (1 - 0.9**step, 1 - 0.999**step) if correction else (1.0, 1.0)
+            update = m[name] / first / (np.sqrt(v[name] / second) + 1e-6)
             ratio = 1.0
             if "bias" not in name:
                 update = update + 0.01 * values[name]
