@@ -21,24 +21,32 @@ import keras
 import numpy as np
 
 SAVED_MODEL, ONNX = "tf_saved_model", "onnx"
+INPUT_DTYPES = ("int32", "int64")
 _MAKERS = {SAVED_MODEL: ("tensorflow", "jax"), ONNX: ("tensorflow", "torch")}
 # Beyond this, protobuf cannot hold the weights, and they go into a second file.
 _LARGEST_FILE = 2**31 - 2**24
 
 
 class Positional(keras.Model):
-    """A model whose inputs are separate arguments in a fixed order, since exporters know no dicts of inputs."""
+    """A model whose inputs are separate arguments in a fixed order, since exporters know no dicts of inputs, and of any
+    integer type."""
 
     def __init__(self, model: keras.Model, names: Sequence[str]):
         super().__init__(name=f"exported_{model.name}")
         self.model, self.input_order = model, list(names)
 
     def call(self, *arrays):
-        return self.model(dict(zip(self.input_order, arrays)))
+        arrays = keras.tree.flatten(arrays)  # TensorFlow traces it with all inputs in one list too
+        return self.model({name: keras.ops.cast(array, "int32") for name, array in zip(self.input_order, arrays)})
 
 
 def export_model(
-    model: keras.Model, filepath: str | os.PathLike, format: str = SAVED_MODEL, verbose=False, **options
+    model: keras.Model,
+    filepath: str | os.PathLike,
+    format: str = SAVED_MODEL,
+    verbose=False,
+    input_dtype: str = "int32",
+    **options,
 ) -> None:
     """Writes an encoder or a task as a SavedModel (a directory) or as ONNX (a file).
 
@@ -46,17 +54,20 @@ def export_model(
     numbers. `options` are what Keras's exporter of the format takes, such as `opset_version` of ONNX. Any other format
     of Keras's ("openvino", "litert", "torch") is left to Keras, and is not tried.
 
-    The exported model takes int32 `token_ids`, then `segment_ids` if the family has segments, then `padding_mask`, each
+    The exported model takes `token_ids`, then `segment_ids` if the family has segments, then `padding_mask`, each
     (batch, length) and (batch, choices, length) for multiple choice; the batch is free, and so is the length up to what
-    the model has positions for. A SavedModel is called as `tf.saved_model.load(path).serve(token_ids, …)`. Outputs are
+    the model has positions for. They are int32, or of `input_dtype="int64"`, as Hugging Face's tokenizers make
+    arrays. A SavedModel is called as `tf.saved_model.load(path).serve(token_ids, …)`. Outputs are
     the model's at inference: float32 logits, or an encoder's `sequence_output` and `pooled_output`.
 
     Raises:
-        ValueError: The format is unknown, the running backend cannot write it, or ONNX is asked of a model that
-            computes in half precision.
+        ValueError: `input_dtype` is neither "int32" nor "int64", the format is unknown, the running backend cannot
+            write it, or ONNX is asked of a model that computes in half precision.
         RuntimeError: What was exported can't be run, or gives other numbers.
         ImportError: A package that the format needs is missing; the `export` extra has them.
     """
+    if input_dtype not in INPUT_DTYPES:
+        raise ValueError(f"input_dtype must be one of {', '.join(INPUT_DTYPES)}. Received: {input_dtype!r}.")
     backend = keras.backend.backend()
     if backend not in _MAKERS.get(format, (backend,)):
         raise ValueError(
@@ -74,7 +85,7 @@ def export_model(
 
     target = Path(expanded(filepath))
     target.parent.mkdir(parents=True, exist_ok=True)
-    signature = [keras.InputSpec(shape=(None,) * len(axes), dtype="int32", name=name) for name in names]
+    signature = [keras.InputSpec(shape=(None,) * len(axes), dtype=input_dtype, name=name) for name in names]
     if format not in _MAKERS:
         wrapper.export(str(target), format=format, verbose=verbose, input_signature=signature, **options)
         return
@@ -82,13 +93,14 @@ def export_model(
         path = Path(folder) / target.name
         if format == ONNX and backend == "torch":
             outputs = list(example) if isinstance(example, dict) else ["logits"]
-            _torch_onnx(wrapper, str(path), axes, config.max_length, outputs, verbose, options)
+            _torch_onnx(wrapper, str(path), axes, config.max_length, input_dtype, outputs, verbose, options)
         elif format == ONNX:
             _teach_tf2onnx()
             wrapper.export(str(path), format=format, input_signature=signature, verbose=verbose, **options)
         else:
             _saved_model(model, wrapper, str(path), axes, config.max_length, signature, verbose, options)
-        _try(model, names, path, format, (3, 2, 5)[-len(axes) :][:-1] + (min(5, config.max_length),))
+        shape = (3, 2, 5)[-len(axes) :][:-1] + (min(5, config.max_length),)
+        _try(model, names, path, format, shape, input_dtype)
         for part in Path(folder).iterdir():
             if part.is_dir():
                 shutil.copytree(part, target, dirs_exist_ok=True)
@@ -107,7 +119,7 @@ def _needed() -> Iterator[None]:
         ) from error
 
 
-def _try(model: keras.Model, names: Sequence[str], path: Path, format: str, shape: tuple[int, ...]) -> None:
+def _try(model: keras.Model, names: Sequence[str], path: Path, format: str, shape: tuple[int, ...], dtype: str) -> None:
     """Runs what was written, on ragged rows of another size than the exporter saw.
 
     Raises:
@@ -120,7 +132,7 @@ def _try(model: keras.Model, names: Sequence[str], path: Path, format: str, shap
     inputs = {name: known[name].astype("int32") for name in names}
     expected = keras.tree.flatten(model.predict_on_batch(inputs))
     try:
-        found = _run(path, format, inputs, expected)
+        found = _run(path, format, {name: array.astype(dtype) for name, array in inputs.items()}, expected)
     except ImportError:
         raise
     except Exception as error:
@@ -182,7 +194,7 @@ def _readable(backend: str) -> AbstractContextManager:
     return exportable()
 
 
-def _torch_onnx(wrapper: Positional, path: str, axes, max_length: int, outputs: list[str], verbose, options) -> None:
+def _torch_onnx(wrapper: Positional, path, axes, max_length, input_dtype, outputs, verbose, options) -> None:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -190,7 +202,7 @@ def _torch_onnx(wrapper: Positional, path: str, axes, max_length: int, outputs: 
     limits = {"length": {"max": max_length}}
     free = {i: torch.export.Dim(axis, **limits.get(axis, {})) for i, axis in enumerate(axes)}
     # Sizes of 1 would be taken for constants, and one tensor for all inputs for one input.
-    example = tuple(torch.ones((2, 3, 4)[: len(axes)], dtype=torch.int32) for _ in names)
+    example = tuple(torch.ones((2, 3, 4)[: len(axes)], dtype=getattr(torch, input_dtype)) for _ in names)
     # Other kernels lay their result out in another order than the plain operations that become ONNX.
     with sdpa_kernel(SDPBackend.MATH):
         torch.onnx.export(

@@ -112,6 +112,18 @@ def test_pooling_of_one_token(format, tmp_path, numpy, close, compiled):
     assert_same(model, tmp_path / "model", format, numpy, close, compiled)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_inputs_of_64_bits(format, tmp_path, numpy, close, compiled):
+    """As Hugging Face's tokenizers make arrays."""
+    model = make("bert", "classifier")
+    model.export(tmp_path / "model", format=format, input_dtype="int64")
+    call = compiled(model, model)
+    inputs = make_inputs(model, (3, 6))
+    wide = {name: array.astype("int64") for name, array in inputs.items()}
+    theirs = runner(tmp_path / "model", format)(wide)
+    close(next(iter(theirs.values())), numpy(call(inputs)), 1e-4)
+
+
 @pytest.mark.parametrize("fault", ["other numbers", "no file of the format"])
 def test_nothing_is_written_that_was_not_run(fault, tmp_path, monkeypatch):
     model = make("bert", "classifier")
@@ -143,6 +155,8 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
 
 def test_what_cannot_be_exported(tmp_path):
     model = make("bert", "encoder")
+    with pytest.raises(ValueError, match="input_dtype must be one of int32, int64. Received: 'float32'"):
+        model.export(tmp_path / "x", format=FORMATS[0], input_dtype="float32")
     with pytest.raises(ValueError, match="tflite"):  # Keras names those that it has
         model.export(tmp_path / "x", format="tflite")
     for format in {"tf_saved_model", "onnx"} - set(FORMATS):

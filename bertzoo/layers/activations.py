@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from bertzoo.layers.linear import is_plain, kept_bias, linear
+from bertzoo.layers.linear import is_plain_for, kept_bias, linear
 
 
 def _gelu_exact(x):
@@ -48,7 +48,7 @@ def activation(name: str) -> Callable:
 def activated(dense: keras.layers.Dense, name: str, x):
     """The function called `name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
     function = activation(name)
-    if function is _gelu_exact and keras.backend.backend() == "jax" and is_plain(dense) and dense.use_bias:
+    if function is _gelu_exact and keras.backend.backend() == "jax" and is_plain_for(dense, x) and dense.use_bias:
         inner = _in_one_kernel(dense, x)
         if inner is not None:
             return inner

@@ -9,7 +9,7 @@ from keras import ops
 from bertzoo.accelerator import ampere_or_later
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.linear import is_plain, kept_bias, linear
+from bertzoo.layers.linear import is_plain_for, kept_bias, linear
 from bertzoo.layers.own_key import OwnKey
 
 # Added to scores at padding: far below any score, yet finite, so that a row of padding alone gives no NaN.
@@ -113,7 +113,7 @@ class SelfAttention(OwnKey):
             return None
         attend = as_attend(attend)
         known = attend is None or attend.lengths is not None
-        if not (known and x.dtype in ("bfloat16", "float16") and is_plain(self.qkv) and self.qkv.use_bias):
+        if not (known and x.dtype in ("bfloat16", "float16") and is_plain_for(self.qkv, x) and self.qkv.use_bias):
             return None
         from bertzoo.layers.kernels import on_each_device, rows_for_kernels  # needs JAX
 

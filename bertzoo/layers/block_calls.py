@@ -63,7 +63,9 @@ def _form(block) -> Hashable | None:
     if not all(map(_only_computes, layers)):
         return None
     variables = tuple((variable.name, variable.shape, variable.dtype) for variable in block.variables)
-    return variables, tuple((type(layer), layer.dtype_policy.name, _attributes(layer)) for layer in layers)
+    # The policy's name is one for all layers where it is a map.
+    types = ((layer.dtype_policy.name, layer.compute_dtype) for layer in layers)
+    return variables, tuple((type(layer), *dtypes, _attributes(layer)) for layer, dtypes in zip(layers, types))
 
 
 def _only_computes(layer) -> bool:

@@ -9,6 +9,7 @@ from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.residual_norm import added
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -46,7 +47,7 @@ class ConvolvedBlock(EncoderBlock):
             real = ops.transpose(as_attend(attend).mask[:, 0], (0, 2, 1))  # (batch, length, 1)
             near = ops.where(real, near, ops.zeros((), near.dtype))
         near = activation(self.convolution_activation)(dropout(near, self.hidden_dropout, key, site=4))
-        out = self.convolution_norm(out + near)
+        out = self.convolution_norm(added(out, near))
         if attend is not None:
             out = ops.where(real, out, ops.zeros((), out.dtype))
         return (out, weights) if return_attention else out

@@ -10,6 +10,12 @@ def is_plain(dense: keras.layers.Layer) -> bool:
     return type(dense) is keras.layers.Dense and dense.quantization_mode is None
 
 
+def is_plain_for(dense: keras.layers.Layer, x) -> bool:
+    """Whether it is plain and computes in the type of x: a map of dtype policies may give it another than the layer
+    around it."""
+    return is_plain(dense) and dense.compute_dtype == keras.backend.standardize_dtype(x.dtype)
+
+
 def kept_bias(dense: keras.layers.Layer):
     """The bias in the type in which it is kept, for kernels that cast by themselves. The policy's cast is one more."""
     with AutocastScope(None):
@@ -20,10 +26,10 @@ def linear(dense: keras.layers.Layer, x, columns: slice | None = None):
     """`dense(x)`, or these columns of it: (…, in) -> (…, out).
 
     On PyTorch a plain Dense layer is one operation, product and bias together; Keras's are two, and what lies between
-    them goes to memory and back. For use inside a layer of the same dtype policy.
+    them goes to memory and back.
     """
     torch = keras.backend.backend() == "torch"
-    kernel = ops.convert_to_tensor(dense.kernel) if is_plain(dense) and (torch or columns is not None) else None
+    kernel = ops.convert_to_tensor(dense.kernel) if (torch or columns is not None) and is_plain_for(dense, x) else None
     if kernel is None or kernel.dtype != x.dtype:  # the latter where it is called outside a layer that casts
         out = dense(x)
         return out if columns is None else out[..., columns]

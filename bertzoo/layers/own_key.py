@@ -60,5 +60,6 @@ class OwnKey(keras.layers.Layer):
             given = dict(zip([*places, *names], tensors))
             return layer_call(*map(given.get, range(count)), **{name: given[name] for name in names}, **kept)
 
-        call = super().rematerialized_call(filled, *args, **kwargs)
+        # Keras from 3.16 binds `training` by itself, which `filled` has already.
+        call = super().rematerialized_call(filled, *args, **{k: v for k, v in kwargs.items() if k != "training"})
         return lambda *args, **_: call(*[args[i] for i in places], *[kwargs[name] for name in names])

@@ -8,6 +8,7 @@ from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
 from bertzoo.layers.layer_norm import LayerNorm
 from bertzoo.layers.own_key import OwnKey
+from bertzoo.layers.residual_norm import added
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -74,10 +75,10 @@ class PreNormBlock(OwnKey):
         read = x if self.first else self.attention_norm(x)
         attended = self.attention(read, attend=attend, relative=relative, key=key, return_attention=return_attention)
         attended, weights = attended if return_attention else (attended, None)
-        x = x + dropout(attended, self.attended_dropout, key, site=1)
+        x = added(x, dropout(attended, self.attended_dropout, key, site=1))
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
         inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, site=2)
-        x = x + self.output_dense(inner)
+        x = added(x, self.output_dense(inner))
         if self.last:
             x = self.final_norm(x)
         return (x, weights) if return_attention else x

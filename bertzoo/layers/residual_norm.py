@@ -5,7 +5,7 @@ from keras import ops
 
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.layer_norm import LayerNorm
-from bertzoo.layers.linear import is_plain, kept_bias, linear
+from bertzoo.layers.linear import is_plain_for, kept_bias, linear
 from bertzoo.random import fold
 
 
@@ -14,11 +14,17 @@ def residual_norm(norm: LayerNorm, dense: keras.layers.Layer, x, residual, rate:
 
     x is (batch, length, in); the residual and the result are (batch, length, out).
     """
-    if keras.backend.backend() == "jax" and is_plain(dense) and dense.use_bias:
+    alike = keras.backend.backend() == "jax" and x.dtype == residual.dtype
+    if alike and is_plain_for(dense, x) and dense.use_bias:
         normed = _in_one_kernel(norm, dense, x, residual, 0.0 if key is None else rate, key, site)
         if normed is not None:
             return normed
-    return norm(residual + dropout(linear(dense, x), rate, key, site))
+    return norm(added(residual, dropout(linear(dense, x), rate, key, site)))
+
+
+def added(x, y):
+    """x + y, which may be of different types where a map of dtype policies says so; TensorFlow's sum wants one type."""
+    return x + y if x.dtype == y.dtype else ops.add(x, y)
 
 
 def _in_one_kernel(norm, dense, x, residual, rate, key, site):

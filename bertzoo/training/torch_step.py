@@ -44,15 +44,12 @@ class TorchStep(Calls):
 
     _use_torch_compile = _should_torch_compile  # its name from Keras 3.16 on
 
+    def fit(self, *args, **kwargs):
+        _refuse_processes()  # here too: before it makes the step, Keras from 3.16 averages metrics over the processes
+        return super().fit(*args, **kwargs)
+
     def make_train_function(self, force: bool = False):
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            processes = torch.distributed.get_world_size()
-            if processes > 1:  # Keras 3.16 would wrap the model, which this step does not go through
-                raise NotImplementedError(
-                    f"under PyTorch, bertzoo trains in one process. Received: torch.distributed with {processes} "
-                    "processes, whose gradients would not be averaged. Train on one device, or on several with "
-                    "KERAS_BACKEND=jax and keras.distribution.DataParallel."
-                )
+        _refuse_processes()
         if force or self.train_function is None:
             self._forward_pass = self._compiled(_forward_pass) if self.jit_compile else _forward_pass
         return super().make_train_function(force)
@@ -94,3 +91,15 @@ def _forward_pass(model, x, y, sample_weight):
         model._loss_tracker.update_state(loss.detach(), sample_weight=rows)
         y_pred = keras.tree.map_structure(torch.Tensor.detach, y_pred)
         return loss, model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
+def _refuse_processes() -> None:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return
+    processes = torch.distributed.get_world_size()
+    if processes > 1:  # Keras from 3.16 would wrap the model, which this step does not go through
+        raise NotImplementedError(
+            f"under PyTorch, bertzoo trains in one process. Received: torch.distributed with {processes} processes, "
+            "whose gradients would not be averaged. Train on one device, or on several with KERAS_BACKEND=jax and "
+            "keras.distribution.DataParallel."
+        )

@@ -58,6 +58,14 @@ def test_one_trace_for_blocks_alike(calls, compiled, family, changes, traces):
     assert len(calls) == traces
 
 
+def test_blocks_of_other_dtypes_have_traces_of_their_own(calls, compiled):
+    """A map of dtype policies has one name for all layers."""
+    dtype = keras.dtype_policies.DTypePolicyMap("float32", {"encoder/layer_1/.*": keras.DTypePolicy("mixed_bfloat16")})
+    encoder = bz.Encoder(bz.EncoderConfig(**SIZES), pooler=False, dtype=dtype)
+    compiled(lambda: run(encoder), encoder)()
+    assert {block.name for block in calls} == {"layer_0", "layer_1"}
+
+
 def test_the_same_numbers(calls, compiled):
     encoder = make()
     expected = run(encoder)

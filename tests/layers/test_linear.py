@@ -30,3 +30,13 @@ def test_layers_that_keras_changes_compute_as_keras_says(change):
         dense.lora_kernel_b.assign(np.ones((2, 6)))
     expected = ops.convert_to_numpy(dense(ops.convert_to_tensor(x)))
     np.testing.assert_allclose(ops.convert_to_numpy(linear(dense, ops.convert_to_tensor(x))), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [None, slice(0, 2)])
+def test_a_layer_computes_in_its_own_type_whatever_it_reads(columns):
+    dense, x = made()
+    dense.dtype_policy = "mixed_bfloat16"
+    found, expected = linear(dense, ops.convert_to_tensor(x), columns), dense(x)
+    assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
+    found, expected = (ops.convert_to_numpy(ops.cast(value, "float32")) for value in (found, expected))
+    np.testing.assert_array_equal(found, expected if columns is None else expected[..., columns])
