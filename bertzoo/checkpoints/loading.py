@@ -62,7 +62,7 @@ def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...])
     if unnamed:
         raise CheckpointError(
             f"a checkpoint has no place for the weights {', '.join(sorted(unnamed)[:5])}. If they are LoRA's, call "
-            "merge_lora first."
+            "merge_lora first, or, where the layers beneath are int8, write them with save_adapter."
         )
     return entries
 

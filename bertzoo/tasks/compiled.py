@@ -90,6 +90,8 @@ class CompiledTask:
 
     def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
         """The mean loss over a batch's examples by their weights, a scalar."""
+        if y is None:
+            raise ValueError("there are no targets: pass y; the batches of a stream must be (x, y).")
         return super().compute_loss(x, y, y_pred, sample_weight, training=training)
 
     def batch_weight(self, y_pred, sample_weight):

@@ -25,7 +25,7 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Softmax": "softmax",
     "torch.nn.modules.activation.Tanh": "tanh",
 }
-_PROMPT: ContextVar[str] = ContextVar("prompt", default="")
+_PROMPT: ContextVar[str | None] = ContextVar("prompt", default=None)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -103,10 +103,15 @@ class CrossEncoder(TextClassifier):
         return scores[0] if _is_one_pair(x) else scores
 
     def logits(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None) -> np.ndarray:
-        """What `predict` makes scores of, float32 (n, labels); of a pair of strings (1, labels)."""
+        """What `predict` makes scores of, float32 (n, labels); of a pair of strings (1, labels). With the default
+        prompt, unless `predict` was asked for another."""
         if hasattr(x, "__len__") and len(x) == 0:
             return np.zeros((0, len(self.labels)), "float32")
-        return super().logits([tuple(x)] if _is_one_pair(x) else x, batch_size, verbose, steps, callbacks)
+        prompt = _PROMPT.get()
+        if prompt is None:
+            prompt = find_prompt(self.prompts, self.default_prompt, None, None, {})
+        with self._prompted(prompt):
+            return super().logits([tuple(x)] if _is_one_pair(x) else x, batch_size, verbose, steps, callbacks)
 
     def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
         compute = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}[activation]
@@ -123,7 +128,8 @@ class CrossEncoder(TextClassifier):
 
     def encode_rows(self, x, y=None):
         columns = self.read(x, y)
-        texts = [_PROMPT.get() + text for text in columns.texts] if _PROMPT.get() else columns.texts
+        prompt = _PROMPT.get()
+        texts = [prompt + text for text in columns.texts] if prompt else columns.texts
         return self.preprocessor.encode(texts, columns.pairs), columns.targets
 
     def rank(

@@ -71,6 +71,10 @@ class MaskedLM(Task):
         )
         return (*shape, self.backbone.config.vocab_size)
 
+    def read(self, x, y=None):
+        columns = read_columns(x, y)
+        return columns._replace(targets=y)  # a table's labels are not asked for
+
     @staticmethod
     def find_columns(names: list) -> dict[str, str | None]:
         return {**find_columns(names), "label": None}
@@ -84,12 +88,15 @@ class MaskedLM(Task):
         # Masked already: `bertzoo.pretraining` does so from a corpus.
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
-        return super()._convert_batch(batch, width)
+        raise ValueError(
+            "texts in a stream are not masked: pass a list of texts, or batches that are masked, inputs with "
+            "mask_positions, labels and weights, as bertzoo.pretraining.CorpusRows gives them."
+        )
 
     def encode_rows(self, x, y=None):
         """Texts -> rows of tokens, those of a text that is longer than the model takes one after the other."""
         self.check_text()
-        columns = read_columns(x, y)
+        columns = self.read(x, y)
         if columns.pairs is not None:  # cut at the longer text, so that each row keeps both
             return self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
         return whole_rows(self.preprocessor, columns.texts), columns.targets
@@ -145,7 +152,7 @@ class MaskedLM(Task):
         if self.preprocessor is None:
             raise ValueError("the task has no preprocessor: call the model with token_ids and mask_positions instead.")
 
-    def fill_mask(self, x, top_k: int = 5, targets: list[str] | None = None, batch_size: int = 32):
+    def fill_mask(self, x, top_k: int = 5, targets: str | list[str] | None = None, batch_size: int = 32):
         """The likeliest tokens for each [MASK].
 
         Args:
@@ -164,6 +171,9 @@ class MaskedLM(Task):
         """
         self.check_text()
         texts, tokenizer = [x] if isinstance(x, str) else list(x), self.preprocessor.tokenizer
+        wrong = next((text for text in texts if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise TypeError(f"fill_mask takes single texts, not pairs. Received: {wrong!r:.60}.")
         if not texts:
             return []
         allowed = None if targets is None else self._target_ids(targets)
@@ -192,8 +202,11 @@ class MaskedLM(Task):
             out.append({"token": token, "score": float(odds[i]), "text": text})
         return out
 
-    def _target_ids(self, targets: list[str]) -> np.ndarray:
+    def _target_ids(self, targets: str | list[str]) -> np.ndarray:
         ids = []
+        targets = [targets] if isinstance(targets, str) else list(dict.fromkeys(targets))
+        if not targets:
+            raise ValueError("targets must hold a word or more; None lets the whole vocabulary compete.")
         for word in targets:
             pieces = self.preprocessor.tokenizer.encode(word).row(0)
             pieces = [int(i) for i in pieces if int(i) not in self.preprocessor.tokenizer.special_ids]

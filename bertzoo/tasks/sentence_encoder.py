@@ -26,8 +26,8 @@ from bertzoo.tasks.task import Task
 from bertzoo.tasks.text_tuples import (
     EncodedTuples,
     TextTuples,
+    columns_taken,
     encode_sentence_targets,
-    find_columns,
     one_by_one,
     read_text_tuples,
     repeated_texts,
@@ -381,7 +381,9 @@ class SentenceEncoder(Task):
             raise ValueError("call compile() first: rows and targets are as its loss wants them.")
         return self.sentence_loss
 
-    find_columns = staticmethod(find_columns)
+    def columns_taken(self, table, names: list) -> dict[str, str | None]:
+        roles = columns_taken(table, names)
+        return roles if self.compiled_loss().target is not None else {**roles, "label": None}
 
     def read(self, x, y=None) -> TextTuples:
         return read_text_tuples(x, y)

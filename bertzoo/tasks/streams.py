@@ -117,8 +117,8 @@ class StreamBatches(keras.utils.PyDataset):
             self.stream.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        if not self._is_told:
-            self._begin(self._epoch + 1)
+        if not self._is_told:  # what Keras looked at to build the model is still to be evaluated
+            self._epoch += 1
         if isinstance(self.stream, keras.utils.PyDataset):
             self.stream.on_epoch_end()
 

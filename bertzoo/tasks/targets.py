@@ -46,7 +46,7 @@ def label_names(labels) -> list[str]:
 def host_rows(values) -> list:
     """The rows of a list, array, Series, one-column frame or tensor of any backend, as a list of Python values."""
     if isinstance(values, (list, tuple)):
-        return [row.item() if isinstance(row, np.generic) else row for row in values]
+        return [row.tolist() if hasattr(row, "tolist") else row for row in values]
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a frame
         values = values.to_numpy()
     elif not hasattr(values, "tolist") and hasattr(values, "__array__"):  # a tensor of TensorFlow
@@ -105,9 +105,17 @@ def class_weights(weights: Mapping, labels: list[str]) -> dict[int, float]:
     """Weights by the index of the class, from weights by `class_index`'s names or indices.
 
     Raises:
-        ValueError: A key is no class.
+        ValueError: A key is no class, two are the same class, or a weight is negative or not finite.
     """
-    return {class_index(key, labels, "a key of class_weight"): float(value) for key, value in weights.items()}
+    found = {}
+    for key, value in weights.items():
+        index = class_index(key, labels, "a key of class_weight")
+        if index in found:
+            raise ValueError(f"class_weight names the class {labels[index]!r} twice. Received: {dict(weights)!r:.200}.")
+        if not (isinstance(value, (int, float, np.number)) and math.isfinite(value) and value >= 0):
+            raise ValueError(f"class_weight[{key!r}] must be a finite number of at least 0. Received: {value!r:.60}.")
+        found[index] = float(value)
+    return found
 
 
 @cache

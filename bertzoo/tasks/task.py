@@ -207,6 +207,10 @@ class Task(CompiledTask, BackendStep, keras.Model):
 
     find_columns = staticmethod(find_columns)  # of a table
 
+    def columns_taken(self, table, names: list) -> dict[str, str | None]:
+        """Which columns of a table are read, by what they are read as; None where there is none."""
+        return self.find_columns(names)
+
     def read(self, x, y=None) -> NamedTuple:
         """What `fit` takes as columns of one length, the last of them raw targets or None; as they are if read
         before."""
@@ -335,7 +339,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
         names = column_names(x)
         if names is not None and verbose and self.preprocessor is not None:
-            roles = self.find_columns(names)
+            roles = self.columns_taken(x, names)
             if y is not None:  # in place of the table's
                 roles.popitem()
             print(f"fit: {describe_columns(roles, names)}")
@@ -393,9 +397,16 @@ class Task(CompiledTask, BackendStep, keras.Model):
         """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes. `steps` counts
         batches of a stream."""
         check_steps(x, steps)
-        data = self.batches(x, batch_size=batch_size, shuffle=False, steps=steps)
+        data = self.batches(self._without_targets(x), batch_size=batch_size, shuffle=False, steps=steps)
         outputs = super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
         return data.restore(outputs) if isinstance(data, LengthBatches) else outputs
+
+    def _without_targets(self, x):
+        """x without a table's labels, which may be hidden or other ones."""
+        if self.preprocessor is None or is_stream(x):
+            return x
+        columns = self.read(x)
+        return columns._replace(**{columns._fields[-1]: None})
 
     def measured_batches(
         self, x, y=None, sample_weight=None, *, batch_size: int | None = None, steps: int | None = None

@@ -29,6 +29,7 @@ from bertzoo.tasks.task import Task
 from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.adversarial import SiFT
+from bertzoo.training.compiled_losses import refuse_one_hot
 
 OWN = ("head", "temperature", "thresholds")  # in config.json's own block
 
@@ -219,6 +220,8 @@ class TextClassifier(Task):
                 loss = SmoothedCrossentropy(label_smoothing)
             else:
                 loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=label_smoothing)
+        if self.problem == CLASSES:
+            refuse_one_hot(loss, [metrics, weighted_metrics])
         self.adversarial = adversarial
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 

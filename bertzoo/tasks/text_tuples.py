@@ -84,9 +84,13 @@ def find_columns(names: list) -> dict[str, str | None]:
     return {**{f"text {i + 1}": name for i, name in enumerate(ordered)}, "label": label}
 
 
+def columns_taken(table, names: list) -> dict[str, str | None]:
+    """As `find_columns`; columns of numbers are no texts."""
+    return find_columns([name for name in names if name in TARGET or _holds_texts(table[name])])
+
+
 def _from_table(table, names: list) -> tuple[list, Any]:
-    texts = [name for name in names if _holds_texts(table[name])]
-    *ordered, label = find_columns([name for name in names if name in TARGET or name in texts]).values()
+    *ordered, label = columns_taken(table, names).values()
     target = None if label is None else np.asarray(as_list(table[label]))
     return [(str(name), as_list(table[name])) for name in ordered], target
 

@@ -95,7 +95,7 @@ def metrics_of_logits(metrics, usual: Callable):
             own = [one for one in keras.tree.flatten(usual()) if one is not None and one.name == "accuracy"]
             return own[0] if own else metric
         if metric.lower() in ("crossentropy", "ce"):
-            return metric
+            raise ValueError(f"the metric {metric!r} is the loss, which is reported anyway: leave it out.")
         found = keras.metrics.get(metric)
         config = found.get_config() if isinstance(found, keras.metrics.Metric) else {}
         logits = {"from_logits": True} if "from_logits" in config else {}
@@ -104,6 +104,26 @@ def metrics_of_logits(metrics, usual: Callable):
         return type(found)(**{**config, **logits, "name": metric}) if logits else metric
 
     return keras.tree.map_structure(one, metrics, none_is_leaf=False)
+
+
+ONE_HOT = ("CategoricalCrossentropy", "CategoricalFocalCrossentropy", "CategoricalAccuracy", "TopKCategoricalAccuracy")
+
+
+def refuse_one_hot(losses, metrics) -> None:
+    """Refuses what compares one-hot rows, for targets that are the indices of classes.
+
+    Raises:
+        ValueError: One of Keras's does.
+    """
+    for one in keras.tree.flatten([losses, metrics]):
+        name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
+        plain = name.replace("_", "").lower()
+        found = next((known for known in ONE_HOT if known.lower() == plain), None)
+        if found is not None:
+            raise ValueError(
+                f"targets are the indices of classes, whatever form y has, and {found} compares one-hot rows. Use "
+                f"{'SparseCategoricalCrossentropy' if 'Crossentropy' in found else 'Sparse' + found}, or leave it out."
+            )
 
 
 def joined(metrics, others):

@@ -220,3 +220,15 @@ def test_prompts_of_sentence_transformers(preset, st, tmp_path, close):
     close(keras.saving.load_model(tmp_path / "model.keras").predict(PAIRS), expected)
     with pytest.raises(ValueError, match="prompt_name is 'other'; the model's prompts are: none, search"):
         ours.predict(PAIRS, prompt_name="other")
+
+
+@pytest.mark.once
+def test_the_default_prompt_is_put_before_texts_to_classify_too(write_checkpoint):
+    preset = write_checkpoint(num_hidden_layers=1)[0]
+    model = bz.CrossEncoder.from_preset(
+        preset, prompts={"query": "we saw a "}, default_prompt="query", new_head=True, verbose=False
+    )
+    pairs = [("good film", "a film"), ("bad plot", "the plot")]
+    scores = model.predict(pairs)
+    assert not np.allclose(scores, model.predict(pairs, prompt=""), atol=1e-6)
+    np.testing.assert_allclose([row["value"] for row in model.classify(pairs)], scores, rtol=1e-6)

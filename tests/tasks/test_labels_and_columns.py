@@ -74,7 +74,8 @@ def test_forms_of_targets():
     one_hot = np.eye(2)[right]
     column = np.array(right)[:, None]
     forms = [one_hot, one_hot.astype("int64"), one_hot.tolist(), column, column.tolist(), torch.tensor(right)]
-    forms += [torch.tensor(one_hot), pandas.DataFrame({"y": right}), pandas.Series(["pos", "neg", "pos"])]
+    forms += [list(one_hot), torch.tensor(one_hot), pandas.DataFrame({"y": right})]
+    forms += [pandas.Series(["pos", "neg", "pos"])]
     forms += [pandas.Series(["pos", "neg", "pos"], dtype="category"), keras.ops.convert_to_tensor(right)]
     for y in forms:
         assert encode_targets(y, ["neg", "pos"], CLASSES, 3).tolist() == right
@@ -95,6 +96,11 @@ def test_class_weights_are_found_by_name(trained):
     assert model._class_ids({1: 0.5, 2: 3.0}) == model._class_ids({"1": 0.5, "2": 3.0}) == {0: 0.5, 1: 3.0}
     with pytest.raises(ValueError, match="a key of class_weight must be one of the labels"):
         model._class_ids({3: 1.0})
+    with pytest.raises(ValueError, match="class_weight names the class '1' twice"):
+        model._class_ids({"1": 1.0, 1: 2.0})
+    for wrong in (float("nan"), -1, "2"):
+        with pytest.raises(ValueError, match=r"class_weight\['1'\] must be a finite number of at least 0"):
+            model._class_ids({"1": wrong})
 
 
 @pytest.mark.once
@@ -217,6 +223,44 @@ def test_a_tuple_of_pairs_holds_rows():
         read_text_tuples((("a1", "a2", "a3"), ("p1", "p2", "p3")))
 
 
+@pytest.mark.once
+def test_columns_of_numbers_are_not_said_to_be_texts(trained, capsys):
+    model = bz.SentenceEncoder.from_preset(trained[0], verbose=False)
+    model.compile(bz.AdamW(1e-3), loss="multiple_negatives", run_eagerly=True)
+    table = pandas.DataFrame({"Unnamed: 0": range(4), "question": TEXTS, "context": TEXTS[::-1], "score": [1] * 4})
+    capsys.readouterr()
+    model.fit(table, batch_size=4, verbose=2)
+    said = capsys.readouterr().out
+    assert "text 1 from column 'question', text 2 from column 'context'; not used: 'Unnamed: 0', 'score'" in said
+
+
+@pytest.mark.once
+def test_hidden_labels_are_no_matter_to_predictions(trained):
+    model = bz.TextClassifier.from_preset(trained[0], verbose=False)
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    hidden = datasets.Dataset.from_dict({"text": TEXTS, "label": [-1] * 4}, features)
+    expected = model.predict(TEXTS, verbose=0)
+    for table in (hidden, pandas.DataFrame({"text": TEXTS, "label": ["other"] * 4})):
+        np.testing.assert_array_equal(model.predict(table, verbose=0), expected)
+        assert [row["label"] for row in model.classify(table)] == [row["label"] for row in model.classify(TEXTS)]
+
+
+@pytest.mark.once
+def test_a_masked_model_leaves_a_tables_labels_aside(trained):
+    model = bz.MaskedLM.from_preset(trained[0], new_head=True, verbose=False)
+    model.compile(bz.AdamW(1e-3), run_eagerly=True)
+    table = pandas.DataFrame({"text": TEXTS * 2, "label": [0, 1] * 4})
+    assert np.isfinite(model.fit(table, validation_split=0.5, verbose=0).history["val_loss"][0])
+    with pytest.raises(ValueError, match="texts in a stream are not masked"):
+        model.fit((batch for batch in [TEXTS] * 4), steps_per_epoch=2, verbose=0)
+    with pytest.raises(TypeError, match="fill_mask takes single texts, not pairs"):
+        model.fill_mask([("a [MASK]", "b")])
+    with pytest.raises(ValueError, match="targets must hold a word or more"):
+        model.fill_mask("a [MASK]", targets=[])
+    assert [answer["token"] for answer in model.fill_mask("a [MASK]", targets="film")] == ["film"]
+    assert len(model.fill_mask("a [MASK]", targets=["film", "plot", "film"])) == 2
+
+
 # ---- inputs
 
 
@@ -237,6 +281,39 @@ def test_rows_of_unlike_length_are_refused(trained):
     model = bz.TextClassifier.from_preset(trained[0], preprocessor=None, verbose=False)
     with pytest.raises(ValueError, match="token_ids must be one array"):
         model.predict({"token_ids": [[2, 7, 3], [2, 3]]}, verbose=0)
+
+
+def test_all_batches_of_a_generator_are_evaluated(trained):
+    """Those too at which Keras looks to build a model that has not been called."""
+    texts, names = TEXTS * 5, ["pos"] * 10 + ["neg", "pos"] * 5
+    batches = [(texts[i : i + 4], names[i : i + 4]) for i in range(0, 20, 4)]
+
+    def evaluated(x, **options):
+        model = bz.TextClassifier.from_preset(trained[0], verbose=False)
+        model.compile(keras.optimizers.SGD(0.0), run_eagerly=keras.backend.backend() == "torch")
+        return model.evaluate(x, verbose=0, return_dict=True, **options)
+
+    for steps, rows in ((5, 20), (3, 12)):
+        found = evaluated(iter(batches), steps=steps)
+        expected = evaluated(texts[:rows], y=names[:rows], batch_size=4)
+        assert found["loss"] == pytest.approx(expected["loss"], abs=1e-6)
+        assert found["accuracy"] == pytest.approx(expected["accuracy"])
+
+
+@pytest.mark.once
+def test_streams_without_targets_and_one_hot_metrics_are_named(trained):
+    model = bz.TextClassifier.from_preset(trained[0], verbose=False)
+    model.compile(bz.AdamW(1e-3), run_eagerly=True)
+    with pytest.raises(ValueError, match="there are no targets: pass y; the batches of a stream must be"):
+        model.fit((texts for texts in [TEXTS] * 9), steps_per_epoch=2, verbose=0)
+    for options in (
+        {"metrics": ["categorical_accuracy"]},
+        {"weighted_metrics": [keras.metrics.TopKCategoricalAccuracy()]},
+        {"loss": "categorical_crossentropy"},
+        {"loss": keras.losses.CategoricalFocalCrossentropy(from_logits=True)},
+    ):
+        with pytest.raises(ValueError, match="compares one-hot rows. Use Sparse"):
+            model.compile("sgd", **options)
 
 
 # ---- tags and text
