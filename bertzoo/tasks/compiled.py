@@ -17,6 +17,7 @@ class CompiledTask:
 
     # Whether a row has a loss for each of several tokens, weighed by the sample weights.
     per_token: ClassVar[bool] = False
+    needs_targets: ClassVar[bool] = True
 
     def default_loss(self):
         """The task's loss."""
@@ -83,15 +84,18 @@ class CompiledTask:
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
         """The loss of a batch, which is also counted for the log."""
+        self._check_targets(y)
         weights, divisor = split_divisor(sample_weight)
         loss, weight = self.batch_loss(x, y, y_pred, weights, training), self.batch_weight(y_pred, weights)
         self._loss_tracker.add([loss], [weight])
         return loss if divisor is None else loss * (weight / divisor)
 
+    def _check_targets(self, y) -> None:
+        if y is None and self.needs_targets:
+            raise ValueError("there are no targets: pass y; the batches of a stream must be (x, y).")
+
     def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
         """The mean loss over a batch's examples by their weights, a scalar."""
-        if y is None:
-            raise ValueError("there are no targets: pass y; the batches of a stream must be (x, y).")
         return super().compute_loss(x, y, y_pred, sample_weight, training=training)
 
     def batch_weight(self, y_pred, sample_weight):
@@ -103,6 +107,7 @@ class CompiledTask:
         return ops.sum(ops.ones_like(one_each, dtype="float32"))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        self._check_targets(y)  # here too: Keras computes metrics first where it builds a model
         weights, _ = split_divisor(sample_weight)
         if self.per_token:  # a sample each: Keras's metrics would divide the weights by the length of the rows
             per_row = keras.tree.map_structure(lambda part: len(part.shape) < 3, y_pred)  # a head for whole rows

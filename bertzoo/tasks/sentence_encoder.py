@@ -381,6 +381,8 @@ class SentenceEncoder(Task):
             raise ValueError("call compile() first: rows and targets are as its loss wants them.")
         return self.sentence_loss
 
+    needs_targets = False  # some losses compare the texts of a row alone
+
     def columns_taken(self, table, names: list) -> dict[str, str | None]:
         roles = columns_taken(table, names)
         return roles if self.compiled_loss().target is not None else {**roles, "label": None}
