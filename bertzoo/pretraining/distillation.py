@@ -158,7 +158,7 @@ class Distillation(BackendStep, keras.Model):
             self.scores[name].update_state(ops.stop_gradient(value), ops.sum(counted))
         self.scores["cosine_loss"].update_state(ops.stop_gradient(far), ops.sum(real))
         terms = [self.soft * soft, self.hard * hard, self.cosine * far]
-        self._loss_tracker.add(terms, [ops.sum(counted), ops.sum(counted), ops.sum(real)])
+        LossMean.record(self, terms, [ops.sum(counted), ops.sum(counted), ops.sum(real)])
         return terms[0] + terms[1] + terms[2]
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):

@@ -154,7 +154,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         self.scores["masked_accuracy"].update_state(weighted_mean(right, counted), ops.sum(counted))
         self.scores["rtd_loss"].update_state(ops.stop_gradient(rtd), ops.sum(real))
         self.auc.update_state(y_pred["replaced"], ops.stop_gradient(y_pred["rtd"]), real)
-        self._loss_tracker.add([masked_lm, self.weight * rtd], [ops.sum(counted), ops.sum(real)])
+        LossMean.record(self, [masked_lm, self.weight * rtd], [ops.sum(counted), ops.sum(real)])
         return masked_lm + self.weight * rtd
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):

@@ -87,7 +87,7 @@ class CompiledTask:
         self._check_targets(y)
         weights, divisor = split_divisor(sample_weight)
         loss, weight = self.batch_loss(x, y, y_pred, weights, training), self.batch_weight(y_pred, weights)
-        self._loss_tracker.add([loss], [weight])
+        LossMean.record(self, [loss], [weight])
         return loss if divisor is None else loss * (weight / divisor)
 
     def _check_targets(self, y) -> None:

@@ -12,6 +12,7 @@ from bertzoo.pretraining.masking import Masking
 from bertzoo.tasks.task import Task
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.compiled_losses import MEAN
+from bertzoo.training.loss_mean import LossMean
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -158,7 +159,7 @@ class MaskedLMAndPair(Task):
             weights.append(ops.cast(size, "float32"))
             self.means[head].update_state(ops.stop_gradient(losses[-1]), weights[-1])
         losses = [loss * self.loss_weights[head] for head, loss in zip(self.heads, losses)]
-        self._loss_tracker.add(losses, weights)
+        LossMean.record(self, losses, weights)
         return losses[0] + losses[1]
 
     def get_config(self):

@@ -12,7 +12,7 @@ class LossMean(keras.metrics.Metric):
     """Σ weight · loss / Σ weight over all examples so far; of a loss with several terms, the sum of their means.
 
     Keras weighs the loss of a batch by its rows, also where it is a mean over the tokens of those rows, so that its
-    number depends on which rows share a batch. A model with this tracker calls `add` in its `compute_loss`.
+    number depends on which rows share a batch. A model with this tracker calls `record` in its `compute_loss`.
 
     Args:
         terms: Number of terms, each a mean with weights of its own.
@@ -31,6 +31,12 @@ class LossMean(keras.metrics.Metric):
         """Gives a compiled model such a mean in place of Keras's."""
         # Past Keras's tracking of attributes, under which it would be among the metrics twice.
         object.__setattr__(model, "_loss_tracker", cls(**options))
+
+    @staticmethod
+    def record(model: keras.Model, losses: Sequence, weights: Sequence) -> None:
+        """As `add`, of the model's mean; nothing where it is not compiled, so that none is kept."""
+        if isinstance(model._loss_tracker, LossMean):
+            model._loss_tracker.add(losses, weights)
 
     def add(self, losses: Sequence, weights: Sequence) -> None:
         """Adds a batch: for each term its mean and the sum of the weights that the mean is over, all scalars."""
