@@ -7,7 +7,7 @@ import numpy as np
 from bertzoo.metrics.numbers import pearson, spearman
 from bertzoo.retrieval.search import nearest
 from bertzoo.retrieval.similarity import pairwise_similarity
-from bertzoo.tasks.prompts import DOCUMENT_PROMPTS
+from bertzoo.tasks.prompts import document_prompt
 
 
 def evaluate_sts(
@@ -186,7 +186,7 @@ def measure_of(encoder, measure: str | None) -> str:
 def prompts_of(encoder, query: str | None, document: str | None) -> tuple[str | None, str | None]:
     """The prompts of queries and documents: as given, else the encoder's of these names, else None, its default."""
     known = getattr(encoder, "prompts", {})
-    of_documents = next((known[name] for name in DOCUMENT_PROMPTS if name in known), None)
+    of_documents = known.get(document_prompt(known))
     return known.get("query") if query is None else query, of_documents if document is None else document
 
 

@@ -13,8 +13,6 @@ PIPELINES = {
     "TokenClassifier": "token-classification",
 }
 
-MOST_LABELS = 20
-
 
 def model_card(task: keras.Model, repo_id: str) -> str:
     """README.md for a task's preset: how it is loaded, what it is, and what only its author can tell."""

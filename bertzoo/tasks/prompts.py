@@ -8,6 +8,11 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 MTEB = {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"}
 
 
+def document_prompt(prompts: Mapping[str, str]) -> str | None:
+    """The name of the prompt of documents, None where there is none."""
+    return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
+
+
 def find_prompt(
     prompts: Mapping[str, str], default: str | None, prompt: str | None, name: str | None, mteb: Mapping[str, Any]
 ) -> str:
@@ -24,8 +29,8 @@ def find_prompt(
         return prompt
     if name is None and mteb.get("prompt_type") is not None:
         kind = getattr(mteb["prompt_type"], "value", mteb["prompt_type"])
-        names = {"query": ("query",)}.get(kind, DOCUMENT_PROMPTS)
-        name = next((known for known in names if known in prompts), None)
+        name = "query" if kind == "query" else document_prompt(prompts)
+        name = name if name in prompts else None
     name = default if name is None else name
     if name is not None and name not in prompts:
         known = ", ".join(prompts) or "none"
