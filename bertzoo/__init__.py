@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 _LATER = {
     "AdamW": "bertzoo.training.optimizer",
     "CrossEncoder": "bertzoo.tasks.cross_encoder",
-    "Encoder": "bertzoo.encoder",
-    "EncoderConfig": "bertzoo.config",
+    "Encoder": "bertzoo.models.encoder",
+    "EncoderConfig": "bertzoo.models.config",
     "MaskedLM": "bertzoo.tasks.masked_lm",
     "MaskedLMAndPair": "bertzoo.tasks.pretraining_heads",
     "MultipleChoice": "bertzoo.tasks.multiple_choice",
@@ -29,16 +29,16 @@ _LATER = {
     "TokenClassifier": "bertzoo.tasks.token_classifier",
     "Tokenizer": "bertzoo.text.tokenizer",
     "describe": "bertzoo.analysis.parameters",
-    "from_keras_hub": "bertzoo.checkpoints.keras_hub",
+    "from_keras_hub": "bertzoo.interop.keras_hub",
     "get_seed": "bertzoo.random",
     "set_seed": "bertzoo.random",
-    "to_keras_hub": "bertzoo.checkpoints.keras_hub",
+    "to_keras_hub": "bertzoo.interop.keras_hub",
     "train_byte_bpe": "bertzoo.text.vocabulary",
     "train_unigram": "bertzoo.text.vocabulary",
     "train_wordpiece": "bertzoo.text.vocabulary",
 }
 
-_MODULES = ("analysis", "data", "layers", "metrics", "text", "training")
+_MODULES = ("adapters", "analysis", "data", "layers", "metrics", "pretraining", "retrieval", "text", "training")
 
 __all__ = [*_MODULES, *_LATER]
 

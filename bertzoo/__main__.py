@@ -1,5 +1,5 @@
 """`python -m bertzoo`: the `bertzoo` command, where scripts are not on the path."""
 
-from bertzoo.cli import main
+from bertzoo.cli.main import main
 
 main()

@@ -11,7 +11,7 @@ import nbformat
 import numpy as np
 import pytest
 
-from bertzoo.commands import grading
+from bertzoo.cli import grading
 
 pytestmark = pytest.mark.once
 COURSE = Path(__file__).resolve().parents[1] / "course"
@@ -297,8 +297,8 @@ def recomputed() -> dict:
     """The numeric answers of the interview, each from the library, by trying all cases, or from the definition."""
     import bertzoo as bz
     from bertzoo.analysis.parameters import count_parameters
-    from bertzoo.families.distilbert import DistilBertConfig
     from bertzoo.metrics.squad import answer_f1
+    from bertzoo.models.distilbert import DistilBertConfig
 
     rng, base = np.random.default_rng(0), count_parameters(bz.EncoderConfig())
     bert = sum(base.values())

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.families import FAMILIES
+from bertzoo.models.registry import FAMILIES
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 INPUTS = {

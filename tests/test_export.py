@@ -9,7 +9,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo import export
-from bertzoo.families import FAMILIES
+from bertzoo.models.registry import FAMILIES
 
 SIZES = {
     "vocab_size": 50,

@@ -35,7 +35,7 @@ model = bz.TextClassifier(bz.Encoder(config), bz.Preprocessor(tokens, 16), label
 model(model.preprocessor(["a b", "a"]))
 model.save_to_preset(sys.argv[1])
 bz.TextClassifier.from_preset(sys.argv[1], verbose=False)
-from bertzoo.families.electra import ElectraConfig
+from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.electra import ReplacedTokenTraining
 config = ElectraConfig(vocab_size=9, embedding_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
 ReplacedTokenTraining(config, config, model.preprocessor)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 OTHERS = """
 import keras, numpy as np
 import bertzoo as bz
-from bertzoo.families import FAMILIES
+from bertzoo.models.registry import FAMILIES
 
 ids = np.random.default_rng(0).integers(3, 50, (4, 9)).astype("int32")
 labels = np.random.default_rng(1).integers(0, 2, (4, 9)).astype("int32")

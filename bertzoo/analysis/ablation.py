@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from bertzoo.analysis.pieces import encoder_of
-from bertzoo.encoder import Encoder
+from bertzoo.models.encoder import Encoder
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from bertzoo.analysis.flops import encoder_flops
 from bertzoo.analysis.memory import activation_bytes
 from bertzoo.analysis.parameters import describe
 from bertzoo.bench.device import device, keras_versions
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 WARM_UPS = 2
 
@@ -89,7 +89,7 @@ def _cost(found, lengths: list[int], batch_size: int, repeats: int) -> Cost:
 
 def _times(config: EncoderConfig, lengths: list[int], batch_size: int, repeats: int) -> tuple[list[float], list[float]]:
     """(milliseconds of a row, tokens a second of batches), for each length."""
-    from bertzoo.encoder import Encoder
+    from bertzoo.models.encoder import Encoder
 
     encoder = Encoder(config, pooler=False)
     latency, throughput = [], []

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.tasks.columns import read_columns
-from bertzoo.tasks.targets import CLASSES
+from bertzoo.data.columns import read_columns
+from bertzoo.data.targets import CLASSES
 from bertzoo.tasks.text_classifier import TextClassifier
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from bertzoo.analysis.parameters import without_weights
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 
 def flops_by_part(config: EncoderConfig, length, places: int | None = None, batch_size: int = 1) -> dict:
@@ -85,7 +85,7 @@ class _Block:
 @lru_cache(maxsize=64)
 def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
     """What the embeddings take for a token, and the blocks in the order in which they are applied."""
-    from bertzoo.encoder import Encoder
+    from bertzoo.models.encoder import Encoder
 
     encoder = without_weights(lambda: Encoder(config))
     blocks = [_Block(block, encoder) for block in encoder.blocks]

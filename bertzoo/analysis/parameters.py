@@ -13,8 +13,8 @@ from bertzoo.checkpoints.catalog import Published, find_published
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import canonical, expand
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 
 PENDING = "uninitialized_variables"
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.encoder import Encoder
-from bertzoo.tasks.units import find_units
+from bertzoo.models.encoder import Encoder
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_pairs
 from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.word_alignment import find_units
 from bertzoo.text.words import split_words
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertzoo.analysis.logistic import Logistic
 from bertzoo.analysis.pieces import encoder_of, hidden_states
-from bertzoo.encoder import Encoder
+from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, host_generator
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.words import split_words

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.encoder import Encoder
 from bertzoo.layers.attention import SelfAttention, attention_weights
+from bertzoo.models.encoder import Encoder
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 # Hidden size, layers, heads, inner size.
 SIZES = {
@@ -73,7 +73,7 @@ class Case:
         }
         if self.family == "bert":
             return EncoderConfig(**shape)
-        from bertzoo.families.deberta_v2 import DebertaV2Config  # needs Keras, which the command line can do without
+        from bertzoo.models.deberta_v2 import DebertaV2Config  # needs Keras, which the command line can do without
 
         return DebertaV2Config(
             **shape,

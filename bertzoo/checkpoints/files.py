@@ -142,7 +142,7 @@ def _refuse_adapter(directory: Path, name: object) -> None:
         base = read_json(path).get("base_model_name_or_path") or "its base model"
         raise CheckpointError(
             f"{name} holds a PEFT adapter, not a model: load the model that it was trained on, {base!s:.200}, with "
-            f'from_preset, then call bertzoo.training.load_adapter(model, "{name}").'
+            f'from_preset, then call bertzoo.adapters.load_adapter(model, "{name}").'
         )
 
 

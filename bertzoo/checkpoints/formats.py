@@ -10,7 +10,7 @@ from bertzoo.checkpoints import fairseq, tf1
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.tensors import Tensors, open_tensors
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 FOREIGN = (fairseq, tf1)
 

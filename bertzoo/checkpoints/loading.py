@@ -25,9 +25,9 @@ from bertzoo.checkpoints.names import Entry, canonical, expand, wrapper_of
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import float_tensor
-from bertzoo.config import EncoderConfig
-from bertzoo.families.family import Names
 from bertzoo.layers.initialization import skip_drawing
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.family import Names
 
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
 
@@ -133,7 +133,7 @@ def _canonical_names(tensors: Iterable[str], family, report: LoadReport) -> dict
 
 def config_family(config: EncoderConfig):
     """The family of a configuration."""
-    from bertzoo.families import FAMILIES
+    from bertzoo.models.registry import FAMILIES
 
     return FAMILIES[config.model_type]
 
@@ -314,7 +314,7 @@ def check_options(made: type, options: Iterable[str]) -> None:
 
 def load_encoder(preset, *, verbose: bool = True, pooler: bool = True, **options):
     """See `Encoder.from_preset`."""
-    from bertzoo.encoder import Encoder
+    from bertzoo.models.encoder import Encoder
 
     check_options(Encoder, options)
     return load_model(preset, lambda config, _: Encoder(config, pooler=pooler, **options), verbose=verbose)

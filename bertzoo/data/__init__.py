@@ -4,7 +4,7 @@ from bertzoo.data.bundled import cloze, reviews
 from bertzoo.data.conll import load_conll
 from bertzoo.data.public import load
 from bertzoo.data.squad import load_squad
-from bertzoo.data.tables import load_table
+from bertzoo.data.table_files import load_table
 from bertzoo.data.templated import entailment, relations
 from bertzoo.text.tags import retag
 

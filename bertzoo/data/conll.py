@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertzoo.data.tables import read_text
+from bertzoo.data.table_files import read_text
 
 
 def load_conll(path: str | Path, word: int | None = None, tag: int | None = None) -> dict[str, list[list[str]]]:

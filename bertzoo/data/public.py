@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bertzoo.data.conll import load_conll
 from bertzoo.data.squad import load_squad
-from bertzoo.data.tables import load_table
+from bertzoo.data.table_files import load_table
 
 SPLITS = ("train", "dev", "test")
 FOLDER = "BERTZOO_DATA"

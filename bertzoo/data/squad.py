@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bertzoo.data.tables import read_text
+from bertzoo.data.table_files import read_text
 
 
 def load_squad(path: str | Path) -> list[dict[str, Any]]:

@@ -56,12 +56,12 @@ def activated(dense: keras.layers.Dense, name: str, x):
 
 
 def _in_one_kernel(dense, x):
-    from bertzoo.layers.kernels import on_each_device, rows_for_kernels  # needs JAX
+    from bertzoo.kernels.pallas import on_each_device, rows_for_kernels  # needs JAX
 
     rows = rows_for_kernels(x.shape) if x.dtype in ("bfloat16", "float16") else None
     if rows is None:
         return None
-    from bertzoo.layers.fused_gelu import biased_gelu, fits  # needs Triton
+    from bertzoo.kernels.bias_gelu import biased_gelu, fits  # needs Triton
 
     if not fits(rows, dense.units):
         return None

@@ -115,11 +115,11 @@ class SelfAttention(OwnKey):
         known = attend is None or attend.lengths is not None
         if not (known and x.dtype in ("bfloat16", "float16") and is_plain_for(self.qkv, x) and self.qkv.use_bias):
             return None
-        from bertzoo.layers.kernels import on_each_device, rows_for_kernels  # needs JAX
+        from bertzoo.kernels.pallas import on_each_device, rows_for_kernels  # needs JAX
 
         if rows_for_kernels(x.shape) is None:
             return None
-        from bertzoo.layers.short_attention import fits, short_attention  # needs Triton
+        from bertzoo.kernels.short_attention import fits, short_attention  # needs Triton
 
         batch, length, _ = x.shape
         if not fits(length, self.hidden_size // self.num_heads):

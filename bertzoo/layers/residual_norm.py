@@ -28,11 +28,11 @@ def added(x, y):
 
 
 def _in_one_kernel(norm, dense, x, residual, rate, key, site):
-    from bertzoo.layers.kernels import on_each_device, rows_for_kernels  # needs JAX
+    from bertzoo.kernels.pallas import on_each_device, rows_for_kernels  # needs JAX
 
     if rows_for_kernels(residual.shape) is None:
         return None
-    from bertzoo.layers.fused_residual import fits, fused_residual_norm  # needs Triton
+    from bertzoo.kernels.residual_norm import fits, fused_residual_norm  # needs Triton
 
     batch, _, width = residual.shape
     if not fits(width):

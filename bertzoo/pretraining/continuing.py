@@ -9,10 +9,10 @@ from typing import Any
 from keras import ops
 
 from bertzoo.checkpoints.loading import weight_names
-from bertzoo.encoder import Encoder
-from bertzoo.pretraining.masking import Masking
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.added_tokens import with_new_rows
 from bertzoo.tasks.task import Task
+from bertzoo.text.masking import Masking
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tokenizer import Tokenizer
 

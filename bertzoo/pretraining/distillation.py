@@ -8,13 +8,13 @@ import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.loading import weight_names
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
-from bertzoo.families.distilbert import DistilBertConfig
 from bertzoo.layers.pooling import cosine
-from bertzoo.pretraining.masking import Masking
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.distilbert import DistilBertConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.tasks.masked_lm import MaskedLM
+from bertzoo.text.masking import Masking
 from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep

@@ -7,15 +7,15 @@ import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.loading import weight_names
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.pretraining.auc import LogitAuc
-from bertzoo.pretraining.masking import Masking
 from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.pretraining.sharing import DisentangledEmbeddings, SharedEmbeddings
 from bertzoo.random import fold, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
+from bertzoo.text.masking import Masking
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 
 from bertzoo.analysis.flops import encoder_flops, head_flops
-from bertzoo.encoder import Encoder
+from bertzoo.models.encoder import Encoder
 from bertzoo.pretraining.continuing import load_task
 from bertzoo.pretraining.distillation import Distillation, make_student
 from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config

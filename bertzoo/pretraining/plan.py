@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.config import EncoderConfig
-from bertzoo.families import FAMILIES
-from bertzoo.pretraining.masking import Masking
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining.rows import Shape
 from bertzoo.pretraining.shards import Shards
+from bertzoo.text.masking import Masking
 from bertzoo.training.optimizer import AdamW
 
 RECIPES = Path(__file__).with_name("recipes")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.checkpoints.saving import link, recover, write_preset
-from bertzoo.pretraining.documents import Documents
+from bertzoo.data.documents import Documents
 from bertzoo.pretraining.shards import Shards
 from bertzoo.text.tokenizer import Tokenizer
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bertzoo.metrics.numbers import pearson, spearman
+from bertzoo.metrics.correlation import pearson, spearman
+from bertzoo.metrics.similarity import pairwise_similarity
 from bertzoo.retrieval.search import nearest
-from bertzoo.retrieval.similarity import pairwise_similarity
 from bertzoo.tasks.prompts import document_prompt
 
 

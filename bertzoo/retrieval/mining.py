@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bertzoo.metrics.similarity import pairwise_similarity
 from bertzoo.retrieval.evaluation import prompts_of
 from bertzoo.retrieval.search import nearest
-from bertzoo.retrieval.similarity import pairwise_similarity
 
 
 def paraphrase_mining(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from keras import ops
 
-from bertzoo.encoder import Encoder
+from bertzoo.models.encoder import Encoder
 from bertzoo.text.tokenizer import Tokenizer
 
 

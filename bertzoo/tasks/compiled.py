@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from bertzoo.tasks.training_batches import split_divisor
+from bertzoo.data.training_batches import split_divisor
 from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
 from bertzoo.training.default_rate import default_rate
 from bertzoo.training.loss_mean import LossMean

@@ -11,11 +11,11 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
+from bertzoo.data.targets import CLASSES, NUMBER
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.prompts import find_prompt
-from bertzoo.tasks.targets import CLASSES, NUMBER
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.preprocessor import Preprocessor
 

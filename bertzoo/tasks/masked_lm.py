@@ -5,15 +5,15 @@ import dataclasses
 import keras
 import numpy as np
 
-from bertzoo.encoder import Encoder
-from bertzoo.pretraining.masked_rows import MaskedRows
-from bertzoo.pretraining.masking import Masking
-from bertzoo.tasks.columns import find_columns, read_columns
+from bertzoo.data.batches import LengthBatches
+from bertzoo.data.columns import find_columns, read_columns
+from bertzoo.data.streams import check_steps
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.streams import check_steps
 from bertzoo.tasks.task import BATCH_SIZE, Task
-from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded
+from bertzoo.text.masked_rows import MaskedRows
+from bertzoo.text.masking import Masking
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.windows import whole_rows
 from bertzoo.training.compiled_losses import MEAN

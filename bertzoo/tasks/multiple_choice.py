@@ -7,13 +7,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
-from bertzoo.tasks.choices import NO_ANSWERS, Choices, answer_ids, find_columns, read_choices
+from bertzoo.data.choices import NO_ANSWERS, Choices, answer_ids, find_columns, read_choices
+from bertzoo.data.streams import is_stream
+from bertzoo.data.text_tuples import EncodedTuples, one_by_one
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.streams import is_stream
 from bertzoo.tasks.task import Task
-from bertzoo.tasks.text_tuples import EncodedTuples, one_by_one
 from bertzoo.text.preprocessor import Preprocessor
 
 ABSENT = -1e9  # the logit of a choice that is none
@@ -24,7 +24,7 @@ class MultipleChoice(Task):
     """Scores choices, each read together with the question.
 
     `fit((questions, choices), answers)` takes lists of choices for each question, and the index or the text of the
-    right one; tables too, see `bertzoo.tasks.choices.read_choices`.
+    right one; tables too, see `bertzoo.data.choices.read_choices`.
 
     Args:
         backbone: The encoder.
@@ -131,6 +131,6 @@ class MultipleChoice(Task):
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
-        from bertzoo.families import FAMILIES
+        from bertzoo.models.registry import FAMILIES
 
         return FAMILIES[config.model_type].multiple_choice_pools

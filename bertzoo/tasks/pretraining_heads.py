@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
-from bertzoo.pretraining.masking import Masking
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
+from bertzoo.text.masking import Masking
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.loss_mean import LossMean

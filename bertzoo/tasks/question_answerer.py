@@ -5,15 +5,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
+from bertzoo.data.questions import Questions, find_columns, read_questions
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.questions import Questions, find_columns, read_questions
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.spans import PADDING, SpanLoss, best_spans, span_accuracy
-from bertzoo.tasks.units import find_units
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.windows import Windows, cut_windows
+from bertzoo.text.word_alignment import find_units
 
 SETTINGS = {"stride": 128, "question_limit": 64, "no_answer_threshold": None}
 
@@ -22,7 +22,7 @@ SETTINGS = {"stride": 128, "question_limit": 64, "no_answer_threshold": None}
 class QuestionAnswerer(LongTextTask):
     """Finds the answer to a question in a text, as in SQuAD.
 
-    `fit(records)` takes dicts with `question`, `context` and `answers` (see `bertzoo.tasks.questions.read_questions`);
+    `fit(records)` takes dicts with `question`, `context` and `answers` (see `bertzoo.data.questions.read_questions`);
     an empty list of answers says that the text holds none. Contexts may have any length: they are cut into overlapping
     windows, and a window that does not hold the answer points to its first token.
 

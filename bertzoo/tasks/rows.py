@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
-from bertzoo.tasks.targets import row_weights
+from bertzoo.data.batches import LengthBatches
+from bertzoo.data.streams import StreamBatches, check_steps, is_stream
+from bertzoo.data.targets import row_weights
 from bertzoo.tasks.task import Task
-from bertzoo.text.batches import LengthBatches
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.windows import Windows
 

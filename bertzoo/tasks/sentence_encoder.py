@@ -13,17 +13,10 @@ from bertzoo.checkpoints.errors import named
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
-from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.places import FIRST
-from bertzoo.layers.pooling import Normalize, Pooling
-from bertzoo.tasks.prompts import find_prompt
-from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, preprocessor_from
-from bertzoo.tasks.shapes import rows_at_once, shapes_of_texts
-from bertzoo.tasks.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts, is_stream
-from bertzoo.tasks.task import Task
-from bertzoo.tasks.text_tuples import (
+from bertzoo.data.batches import LengthBatches, check_batch_size
+from bertzoo.data.shapes import rows_at_once, shapes_of_texts
+from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts, is_stream
+from bertzoo.data.text_tuples import (
     EncodedTuples,
     TextTuples,
     columns_taken,
@@ -32,7 +25,14 @@ from bertzoo.tasks.text_tuples import (
     read_text_tuples,
     repeated_texts,
 )
-from bertzoo.text.batches import LengthBatches, check_batch_size
+from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.places import FIRST
+from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.prompts import find_prompt
+from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, preprocessor_from
+from bertzoo.tasks.task import Task
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts
 from bertzoo.text.preprocessor import Preprocessor
@@ -312,24 +312,24 @@ class SentenceEncoder(Task):
 
     @property
     def similarity_fn_name(self) -> str:
-        """The measure that the model was made for, one of `bertzoo.retrieval.similarity.MEASURES`."""
+        """The measure that the model was made for, one of `bertzoo.metrics.similarity.MEASURES`."""
         return self.settings.get("similarity_fn_name") or "cosine"
 
     def similarity(self, vectors, others) -> np.ndarray:
         """How alike each of some vectors is to each of others, (n, m), by the measure that the model was made for."""
-        from bertzoo.retrieval.similarity import similarity
+        from bertzoo.metrics.similarity import similarity
 
         return similarity(vectors, others, self.similarity_fn_name)
 
     def similarity_pairwise(self, vectors, others) -> np.ndarray:
         """How alike vectors are to those in the same places of others, (n,)."""
-        from bertzoo.retrieval.similarity import pairwise_similarity
+        from bertzoo.metrics.similarity import pairwise_similarity
 
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
     def for_mteb(self):
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
-        from bertzoo.retrieval.mteb import ForMteb
+        from bertzoo.tasks.mteb import ForMteb
 
         return ForMteb(self)
 

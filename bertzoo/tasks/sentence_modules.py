@@ -8,8 +8,8 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module, SentenceFiles
-from bertzoo.config import EncoderConfig
 from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.models.config import EncoderConfig
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 
 

@@ -6,21 +6,21 @@ from typing import Any, ClassVar, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.alterations import alter, described_alterations
+from bertzoo.adapters.applied import alter, described_alterations
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
+from bertzoo.data.batches import LengthBatches, check_batch_size
+from bertzoo.data.columns import find_columns, read_columns
+from bertzoo.data.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
+from bertzoo.data.streams import StreamBatches, check_steps, is_stream
+from bertzoo.data.table_columns import column_names, describe_columns
+from bertzoo.data.targets import check_order, label_names, row_weights
+from bertzoo.data.training_batches import for_training
+from bertzoo.data.validation_split import split_arrays, split_columns
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.random import fold, get_seed
-from bertzoo.tasks.columns import find_columns, read_columns
 from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.custom_head import restore
-from bertzoo.tasks.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
-from bertzoo.tasks.streams import StreamBatches, check_steps, is_stream
-from bertzoo.tasks.tables import column_names, describe_columns
-from bertzoo.tasks.targets import check_order, label_names, row_weights
-from bertzoo.tasks.training_batches import for_training
-from bertzoo.tasks.validation_split import split_arrays, split_columns
-from bertzoo.text.batches import LengthBatches, check_batch_size
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
 from bertzoo.training.callbacks import check_rate_callbacks, with_callback

@@ -7,14 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
-from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
-from bertzoo.tasks.columns import read_columns
-from bertzoo.tasks.custom_head import describe
-from bertzoo.tasks.probabilities import sigmoid, softmax
-from bertzoo.tasks.streams import in_chunks
-from bertzoo.tasks.targets import (
+from bertzoo.data.columns import read_columns
+from bertzoo.data.streams import in_chunks
+from bertzoo.data.targets import (
     CLASSES,
     NUMBER,
     PROBLEMS,
@@ -25,6 +20,11 @@ from bertzoo.tasks.targets import (
     labels_for_file,
     labels_in_file,
 )
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
+from bertzoo.tasks.custom_head import describe
+from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.task import Task
 from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
 from bertzoo.text.preprocessor import Preprocessor
@@ -281,7 +281,7 @@ class TextClassifier(Task):
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
-        from bertzoo.families import FAMILIES
+        from bertzoo.models.registry import FAMILIES
 
         return FAMILIES[config.model_type].classifier_pools
 

@@ -8,18 +8,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.config import EncoderConfig
-from bertzoo.encoder import Encoder
+from bertzoo.data.tagged import IGNORED, Tagged, find_columns, label_ids, read_tagged
+from bertzoo.data.targets import class_weights, label_names, labels_for_file, labels_in_file
 from bertzoo.layers.crf import CRF
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.rows import LongTextTask, predict_rows
-from bertzoo.tasks.tagged import IGNORED, Tagged, find_columns, label_ids, read_tagged
-from bertzoo.tasks.targets import class_weights, label_names, labels_for_file, labels_in_file
-from bertzoo.tasks.units import Units, find_units
 from bertzoo.text import tags as bio
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.windows import Windows, cut_windows
+from bertzoo.text.word_alignment import Units, find_units
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.default_rate import default_rate
 from bertzoo.training.optimizer import AdamW
@@ -36,7 +36,7 @@ class TokenClassifier(LongTextTask):
     """Labels each word of a text: its entities with `tag`, its words with `tag_words`.
 
     `fit(sentences, tags)` takes sentences as lists of words with a tag a word, or texts with entities as (start, end,
-    type) in characters; see `bertzoo.tasks.tagged.read_tagged`. Texts that are longer than the model takes are cut into
+    type) in characters; see `bertzoo.data.tagged.read_tagged`. Texts that are longer than the model takes are cut into
     overlapping windows, in training too; every word is learnt and labelled in the window with most context for it.
     Where the labels are BIO, BIOES or BILOU tags, those to learn from are checked.
 

@@ -1,4 +1,4 @@
-"""Text to batches: tokenizer, vocabulary training, ragged token rows and length-bucketed batches.
+"""From strings to token ids: the tokenizer, vocabulary training, masking and windows.
 
 Names are imported on first use, so that the tokenizer works without Keras and `import bertzoo` stays fast.
 """
@@ -11,8 +11,6 @@ _HOMES = {
     "train_byte_bpe": "vocabulary",
     "train_unigram": "vocabulary",
     "train_wordpiece": "vocabulary",
-    "LengthBatches": "batches",
-    "choose_lengths": "lengths",
 }
 
 __all__ = sorted(_HOMES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
 

@@ -11,10 +11,6 @@ _HOMES = {
     "NaNGuard": "nan_guard",
     "Resume": "resume",
     "SiFT": "adversarial",
-    "enable_lora": "lora",
-    "load_adapter": "lora",
-    "merge_lora": "lora",
-    "save_adapter": "lora",
 }
 
 __all__ = sorted(_HOMES)

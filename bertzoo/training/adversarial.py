@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo.data.targets import NUMBER, SEVERAL
 from bertzoo.random import fold, random_bits
-from bertzoo.tasks.targets import NUMBER, SEVERAL
 
 NOISE_KEY = 1 << 21  # far from the keys of the blocks and of the head
 

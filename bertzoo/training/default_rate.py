@@ -1,6 +1,6 @@
 """The learning rate where nobody chose one."""
 
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 
 def default_rate(config: EncoderConfig) -> float:

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from bertzoo.data.questions import read_questions
 from bertzoo.metrics.entities import entity_scores
 from bertzoo.metrics.squad import squad_scores
-from bertzoo.tasks.questions import read_questions
 
 
 @keras.saving.register_keras_serializable("bertzoo")

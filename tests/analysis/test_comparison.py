@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from bertzoo.cli import app
+from bertzoo.cli.main import app
 
 
 def run(*arguments):

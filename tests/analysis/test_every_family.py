@@ -15,7 +15,7 @@ from bertzoo.analysis import (
     prune_heads,
     word_vectors,
 )
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 from bertzoo.text.tokenizer import Tokenizer
 
 TEXTS = ["unhappy the film was bad, and dull.", "a great film"]  # the same shapes everywhere, to spare compilations

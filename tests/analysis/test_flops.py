@@ -11,12 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import bertzoo as bz
 from bertzoo.analysis.flops import encoder_flops, flops_by_part, head_flops
-from bertzoo.config import EncoderConfig
-from bertzoo.families import FAMILIES
-from bertzoo.pretraining.masking import Masking
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining.objectives import OBJECTIVES
 from bertzoo.pretraining.rows import Shape
 from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.text.masking import Masking
 
 pytestmark = pytest.mark.once
 LENGTH = 8

@@ -7,8 +7,8 @@ import torch
 import transformers
 
 from bertzoo.analysis import activation_bytes
-from bertzoo.config import EncoderConfig
-from bertzoo.families import FAMILIES
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.registry import FAMILIES
 
 pytestmark = pytest.mark.once
 LENGTH = 16

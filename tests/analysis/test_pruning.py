@@ -7,7 +7,7 @@ import transformers
 
 import bertzoo as bz
 from bertzoo.analysis import most_needless, prune_heads
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 TEXTS, LOST = ["the film was bad.", "a great story", "never again", "we saw it"], [(1, 3), (0, 1)]
 

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from bertzoo.checkpoints.catalog import find_published, known_lowercase, load_catalog
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 from bertzoo.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.once
@@ -51,7 +51,7 @@ def test_rows_are_well_formed():
 
 
 def test_all_families_are_there():
-    from bertzoo.families import FAMILIES
+    from bertzoo.models.registry import FAMILIES
 
     assert {row.family for row in load_catalog().values()} == set(FAMILIES)
 

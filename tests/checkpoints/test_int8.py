@@ -8,8 +8,8 @@ import pytest
 import safetensors.numpy
 
 import bertzoo as bz
+from bertzoo.adapters import enable_lora, load_adapter, merge_lora, save_adapter
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.training import enable_lora, load_adapter, merge_lora, save_adapter
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 
@@ -80,7 +80,7 @@ def test_convert_writes_floats(preset, tmp_path):
     import transformers
     from typer.testing import CliRunner
 
-    from bertzoo.cli import app
+    from bertzoo.cli.main import app
 
     quantized(preset).save_to_preset(tmp_path / "int8")
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "int8"), str(tmp_path / "floats"), "--dequantize"])

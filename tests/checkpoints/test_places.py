@@ -90,7 +90,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(place, tmp_path)
     """Of root too, to whom every folder looks writable. The table does not exist: nobody has looked at it yet."""
     from typer.testing import CliRunner
 
-    from bertzoo.cli import app
+    from bertzoo.cli.main import app
 
     with pytest.raises(CheckpointError, match=place):
         check_place(Path(place))
@@ -111,7 +111,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(place, tmp_path)
 def test_files_too(tmp_path):
     from typer.testing import CliRunner
 
-    from bertzoo.cli import app
+    from bertzoo.cli.main import app
 
     for command in (["glue", "bert_mini_en", "--data", str(tmp_path)], ["embed", "a text"], ["predict", "x", "text"]):
         suffix = {"glue": "json", "embed": "npy", "predict": "csv"}[command[0]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertzoo.commands import grading
+from bertzoo.cli import grading
 
 pytestmark = pytest.mark.once
 COURSE = Path(__file__).resolve().parents[2] / "course"

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.families import FAMILIES
-from bertzoo.layers import block_calls, kernels
+from bertzoo.kernels import pallas as kernels
+from bertzoo.layers import block_calls
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.prenorm_block import PreNormBlock
+from bertzoo.models.registry import FAMILIES
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="other backends call each block")
 SIZES = {
@@ -107,7 +108,7 @@ def test_a_block_that_differs_is_traced_by_itself(calls, compiled, change):
         object.__setattr__(last, "call", lambda *args, **kw: 2.0 * usual(*args, **kw))
     elif change == "adapter":
         task = bz.TokenClassifier(encoder, labels=2)
-        bz.training.enable_lora(task, rank=2)
+        bz.adapters.enable_lora(task, rank=2)
         for variable in last.variables:
             if "lora_b" in variable.name:
                 variable.assign(np.ones(variable.shape))

@@ -10,8 +10,10 @@ if keras.backend.backend() != "jax":
 import jax
 import jax.numpy as jnp
 
-from bertzoo.layers import activations, fused_gelu, kernels
-from bertzoo.layers.fused_gelu import biased_gelu, fits
+from bertzoo.kernels import bias_gelu as fused_gelu
+from bertzoo.kernels import pallas as kernels
+from bertzoo.kernels.bias_gelu import biased_gelu, fits
+from bertzoo.layers import activations
 from bertzoo.layers.gelu import gelu, half_slope, half_value
 
 

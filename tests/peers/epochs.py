@@ -32,7 +32,7 @@ from pathlib import Path
 from tasks import COLUMNS, QUESTION, SETTINGS, STRIDE, SquadPeer, TextPeer, bundle, column, load, texts
 
 from bertzoo.bench.case import SIZES, Case
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 PRESET = Path(__file__).resolve().parents[2] / "weights" / "bert_mini_en"
 RATE = 2e-5

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import keras
 
-from bertzoo.pretraining.documents import Documents
+from bertzoo.data.documents import Documents
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_wordpiece

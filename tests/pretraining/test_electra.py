@@ -8,7 +8,7 @@ import transformers
 from sklearn.metrics import roc_auc_score
 
 import bertzoo as bz
-from bertzoo.families.electra import ElectraConfig
+from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining import electra
 from bertzoo.pretraining.auc import LogitAuc
 from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config, put_in

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from bertzoo.pretraining.masking import Masking
 from bertzoo.pretraining.pairs import SentencePairs, truncate
 from bertzoo.pretraining.rows import CorpusRows, Shape
+from bertzoo.text.masking import Masking
 
 pytestmark = pytest.mark.once
 

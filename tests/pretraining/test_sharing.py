@@ -6,8 +6,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import bertzoo as bz
-from bertzoo.families.deberta_v2 import DebertaV2Config
-from bertzoo.families.electra import ElectraConfig
+from bertzoo.models.deberta_v2 import DebertaV2Config
+from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]

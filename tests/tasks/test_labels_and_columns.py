@@ -13,13 +13,13 @@ import seqeval.metrics
 import torch
 
 import bertzoo as bz
+from bertzoo.data.choices import read_choices
+from bertzoo.data.columns import read_columns
+from bertzoo.data.questions import read_questions
+from bertzoo.data.tagged import label_ids, read_tagged
+from bertzoo.data.targets import CLASSES, class_index, encode_targets, label_names
+from bertzoo.data.text_tuples import read_text_tuples
 from bertzoo.metrics.entities import entity_scores
-from bertzoo.tasks.choices import read_choices
-from bertzoo.tasks.columns import read_columns
-from bertzoo.tasks.questions import read_questions
-from bertzoo.tasks.tagged import label_ids, read_tagged
-from bertzoo.tasks.targets import CLASSES, class_index, encode_targets, label_names
-from bertzoo.tasks.text_tuples import read_text_tuples
 
 ASKED = {"question": "a", "context": "b"}
 STARS = ["1", "2", "3", "4", "5"]
@@ -382,7 +382,7 @@ def test_no_texts_to_fill(write_checkpoint):
 @pytest.mark.once
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_commands_print_on_any_console(encoding):
-    code = "import bertzoo.cli as cli; cli.prepare_console(); print('→ naïve 日本')"
+    code = "import bertzoo.cli.main as cli; cli.prepare_console(); print('→ naïve 日本')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env={"PYTHONIOENCODING": encoding}, check=True
     )

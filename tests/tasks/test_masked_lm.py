@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 import bertzoo as bz
-from bertzoo.pretraining.masking import Masking
+from bertzoo.text.masking import Masking
 
 TEXTS = ["the film was good", "a bad plot and a slow story, again", "we saw it with friends in paris", "great"] * 4
 

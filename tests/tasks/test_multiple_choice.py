@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.tasks.choices import answer_ids, read_choices
+from bertzoo.data.choices import answer_ids, read_choices
 
 QUESTIONS = ["we saw a film", "the plot was dull", "never again", "with friends in rome"]
 CHOICES = [["good", "bad"], ["bad", "good"], ["a bad story", "good"], ["good", "a very bad and slow film"]]

@@ -9,9 +9,9 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.data.validation_split import split_rows
 from bertzoo.layers import Normalize, Pooling
 from bertzoo.tasks import sentence_encoder
-from bertzoo.tasks.validation_split import split_rows
 from bertzoo.text.encoded import Encoded
 from bertzoo.training.sentence_losses import LOSSES, Matryoshka, MultipleNegativesRanking, SoftmaxOfPairs
 

@@ -9,11 +9,11 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.tasks.tagged import read_tagged
-from bertzoo.tasks.units import find_units
+from bertzoo.data.tagged import read_tagged
 from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tags import check_tags
 from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.text.word_alignment import find_units
 
 LABELS = ["O", "B-CITY", "I-CITY", "B-THING", "I-THING"]
 SENTENCES = [["we", "saw", "it", "in", "paris"], ["rome", "paris", "and", "a", "film"], ["unhappy", "friends"]] * 4

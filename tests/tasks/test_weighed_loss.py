@@ -7,10 +7,10 @@ import sklearn.metrics
 import sklearn.model_selection
 
 import bertzoo as bz
-from bertzoo.families.electra import ElectraConfig
+from bertzoo.data.validation_split import split_rows
+from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.distillation import Distillation
 from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config
-from bertzoo.tasks.validation_split import split_rows
 
 WORDS = "the a film was is good bad dull bright plot actor and not very we saw it with friends in paris".split()  # noqa: SIM905
 LENGTHS = [1, 13, 2, 5, 1, 3, 8, 1, 12, 2, 4]

@@ -6,7 +6,7 @@ import pytest
 from keras.src.utils.tracking import Tracker
 
 import bertzoo as bz
-from bertzoo.config import EncoderConfig
+from bertzoo.models.config import EncoderConfig
 
 
 @pytest.fixture

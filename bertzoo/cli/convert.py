@@ -1,0 +1,88 @@
+"""`bertzoo convert`: any checkpoint that bertzoo reads, as a Hugging Face directory with safetensors."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertzoo.cli.app import PRESET_HELP, start
+from bertzoo.cli.paths import check_preset_directory
+
+# In this order: ALBERT's ForPreTraining is the first that has both of its heads.
+TASKS = (
+    "TextClassifier",
+    "MaskedLM",
+    "TokenClassifier",
+    "QuestionAnswerer",
+    "MultipleChoice",
+    "MaskedLMAndPair",
+    "ReplacedTokenDetector",
+    "SentencePair",
+)
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help=PRESET_HELP)],
+    directory: Annotated[Path, typer.Argument(help="Where to write.")],
+    dequantize: Annotated[bool, typer.Option("--dequantize", help="Write floats for int8 weights.")] = False,
+) -> None:
+    """Rewrite a checkpoint in safetensors. The tokenizer goes along, and the head that config.json names."""
+    from bertzoo.checkpoints.files import resolve
+
+    found = resolve(source)
+    check_preset_directory(directory)
+    if directory.exists() and directory.samefile(found):
+        raise ValueError(f"{directory} is the source itself: name another directory.")
+    start()
+    if dequantize:
+        from bertzoo.checkpoints import int8
+
+        with tempfile.TemporaryDirectory() as folder:
+            int8.dequantize(found, Path(folder) / "floats")
+            _convert(str(Path(folder) / "floats"), Path(folder) / "floats", directory)
+        return
+    _convert(source, found, directory)
+
+
+def _convert(source: str, found: Path, directory: Path) -> None:
+    task, architecture = _task_of(found)
+    if task is None:
+        _convert_encoder(source, found, directory)
+        return
+    model = task.from_preset(source, verbose=False)
+    if model.load_report.new:
+        raise ValueError(
+            f"{source} calls itself {architecture} and lacks {', '.join(model.load_report.new)}: "
+            "put the right name into architectures in its config.json."
+        )
+    model.save_to_preset(directory)
+    print(f"{model.load_report}\nSaved in {directory}: {architecture}")
+
+
+def _convert_encoder(source: str, found: Path, directory: Path) -> None:
+    import bertzoo as bz
+
+    tokenizer = bz.Tokenizer.from_directory(found)
+    model = bz.Encoder.from_preset(source, verbose=False)
+    if model.load_report.new:  # a file without pooler stays one
+        model = bz.Encoder.from_preset(source, pooler=False, verbose=False)
+    model.save_to_preset(directory, tokenizer)
+    print(f"{model.load_report}\nSaved in {directory}: the encoder alone")
+
+
+def _task_of(directory: Path):
+    """The task that the first of `architectures` in config.json names, None if there is none, and that name."""
+    import bertzoo as bz
+    from bertzoo.checkpoints.formats import open_checkpoint
+    from bertzoo.checkpoints.loading import config_family
+
+    with open_checkpoint(directory) as checkpoint:
+        config = checkpoint.config
+    family, named = config_family(config), (config.extra.get("architectures") or [""])[0]
+    for task in (getattr(bz, name) for name in TASKS):
+        if set(task.heads) <= set(family.heads):
+            suffix = task.hf_class or family.heads[task.heads[0]].hf_class
+            if named == family.hf_name + suffix:
+                return task, named
+    return None, named

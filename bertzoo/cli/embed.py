@@ -1,0 +1,56 @@
+"""`bertzoo embed`: texts to vectors."""
+
+import io
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bertzoo.cli.app import PRESET_HELP, start
+from bertzoo.cli.console import show_table
+from bertzoo.cli.dataset import Examples
+from bertzoo.cli.paths import check_file, write_whole
+from bertzoo.cli.texts import TEXTS_HELP, given_texts
+
+MOST_SHOWN = 10  # texts whose similarities fit the screen
+
+
+def embed(
+    texts: Annotated[list[str] | None, typer.Argument(help=TEXTS_HELP)] = None,
+    file: Annotated[Path | None, typer.Option(help="Texts in a .csv, .tsv, .jsonl or .txt file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A .npy file: float32 (texts, width).")] = None,
+    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "bert_mini_en",
+    text: Annotated[str | None, typer.Option(help="Column of the texts, if its name does not tell.")] = None,
+    prompt: Annotated[str | None, typer.Option(help='Put before each text, such as "query: ".')] = None,
+    prompt_name: Annotated[str | None, typer.Option(help="Which of the model's own prompts to put there.")] = None,
+    normalize: Annotated[bool, typer.Option(help="Scale the vectors to length 1.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+) -> None:
+    """Turn texts into vectors, as sentence-transformers does with the same model; without --out it shows how alike they
+    are."""
+    if out is not None:
+        check_file(out, (".npy",))
+    examples = given_texts(texts or [], file, text)
+    if out is None and not 2 <= len(examples) <= MOST_SHOWN:
+        raise ValueError(f"without --out, give 2 to {MOST_SHOWN} texts to compare; there are {len(examples)}.")
+    encoder = start().SentenceEncoder.from_preset(preset, verbose=False)
+    vectors = encoder.encode(examples.texts, batch_size, prompt=prompt, prompt_name=prompt_name, normalize=normalize)
+    if out is not None:
+        buffer = io.BytesIO()
+        np.save(buffer, vectors)
+        write_whole(out, buffer.getvalue())
+        print(f"{len(vectors)} vectors of {vectors.shape[1]} numbers in {out}")
+    else:
+        _show_similarities(examples, vectors)
+
+
+def _show_similarities(examples: Examples, vectors: np.ndarray) -> None:
+    from bertzoo.metrics.similarity import similarity
+
+    numbers = [str(i) for i in range(1, len(examples) + 1)]
+    rows = [
+        [number, text, *(f"{value:.2f}" for value in row)]
+        for number, text, row in zip(numbers, examples.texts, similarity(vectors, vectors))
+    ]
+    show_table(["", "text", *numbers], rows, title="Cosine similarity", numbers=numbers)

@@ -1,0 +1,130 @@
+"""A program of its own, which runs a learner's code: `python -m bertzoo.cli.grading CHECK.PY NOTEBOOK`.
+
+Prints one line for each exercise of the notebook. An exercise cell runs with what it uses of the cells above it: their
+imports, functions, classes and plain constants, never what they compute or train. What it prints is dropped.
+"""
+
+import ast
+import contextlib
+import importlib.util
+import io
+import json
+import linecache
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_PLAIN = (
+    ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Name, ast.Load, ast.UnaryOp, ast.unaryop, ast.BinOp,
+    ast.operator,
+)  # fmt: skip
+
+
+def verdicts(check, notebook: Path) -> dict[str, str]:
+    """Number of each exercise -> what `check`, the course's check.py, says of the notebook's answer."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    numbers = [number for number in check.numbers() if number.startswith(notebook.name[:2])]
+    return {number: _verdict(check, number, sources) for number in numbers}
+
+
+def _verdict(check, number: str, sources: list[str]) -> str:
+    marked = re.compile(rf"^# Exercise {re.escape(number)}\b", re.M)
+    place = next((place for place, source in enumerate(sources) if marked.search(source)), None)
+    if place is None:
+        return f"not yet: no cell has the line # Exercise {number}"
+    name, cell = _function(number, sources), f"exercise {number}"
+    namespace = {"np": importlib.import_module("numpy"), "__name__": "exercise"}
+    linecache.cache[cell] = len(sources[place]), None, sources[place].splitlines(keepends=True), cell
+    sys.modules.setdefault("check", check)  # for cells that import it
+    above = "\n".join(sources[:place])
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            for statement in needed(sources[place], sources[:place]):
+                with contextlib.suppress(Exception):  # what is missing is named where the exercise uses it
+                    exec(compile(ast.Module([statement], []), "a cell above", "exec"), namespace)
+            exec(compile(_without_magics(sources[place]), cell, "exec"), namespace)
+            if name not in namespace:
+                return f"not yet: the cell defines no function {name}"
+            return _explained(check.verdict(number, namespace[name]), above)
+    except (Exception, SystemExit) as error:
+        return _explained(f"not yet: the cell raised {check.raised(error, cell)}", above)
+
+
+def needed(cell: str, above: list[str]) -> list[ast.stmt]:
+    """The imports, functions, classes and plain constants of the cells above that a cell uses, in their order."""
+    found = [statement for source in above for statement in _statements(source) if _is_definition(statement)]
+    try:
+        names = _used(ast.parse(_without_magics(cell)))
+    except SyntaxError:  # to be said when the cell runs
+        return []
+    kept = set()
+    while True:  # what the kept ones use in their turn
+        more = {place for place, statement in enumerate(found) if names & set(_bound(statement))} - kept
+        if not more:
+            return [found[place] for place in sorted(kept)]
+        kept |= more
+        names |= set().union(*(_used(found[place]) for place in more))
+
+
+def _statements(source: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(_without_magics(source)).body
+    except SyntaxError:  # a cell in the making
+        return []
+
+
+def _without_magics(source: str) -> str:
+    """IPython's own lines, `%…` and `!…`, are no Python."""
+    return re.sub(r"^(\s*)[%!][a-zA-Z].*$", r"\1pass", source, flags=re.M)
+
+
+def _is_definition(statement: ast.stmt) -> bool:
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return statement.value is not None and all(isinstance(node, _PLAIN) for node in ast.walk(statement.value))
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return isinstance(statement, kinds)
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """The names that a definition gives a value to."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        for alias in statement.names:
+            yield alias.asname or alias.name.split(".")[0]
+    elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+            yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+    else:
+        yield statement.name
+
+
+def _used(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _explained(verdict: str, above: str) -> str:
+    """With a way out, where a name is missing that a cell above computes."""
+    missing = re.search(r"NameError: name '(\w+)' is not defined", verdict)
+    if missing and re.search(rf"\b{missing[1]}\b", above):
+        verdict += f" (--check computes nothing of the cells above: make {missing[1]} in the exercise's cell)"
+    return verdict
+
+
+def _function(number: str, sources: list[str]) -> str | None:
+    """The name that the notebook hands to `check.ex`."""
+    calls = (re.search(rf"check\.ex\(\s*[\"']{re.escape(number)}[\"'],\s*(\w+)", source) for source in sources)
+    return next((call[1] for call in calls if call), None)
+
+
+def main(check_file: str, notebook: str) -> None:
+    """Prints the verdicts."""
+    spec = importlib.util.spec_from_file_location("check", check_file)
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    for number, verdict in verdicts(check, Path(notebook)).items():
+        print(f"{number}: {verdict}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,95 @@
+"""`bertzoo grid`: the choices of fine-tuning that the BERT paper tries, on one data set."""
+
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bertzoo.checkpoints.saving import check_place
+from bertzoo.cli.app import PRESET_HELP
+from bertzoo.cli.console import percent, show_table
+from bertzoo.cli.dataset import Parts
+from bertzoo.cli.fit import describe_parts, read_parts
+from bertzoo.cli.trials import Log, Settings, fine_tune, mean_and_spread
+
+LOG, BEST = "grid.json", "best"
+
+
+def grid(
+    file: Annotated[Path, typer.Argument(help="Labelled texts, as for `bertzoo fit`.")],
+    out: Annotated[Path, typer.Option(help=f"Directory for {LOG} and the model {BEST}/.")],
+    preset: Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")] = "bert_mini_en",
+    dev: Annotated[Path | None, typer.Option(help="Held-out rows; a tenth of FILE if left out.")] = None,
+    batch_sizes: Annotated[str, typer.Option(help="Separated by commas.")] = "16,32",
+    learning_rates: Annotated[str, typer.Option(help="Peak rates, separated by commas.")] = "2e-5,3e-5,5e-5",
+    epochs: Annotated[str, typer.Option(help="Separated by commas.")] = "2,3,4",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell, with the seeds 0, 1 …")] = 1,
+    metric: Annotated[str | None, typer.Option(help="accuracy, f1 or matthews; pearson or spearman.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the texts, if its name does not tell.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Column of the second texts, for pairs.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels, if its name does not tell.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")] = None,
+) -> None:
+    """Fine-tune with every combination of batch size, learning rate and epochs, show the scores on held-out rows, and
+    keep the model of the best. The default grid is that of Devlin et al. 2019, section A.3; small models need higher
+    rates. Finished runs are kept: the same command goes on where it was stopped."""
+    cells = list(product(_numbers(batch_sizes, int), _numbers(learning_rates, float), _numbers(epochs, int)))
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / LOG).is_file()):
+        raise ValueError(f"{out} is no directory of a grid, and not empty: name another.")
+    check_place(out / BEST)
+    parts = read_parts(file, dev, (text, pair, label), seed=0)
+    describe_parts(parts)
+    choices = ("accuracy", "f1", "matthews") if parts.classes else ("spearman", "pearson")
+    metric = metric or choices[0]
+    if metric not in choices:
+        raise ValueError(f"--metric must be one of {', '.join(choices)} for these labels; it is {metric!r}.")
+    log, found = Log(out / LOG), {}
+    print(f"{len(cells)} cells, {len(cells) * seeds} runs; kept in {log.path}")
+    for cell in cells:
+        found[cell] = _scores(log, parts, preset, cell, seeds, metric, max_length)
+    best = max(cells, key=lambda cell: np.nan_to_num(np.mean(found[cell]), nan=-np.inf))
+    _show(found, best, metric)
+    seed = int(np.nan_to_num(found[best], nan=-np.inf).argmax())
+    fine_tune(parts, _settings(preset, best, seed, max_length)).save_to_preset(out / BEST)
+    print(f'The best, fit again with seed {seed}, is in {out / BEST}. Use it: bertzoo predict {out / BEST} "a text"')
+
+
+def _scores(log: Log, parts: Parts, preset: str, cell: tuple, seeds: int, metric: str, max_length) -> list[float]:
+    scores = []
+    for seed in range(seeds):
+        record = log.run(parts, _settings(preset, cell, seed, max_length))
+        scores.append(record["scores"][metric])
+        print(
+            f"batch size {cell[0]}, rate {cell[1]:g}, {cell[2]} epochs, seed {seed}: {metric} {percent(scores[-1])}, "
+            f"{record['seconds']:.0f} s",
+            flush=True,
+        )
+    return scores
+
+
+def _settings(preset: str, cell: tuple, seed: int, max_length: int | None) -> Settings:
+    batch_size, rate, epochs = cell
+    return Settings(preset, batch_size, rate, epochs, seed, max_length)
+
+
+def _show(found: dict[tuple, list[float]], best: tuple, metric: str) -> None:
+    rows = [
+        [str(size), f"{rate:g}", str(epochs), *mean_and_spread(scores), "best" if (size, rate, epochs) == best else ""]
+        for (size, rate, epochs), scores in found.items()
+    ]
+    columns = ["batch size", "rate", "epochs", f"{metric} %", "spread"]
+    title = f"Held-out rows, mean and standard deviation over {len(found[best])} seeds"
+    show_table([*columns, ""], rows, title=title, numbers=columns)
+
+
+def _numbers(given: str, kind: type) -> list:
+    """ "16,32" -> [16, 32]"""
+    try:
+        numbers = list(dict.fromkeys(kind(part) for part in given.split(",")))
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 < number < float("inf") for number in numbers):
+        raise ValueError(f"{given!r} must be numbers above 0, separated by commas.")
+    return numbers

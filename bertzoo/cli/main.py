@@ -1,0 +1,67 @@
+"""The command line: `bertzoo --help`."""
+
+from typing import Annotated
+
+import typer
+
+from bertzoo import __version__
+from bertzoo.cli.app import plain, prepare_console, with_keras
+from bertzoo.cli.bench import bench
+from bertzoo.cli.compare import compare
+from bertzoo.cli.convert import convert
+from bertzoo.cli.course import course
+from bertzoo.cli.describe import describe
+from bertzoo.cli.embed import embed
+from bertzoo.cli.fill_mask import fill_mask
+from bertzoo.cli.fit import fit
+from bertzoo.cli.glue import glue
+from bertzoo.cli.grid import grid
+from bertzoo.cli.predict import predict
+from bertzoo.cli.presets import list_presets
+from bertzoo.cli.pretraining import prepare, pretrain
+from bertzoo.cli.quickstart import quickstart
+
+app = typer.Typer(
+    name="bertzoo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(with_keras(quickstart))
+app.command("list")(plain(list_presets))
+app.command()(with_keras(describe))
+app.command()(with_keras(compare))
+app.command()(with_keras(fit))
+app.command()(with_keras(grid))
+app.command()(with_keras(glue))
+app.command()(with_keras(predict))
+app.command("fill-mask")(with_keras(fill_mask))
+app.command()(with_keras(embed))
+app.command()(with_keras(convert))
+app.command()(plain(course))
+app.command()(plain(bench))
+app.command()(plain(prepare))
+app.command()(with_keras(pretrain))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bertzoo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Fine-tune, use, convert and pre-train encoders of the BERT family. Begin with `bertzoo quickstart`."""
+
+
+def main() -> None:
+    """The entry point of the `bertzoo` command."""
+    prepare_console()
+    app(prog_name="bertzoo")

@@ -1,0 +1,83 @@
+"""`bertzoo list`: the presets that come with the package, and the catalog of published checkpoints."""
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertzoo.cli.console import show_table
+
+# The catalog's words for the heads that config.json names.
+_TASKS = {
+    "MaskedLM": "masked-lm",
+    "SequenceClassification": "classification",
+    "TokenClassification": "token-classification",
+    "QuestionAnswering": "question-answering",
+}
+# Layers and width, and what DistilBERT's files call them.
+_SHAPE_KEYS = (("num_hidden_layers", "n_layers"), ("hidden_size", "dim"))
+
+
+def list_presets(
+    family: Annotated[str | None, typer.Option(help="Only this family, such as bert or deberta-v2.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only this task, such as sentence-embedding.")] = None,
+) -> None:
+    """Show the bundled presets, and checkpoints of the Hugging Face hub that people use."""
+    from bertzoo.checkpoints.catalog import load_catalog
+    from bertzoo.checkpoints.files import bundled_names, bundled_root
+
+    names, published = bundled_names(), list(load_catalog().values())
+    if not names:
+        raise ValueError(f"this installation has no bundled presets: {bundled_root()} holds none.")
+    _check("family", family, {row.family for row in published})
+    _check("task", task, {name for row in published for name in row.tasks})
+    bundled = [_describe(bundled_root() / name) for name in names]
+    bundled = [row for row in bundled if family in (None, row[1]) and (task is None or task in _tasks_of(row[5]))]
+    if bundled:
+        columns = ["name", "family", "layers × width", "weights", "vocabulary", "heads", "size"]
+        show_table(columns, bundled, title="Bundled", numbers=["weights", "vocabulary", "size"])
+    published = [row for row in published if family in (None, row.family) and (task is None or task in row.tasks)]
+    if not published:
+        print(f"The catalog has no {family} checkpoint for {task}.")
+        return
+    columns = ["name", "family", "parameters", "tokens", "case", "licence", "tasks", "use"]
+    rows = [_published(row) for row in published]
+    show_table(columns, rows, title="On the Hugging Face hub: write hf:// before the name", numbers=columns[2:4])
+    print("What is not known for sure is left out: read a checkpoint's card. Its parts: bertzoo describe NAME")
+
+
+def _check(option: str, value: str | None, known: set[str]) -> None:
+    if value is not None and value not in known:
+        raise ValueError(f"--{option} {value} is not in the catalog; it has {', '.join(sorted(known))}.")
+
+
+def _tasks_of(heads: str) -> set[str]:
+    return {_TASKS[head] for head in heads.split(", ") if head in _TASKS}
+
+
+def _published(row) -> list[str]:
+    case = {True: "cased", False: "uncased", None: ""}[row.cased]
+    counts = [f"{row.parameters / 1e6:.1f} M", f"{row.max_length:,}"]
+    return [row.name, row.family, *counts, case, row.licence or "", ", ".join(row.tasks), row.use]
+
+
+def _describe(directory: Path) -> list[str]:
+    from bertzoo.checkpoints.tensors import open_tensors
+
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    with open_tensors(directory) as tensors:
+        parameters = sum(math.prod(tensors.shape(name)) for name in tensors)
+    size = sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
+    heads = [name.split("For", 1)[1] for name in config.get("architectures") or [] if "For" in name]
+    layers, width = (config.get(key, config.get(other)) for key, other in _SHAPE_KEYS)
+    return [
+        directory.name,
+        config.get("model_type", "bert"),
+        f"{layers} × {width}",
+        f"{parameters / 1e6:.1f} M",
+        f"{config.get('vocab_size', 0):,}",
+        ", ".join(heads) or "none",
+        f"{size / 1e6:.1f} MB",
+    ]

@@ -1,0 +1,127 @@
+"""`bertzoo prepare` and `bertzoo pretrain`: from text files to a model of one's own."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertzoo.checkpoints.saving import check_place
+from bertzoo.cli.app import start
+from bertzoo.cli.paths import check_preset_directory
+
+KINDS = ("wordpiece", "bpe", "unigram")
+
+
+def prepare(
+    texts: Annotated[
+        list[Path],
+        typer.Argument(
+            help="UTF-8 text files: a paragraph a line, a blank line between documents; or .jsonl, .csv, .tsv or "
+            ".parquet with a document a row. Also as .gz, .xz and .zst."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Directory for the shards.")],
+    column: Annotated[str, typer.Option(help="Column of the texts, where there are columns.")] = "text",
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of a text file is a document.")] = False,
+    vocabulary_size: Annotated[
+        int | None, typer.Option(min=100, help="Learn a vocabulary of this size.  [default: 16000]")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="Of the vocabulary to learn: wordpiece, bpe (RoBERTa) or unigram.")] = KINDS[
+        0
+    ],
+    tokenizer: Annotated[Path | None, typer.Option(help="Directory with the tokenizer to use instead.")] = None,
+    alphabet_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most characters that a WordPiece vocabulary keeps; by the corpus if left out."),
+    ] = None,
+    add_words: Annotated[
+        Path | None, typer.Option(help="File of words, one a line, that the tokenizer shall keep whole.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = os.cpu_count() or 1,
+) -> None:
+    """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or that of another tokenizer. If it was
+    stopped, the same command goes on from there."""
+    from rich.progress import Progress
+
+    from bertzoo.data.documents import Documents
+    from bertzoo.pretraining import preparing
+
+    if vocabulary_size is not None and tokenizer is not None:
+        raise ValueError("give --vocabulary-size or --tokenizer, not both.")
+    if alphabet_size is not None and (tokenizer is not None or kind != "wordpiece"):
+        raise ValueError("--alphabet-size is of a WordPiece vocabulary that is learnt.")
+    if kind not in KINDS:
+        raise ValueError(f"--kind must be one of {', '.join(KINDS)}; it is {kind!r}.")
+    _check_shards_directory(out)
+    corpus = Documents(texts, column, lines)  # a missing file is to be told before hours of work
+    used = _tokenizer(corpus, tokenizer, kind, vocabulary_size or 16_000, alphabet_size)
+    if add_words is not None:
+        from bertzoo.pretraining.continuing import extend_tokenizer
+
+        used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").splitlines())
+    with Progress() as bar:
+        task = bar.add_task("tokenizing", total=1.0)
+        made = preparing.prepare(
+            texts, used, out, processes, lambda documents, share: bar.update(task, completed=share), column, lines
+        )
+    print(f"{len(made.tokens):,} tokens of {len(made.documents) - 1:,} documents in {out}")
+    print(f"vocabulary: {used.vocabulary_size:,} pieces")
+
+
+def _tokenizer(corpus, directory: Path | None, kind: str, size: int, alphabet_size: int | None):
+    from bertzoo.text import vocabulary
+    from bertzoo.text.tokenizer import Tokenizer
+
+    if directory is not None:
+        return Tokenizer.from_directory(directory)
+    if kind == "wordpiece":
+        return vocabulary.train_wordpiece(corpus, size, alphabet_size=alphabet_size)
+    return (vocabulary.train_byte_bpe if kind == "bpe" else vocabulary.train_unigram)(corpus, size)
+
+
+def pretrain(
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="TOML with the tables encoder, training and the list batches; or a recipe's name, such as bert_base."
+        ),
+    ],
+    shards: Annotated[Path, typer.Option(help="Directory that `bertzoo prepare` made.")],
+    out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
+    held_out: Annotated[Path | None, typer.Option(help="Shards to evaluate on at the end.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in OUT.")] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="Between two saved states of the run.")] = 15.0,
+    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard's events.")] = None,
+    devices: Annotated[int, typer.Option(min=1, help="Devices that share each batch (JAX).")] = 1,
+) -> None:
+    """Pre-train a model: masked tokens (alone, with next sentences or with sentence order), replaced tokens, or
+    distillation. Asked to end, it saves its state; `--resume` goes on."""
+    from bertzoo.pretraining.plan import read_toml
+
+    read_toml(config)  # a wrong file is to be told before Keras is imported
+    if not (out / "training_state").is_dir():
+        check_preset_directory(out)
+    start()
+    from bertzoo.pretraining import program
+    from bertzoo.pretraining.shards import Shards
+
+    if held_out is not None:
+        Shards.open(held_out)  # a missing one is to be told before the training, which may take hours
+    result = program.pretrain(
+        config, shards, out, held_out, resume=resume, minutes=minutes, tensorboard=tensorboard, devices=devices
+    )
+    if result.get("stopped"):
+        print(f"stopped after {result['steps']:,} steps; the same command with --resume goes on.")
+        return
+    print(f"{result['steps']:,} steps, {result['tokens']:,} tokens in {result['seconds']:,} s: saved in {out}")
+    for name, value in result.get("held_out", {}).items():
+        print(f"  held out: {name} {value:.4f}")
+
+
+def _check_shards_directory(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file: name a directory.")
+    if out.is_dir() and any(out.iterdir()) and not (out / "shards.json").is_file():
+        raise ValueError(f"{out} is not empty and holds no shards: name another directory.")
+    check_place(out)

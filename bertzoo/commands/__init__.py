@@ -1,1 +1,0 @@
-"""The commands of `bertzoo`, one a file; none imports Keras before it runs."""

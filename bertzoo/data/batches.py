@@ -1,0 +1,325 @@
+"""Batches of rows, of like length or drawn at random, in an order that a seed fixes on every backend."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+
+from bertzoo.data.lengths import choose_lengths, cut_alike
+from bertzoo.text.encoded import Encoded
+
+RANDOM_LENGTHS = 4  # shapes of random batches, of which most reach about the same length
+EPOCHS_LOOKED_AT = 4
+ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
+
+
+class LengthBatches(keras.utils.PyDataset):
+    """A Keras data set in which sentences of like length share a batch, so that little padding is computed.
+
+    Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
+    them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
+    at most one batch an epoch is smaller. No row is repeated or made up. There are at most `max_shapes` shapes
+    (batch, length), the same in every epoch, so that each is compiled once. Lengths are multiples of `multiple`.
+
+    With `by_length=False` a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
+    padded to the length that its longest row takes: for losses that a token or an example has a share in which depends
+    on what else is in its batch. The lengths are chosen from those that batches reach. `apart` int (n, numbers): rows
+    that share a number then do not meet in a batch, as far as that can be arranged, so that equal texts are no
+    negatives of each other.
+
+    With `max_shapes=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
+    `padding_mask` where all its rows are. With `tokens` too, unshuffled rows are cut where their lengths change, so
+    that most batches are without padding, and where a batch would hold more than so many tokens.
+
+    The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
+    can be taken up anywhere: set `epoch`. Hand it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
+    generator, and with `callbacks=[batches.begin_at(initial_epoch)]`, see there.
+
+    encoded: n rows. labels, sample_weight: an array or a nested dict (list, tuple) of arrays, n rows first, or None.
+    pad_id: the tokenizer's. max_length: the longest row that the model takes; None = the longest row here, which
+    padding then never exceeds. lengths: the padded lengths to take, ascending, in place of a choice. transform: called
+    as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and a generator of its
+    own for (seed, epoch, batch); what it returns is the batch (masked-LM masking draws its masks here). With
+    `shuffle=False`, for evaluate and predict, rows come shortest first, nothing changes between epochs, and `restore`
+    brings outputs back into the order of the rows.
+
+    A batch is `(inputs,)`, `(inputs, labels)` or `(inputs, labels, sample_weight)` with inputs `token_ids`,
+    `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`. Raises
+    `ValueError` for no rows, labels of another length, a negative seed, and `transform` together with labels.
+    """
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        labels=None,
+        sample_weight=None,
+        *,
+        batch_size: int = 32,
+        pad_id: int = 0,
+        shuffle: bool = True,
+        seed: int = 0,
+        transform: Callable | None = None,
+        max_shapes: int | None = 8,
+        multiple: int = 8,
+        max_length: int | None = None,
+        tokens: int | None = None,
+        by_length: bool = True,
+        apart: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
+    ):
+        # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
+        super().__init__(workers=1, use_multiprocessing=False)
+        if batch_size < 1 or (max_shapes is not None and max_shapes < 2) or seed < 0:
+            raise ValueError(
+                f"batch_size must be at least 1, max_shapes at least 2 and seed not negative; "
+                f"got {batch_size}, {max_shapes} and {seed}."
+            )
+        if transform is not None and (labels is not None or sample_weight is not None):
+            raise ValueError("give either labels or a transform, which makes its own: the labels would not be used.")
+        if sample_weight is not None and labels is None:
+            raise ValueError("sample_weight needs labels to weigh.")
+        self._encoded = encoded
+        self._labels = _arrays(labels, len(encoded), "labels")
+        self._sample_weight = _arrays(sample_weight, len(encoded), "sample_weight")
+        self._batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
+        self._transform, self._free, self._tokens = transform, max_shapes is None, tokens
+        self._by_length, self._apart = by_length, apart
+        partial = len(encoded) % batch_size > 0
+        maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
+        if lengths is not None:
+            self.lengths = lengths
+        elif max_shapes is None:
+            self.lengths = np.arange(1, maximum + 1)
+        elif not by_length:
+            self.lengths = self._lengths_of_random_batches(maximum, min(max_shapes - partial, RANDOM_LENGTHS), multiple)
+        else:
+            self.lengths = choose_lengths(encoded.lengths, maximum, count=max_shapes - partial, multiple=multiple)
+        self._bucket = np.searchsorted(self.lengths, encoded.lengths)
+        self.epoch = self.passes = 0  # `passes` counts what was read to its end, where rows are not shuffled too
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose order is served now; setting it takes effect at once."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._epoch = int(value)
+        self._plan = self._make_plan(self._epoch)
+        self._begun = self._read_to_the_end = False
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the batches hold targets."""
+        return self._labels is not None or self._transform is not None
+
+    @property
+    def order(self) -> np.ndarray:
+        """(n,) int64: the row that each output of this epoch belongs to, in the order of the batches."""
+        return np.concatenate(self._plan)
+
+    @property
+    def real_share(self) -> float:
+        """Of the tokens computed in an epoch, the share that are not padding."""
+        computed = sum(len(rows) * self._length_of(rows) for rows in self._plan)
+        return len(self._encoded.token_ids) / computed
+
+    def parts(self, rows: int) -> Iterator[LengthBatches]:
+        """The batches of this epoch in data sets of about so many rows each, for outputs that are to be fetched before
+        the next are computed."""
+        size = max(2, rows // self._batch_size)
+        for begin in range(0, len(self._plan), size):
+            part = copy.copy(self)
+            part._plan = self._vary_first_two(self._plan[begin : begin + size])
+            yield part
+
+    def restore(self, outputs):
+        """Outputs of `predict`, one array or a nest of arrays (n, …) in batch order, back in the order of the rows."""
+        order = self.order
+
+        def put_back(values):
+            values = np.asarray(values)
+            if len(values) != len(order):
+                raise ValueError(f"outputs have {len(values)} rows, the data set has {len(order)}.")
+            restored = np.empty_like(values)
+            restored[order] = values
+            return restored
+
+        return keras.tree.map_structure(put_back, outputs)
+
+    def begin_at(self, epoch: int) -> keras.callbacks.Callback:
+        """A callback that sets `epoch` once training starts, or, where another callback makes Keras begin with a later
+        epoch (`bertzoo.training.resume`), that one.
+
+        Needed for a run that is the same on every backend: before training Keras may draw a batch to build the model
+        and end an "epoch" for it, on some backends and not on others, and for a data set of one or two batches that
+        cannot be told from a real epoch.
+        """
+        begun: list[int] = []
+
+        def begin(first: int, logs=None) -> None:
+            if not begun:
+                begun.append(first)
+                self.epoch = self.passes = first
+
+        def begin_training(logs=None) -> None:
+            self.epoch = self.passes = epoch
+
+        return keras.callbacks.LambdaCallback(on_train_begin=begin_training, on_epoch_begin=begin)
+
+    def on_epoch_begin(self) -> None:
+        """Called by Keras, also before it draws a batch to build the model."""
+        self._begun = True
+
+    def on_epoch_end(self) -> None:
+        """Moves on to the next epoch if this one was read to its last batch.
+
+        Keras ends an epoch also after building the model, and every `steps_per_epoch` batches while it goes on with
+        the same pass; a new order then would repeat some rows and miss others.
+        """
+        if self._read_to_the_end:
+            self._read_to_the_end = False
+            self.passes += 1
+            if self._shuffle:
+                self.epoch += 1
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: int) -> tuple:
+        # Read once: TensorFlow reads ahead in a thread, and a stale reader must get a whole batch of one epoch.
+        epoch, plan = self._epoch, self._plan
+        self.note(index)
+        return self._make(epoch, plan, index)
+
+    def batch_of(self, epoch: int, index: int) -> tuple:
+        """A batch of any epoch, looked at without being served."""
+        epoch = epoch if self._shuffle else self._epoch
+        return self._make(epoch, self._plan if epoch == self._epoch else self._make_plan(epoch), index)
+
+    def note(self, index: int) -> None:
+        """Takes notice that a batch of this epoch is served."""
+        if self._begun and index == len(self._plan) - 1:
+            self._read_to_the_end = True
+
+    def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
+        rows = plan[index]
+        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
+        batch = self._batch(inputs, rows, epoch, index)
+        if self._free and inputs["padding_mask"].all():
+            batch[0].pop("padding_mask")
+        return batch
+
+    def _batch(self, inputs: dict[str, np.ndarray], rows: np.ndarray, epoch: int, index: int) -> tuple:
+        if self._transform is not None:
+            return self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
+        if self._labels is None:
+            return (inputs,)
+        batch = (inputs, keras.tree.map_structure(lambda values: values[rows], self._labels))
+        if self._sample_weight is None:
+            return batch
+        return (*batch, keras.tree.map_structure(lambda values: values[rows], self._sample_weight))
+
+    def _length_of(self, rows: np.ndarray) -> int:
+        if not self._by_length and len(rows) < self._batch_size:
+            return int(self.lengths[-1])  # one shape, whatever rows the smaller batch of an epoch has
+        return int(self.lengths[self._bucket[rows].max()])
+
+    def _lengths_of_random_batches(self, maximum: int, count: int, multiple: int) -> np.ndarray:
+        """Few lengths for what the batches of some epochs reach."""
+        found = []
+        for epoch in range(EPOCHS_LOOKED_AT if self._shuffle else 1):
+            rows = self._order(_generator(self._seed, epoch, 0))
+            batches = np.split(rows, range(self._batch_size, len(self._encoded), self._batch_size))
+            found.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
+        lengths = choose_lengths(np.concatenate(found), maximum, count=count, multiple=multiple)
+        # On TensorFlow Keras takes the length of the first two batches that it sees, those of epoch 0, for that of all
+        # if they are alike.
+        return lengths if len(set(np.searchsorted(lengths, found[0]))) > 1 else lengths[-1:]
+
+    def _order(self, rng: np.random.Generator) -> np.ndarray:
+        """The rows in the order that random batches are cut from."""
+        rows = rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
+        return rows if self._apart is None else _kept_apart(rows, self._apart, self._batch_size, rng)
+
+    def _make_plan(self, epoch: int) -> list[np.ndarray]:
+        rng = _generator(self._seed, epoch, 0)
+        rows = self._order(rng)
+        if not self._by_length:
+            starts = range(0, len(rows), self._batch_size)
+            return self._vary_first_two(np.split(rows, starts[1:]))
+        if self._shuffle:
+            rows = rows[np.argsort(self._bucket[rows], kind="stable")]
+        else:
+            rows = np.argsort(self._encoded.lengths, kind="stable")
+        # Consecutive cuts are what moves left-overs up: a batch across a border takes the larger length.
+        starts = range(0, len(rows), self._batch_size)
+        if self._tokens is not None and not self._shuffle:
+            starts = cut_alike(self._encoded.lengths[rows], self._batch_size, self._tokens)
+        batches = np.split(rows, starts[1:])
+        if self._shuffle:
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+        return self._vary_first_two(batches)
+
+    def _vary_first_two(self, batches: list[np.ndarray]) -> list[np.ndarray]:
+        # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.
+        for other in range(1, len(batches)):
+            if self._length_of(batches[other]) != self._length_of(batches[0]):
+                batches[1], batches[other] = batches[other], batches[1]
+                break
+        return batches
+
+
+def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows in an order whose batches of `size` have no number twice, as far as that can be found: a row that shares
+    a number with another of its batch changes places with a row of another batch, drawn until both fit."""
+    rows, own = rows.copy(), numbers.tolist()
+    counts = [Counter(n for row in rows[i : i + size] for n in set(own[row])) for i in range(0, len(rows), size)]
+
+    def fits(row: int, batch: int, without: int) -> bool:
+        return all(counts[batch][number] <= (number in own[without]) for number in own[row])
+
+    for _ in range(ROUNDS):
+        clashing = [i for i, row in enumerate(rows) if any(counts[i // size][number] > 1 for number in own[row])]
+        if not clashing:
+            break
+        for place in clashing:
+            row, batch = rows[place], place // size
+            for other in rng.integers(0, len(rows), DRAWS).tolist() if not fits(row, batch, row) else ():
+                there = rows[other]
+                if other // size != batch and fits(row, other // size, there) and fits(there, batch, row):
+                    rows[place], rows[other] = there, row
+                    for changed, gone, come in ((batch, row, there), (other // size, there, row)):
+                        counts[changed].subtract(set(own[gone]))
+                        counts[changed].update(set(own[come]))
+                    break
+    return rows
+
+
+def check_batch_size(batch_size) -> None:
+    """Raises ValueError where it is no whole number of at least 1."""
+    if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
+
+
+def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
+    # The counter's top word keeps the streams of an epoch 2^192 draws apart.
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))
+
+
+def _arrays(values, rows: int, name: str):
+    """A nest of arrays, `rows` first. Lists inside a nest are structure, so that a plain list is refused."""
+    if values is None:
+        return None
+    if not isinstance(values, (np.ndarray, dict, tuple, list)):
+        raise TypeError(f"{name} must be a NumPy array or a nested dict of arrays, got {type(values).__name__}.")
+    for values_of_one in keras.tree.flatten(values):
+        if not isinstance(values_of_one, np.ndarray) or values_of_one.ndim == 0:
+            raise TypeError(f"{name} must be NumPy arrays with {rows} rows, got {values_of_one!r}; use np.asarray.")
+        if len(values_of_one) != rows:
+            raise ValueError(f"{name} have {len(values_of_one)} rows, the texts have {rows}.")
+    return values

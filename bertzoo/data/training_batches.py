@@ -1,0 +1,118 @@
+"""What `fit` adds to batches: weights of classes, and what accumulated batches are divided by."""
+
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.data.batches import LengthBatches
+
+DIVISOR = "divisor"
+
+
+class TrainingBatches(keras.utils.PyDataset):
+    """The batches of another data set, weighed for training.
+
+    With gradient accumulation the optimizer takes the mean of the gradients of several batches. So that this is the
+    gradient of the mean over all their examples, the loss of each is to be Σ weight · loss over the mean of the
+    batches' Σ weight; this divisor goes with the sample weights (see `split_divisor`). It needs batches that can be
+    read before their time, so a stream's batches count alike, each as the mean over its own examples.
+
+    Args:
+        data: Batches of (inputs, targets) or (inputs, targets, sample weights).
+        class_weights: float (classes,), by which the weights of examples are multiplied, or None.
+        accumulated: How many batches make an update.
+        begun: Batches that the optimizer has accumulated or applied before.
+        epoch: The epoch of `data` with which training begins.
+    """
+
+    def __init__(self, data, class_weights: np.ndarray | None, accumulated: int, begun: int, epoch: int):
+        super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
+        self.data, self.class_weights = data, class_weights
+        self.accumulated = accumulated if isinstance(data, LengthBatches) else 1
+        self.begun, self.first = begun, epoch
+        self._group: tuple[int, float, dict] = (-1, 1.0, {})
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> tuple:
+        if self.accumulated == 1:
+            return self._weighted(self.data[index])
+        epoch = max(self.first, self.data.passes)  # Keras looks at batches before training begins
+        place = self.begun + (epoch - self.first) * len(self.data) + index
+        if self._group[0] != place // self.accumulated:
+            self._group = self._read(place // self.accumulated)
+        _, divisor, batches = self._group
+        batch = batches.pop(place, None) or self._weighted(self.data.batch_of(epoch, index))
+        self.data.note(index)
+        return with_divisor(batch, divisor)
+
+    def _read(self, group: int) -> tuple[int, float, dict]:
+        """A group's number, the mean of its batches' weights, and the batches by their places."""
+        batches = {}
+        for place in range(group * self.accumulated, (group + 1) * self.accumulated):
+            epoch, index = divmod(place - self.begun, len(self.data))
+            if place >= self.begun:  # what an earlier `fit` left in the optimizer is not known here
+                batches[place] = self._weighted(self.data.batch_of(self.first + epoch, index))
+        mean = float(np.mean([_weight(batch) for batch in batches.values()]))
+        return group, mean or 1.0, batches  # nothing is learnt where all weights are 0
+
+    def _weighted(self, batch: tuple) -> tuple:
+        if self.class_weights is None:
+            return batch
+        x, y, *weights = batch
+        by_class = self.class_weights[np.asarray(y)]
+        return x, y, by_class * np.asarray(weights[0]) if weights and weights[0] is not None else by_class
+
+    def on_epoch_begin(self) -> None:
+        self.data.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self.data.on_epoch_end()
+
+
+def for_training(
+    data, optimizer, class_weights: np.ndarray | None, steps: int, initial_epoch: int, epochs: int
+) -> tuple[keras.utils.PyDataset, int]:
+    """The batches to train on, and how many updates `fit` will make of them.
+
+    Args:
+        data, class_weights: As for `TrainingBatches`.
+        optimizer: Tells how many batches it accumulates, and how many it has done.
+        steps: Batches in an epoch.
+        initial_epoch, epochs: As for `fit`.
+    """
+    accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
+    begun = int(ops.convert_to_numpy(optimizer._iterations)) % accumulated if accumulated > 1 else 0
+    batches = steps * (epochs - initial_epoch)
+    updates = (begun + batches) // accumulated
+    if batches and not updates:
+        warnings.warn(
+            f"this fit has {batches} batches and gradient_accumulation_steps is {accumulated}, so that no weight "
+            "changes before a later fit: use smaller batches, or accumulate fewer.",
+            stacklevel=3,
+        )
+    if class_weights is None and accumulated == 1:
+        return data, updates
+    return TrainingBatches(data, class_weights, accumulated, begun, initial_epoch), updates
+
+
+def _weight(batch: tuple) -> float:
+    rows = len(keras.tree.flatten(batch[0])[0])
+    return float(np.sum(batch[2])) if len(batch) == 3 else float(rows)
+
+
+def with_divisor(batch: tuple, divisor: float) -> tuple:
+    """A batch with a divisor for its loss beside its sample weights."""
+    x, y, *weights = batch
+    rows = len(keras.tree.flatten(x)[0])
+    return x, y, {**({"weights": weights[0]} if weights else {}), DIVISOR: np.full(rows, divisor, "float32")}
+
+
+def split_divisor(sample_weight):
+    """Sample weights, and the divisor that came with them, a scalar; None each where there is none."""
+    if not isinstance(sample_weight, dict) or DIVISOR not in sample_weight:
+        return sample_weight, None
+    return sample_weight.get("weights"), sample_weight[DIVISOR][0]

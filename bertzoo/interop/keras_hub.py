@@ -1,0 +1,309 @@
+"""Models from KerasHub (formerly KerasNLP), and encoders to it: the `keras-hub` extra.
+
+Both are Keras layers of the same arithmetic, so one table of weights serves all families and both directions. What
+differs: KerasHub keeps query, key and value apart, fixes the activation and the epsilon of each family, has no row of
+segments in RoBERTa and no unused position rows.
+"""
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.files import expanded
+from bertzoo.checkpoints.json_files import read_json
+from bertzoo.checkpoints.loading import weight_names
+from bertzoo.checkpoints.report import LoadReport
+from bertzoo.layers.initialization import skip_drawing
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import FAMILIES
+from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
+
+# KerasHub's class -> our family, and the activation that the class has built in.
+CLASSES = {
+    "BertBackbone": ("bert", "gelu_new"),
+    "RobertaBackbone": ("roberta", "gelu"),
+    "XLMRobertaBackbone": ("xlm-roberta", "gelu"),
+    "AlbertBackbone": ("albert", "gelu_new"),
+    "DistilBertBackbone": ("distilbert", "gelu"),
+    "ElectraBackbone": ("electra", "gelu_new"),
+}
+_ARGUMENTS = {
+    "vocabulary_size": "vocab_size",
+    "vocab_size": "vocab_size",  # ELECTRA's
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "embedding_dim": "embedding_size",
+    "intermediate_dim": "intermediate_size",
+    "num_groups": "num_hidden_groups",
+    "num_inner_repetitions": "inner_group_num",
+    "dropout": "hidden_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+_SAME = {"gelu": ("gelu", "gelu_python"), "gelu_new": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")}
+# KerasHub has no rows for the positions of padding, which RoBERTa's table begins with.
+_UNUSED_ROWS = 2
+
+
+def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
+    """Makes an encoder or a task of ours from one of KerasHub's.
+
+    Args:
+        source: A backbone, text classifier or masked LM of KerasHub, the directory of a backbone's preset, or a name
+            that `keras_hub.models.Backbone.from_preset` knows, which then fetches it.
+        verbose: Print what was loaded. It stays as `load_report` in any case.
+
+    Returns:
+        An `Encoder`; for a text classifier a `TextClassifier`, for a masked LM a `MaskedLM`. Where theirs has a
+        WordPiece tokenizer, ours has one of the same vocabulary as preprocessor, otherwise none.
+
+    Raises:
+        CheckpointError: KerasHub is missing, or the model is of a class or shape that bertzoo does not have.
+    """
+    theirs = _open(source) if isinstance(source, (str, Path)) else source
+    backbone = getattr(theirs, "backbone", theirs)
+    config = _config(backbone)
+    report = LoadReport(f"KerasHub's {type(theirs).__name__}")
+    with skip_drawing(_EveryName()):
+        model = Encoder(config, pooler=hasattr(backbone, "pooled_dense"))
+        if backbone is not theirs:
+            model = _task(theirs, model, report)
+    quantized = next((layer for layer in theirs._flatten_layers() if getattr(layer, "quantization_mode", None)), None)
+    if quantized is not None:
+        raise CheckpointError(
+            f"{quantized.path} is quantized ({quantized.quantization_mode}), and its codes are no weights: pass the "
+            "model as it was before quantize, and quantize ours."
+        )
+    weights = weight_names(model)
+    for name, variables in _pairs(theirs, config):
+        if name in weights:
+            weights[name].assign(_joined(name, variables, weights[name].shape))
+            report.loaded += len(variables)
+    if hasattr(backbone, "pooled_dense") and "pooler/dense/kernel" not in weights:
+        report.unused.append("pooled_dense")
+    if isinstance(source, (str, Path)) and (expanded(source) / "task.json").is_file():
+        report.notes.append(
+            "the preset is of a task, whose head was not read: pass the task itself, which KerasHub makes of it"
+        )
+    model.load_report = report
+    if verbose:
+        print(report)
+    return model
+
+
+def to_keras_hub(encoder: Encoder, *, any_activation: bool = False):
+    """Makes KerasHub's backbone from an encoder, with the same outputs.
+
+    Args:
+        encoder: An encoder of a family that KerasHub has; CamemBERT becomes an XLM-R backbone.
+        any_activation: Allow an activation other than the one that KerasHub's class has built in; BERT's outputs then
+            differ in the third or fourth decimal (tanh and exact GELU).
+
+    Warns where theirs has a pooler and ours has none: it stays as KerasHub made it.
+
+    Raises:
+        CheckpointError: KerasHub is missing.
+        ValueError: KerasHub has no class for the family, or its class can't compute this encoder.
+    """
+    class_name = _class_for(encoder.config, any_activation)
+    config = encoder.config
+    if class_name.startswith(("Roberta", "XLM")):
+        config = config.with_(max_position_embeddings=config.max_position_embeddings - _UNUSED_ROWS)
+    backbone_class = getattr(_keras_hub().models, class_name)
+    taken = inspect.signature(backbone_class.__init__).parameters
+    arguments = {theirs: getattr(config, ours) for theirs, ours in _ARGUMENTS.items() if theirs in taken}
+    backbone = backbone_class(**arguments)
+    weights = {name: keras.ops.convert_to_numpy(weight) for name, weight in weight_names(encoder).items()}
+    if class_name.startswith(("Roberta", "XLM")):  # the one row of segments is added to every token
+        weights["embeddings/position"] = (weights["embeddings/position"] + weights["embeddings/segment"])[_UNUSED_ROWS:]
+    for name, variables in _pairs(backbone, encoder.config):
+        if name in weights:
+            for variable, value in zip(variables, np.split(weights[name], len(variables), axis=-1)):
+                variable.assign(value.reshape(variable.shape))
+    if hasattr(backbone, "pooled_dense") and encoder.pooler is None:
+        warnings.warn(f"the encoder has no pooler: pooled_dense of the {class_name} is untrained.", stacklevel=2)
+    return backbone
+
+
+def _keras_hub():
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise CheckpointError("this needs KerasHub: pip install keras-hub tensorflow-text.") from error
+    return keras_hub
+
+
+def _open(source: str | Path):
+    """A backbone; of a directory nothing is taken but the class's name, numbers and arrays, so nothing in it runs."""
+    directory = expanded(source)
+    if not directory.is_dir():
+        return _keras_hub().models.Backbone.from_preset(str(source))
+    content = read_json(directory / "config.json")
+    class_name, arguments = content.get("class_name"), content.get("config")
+    if class_name not in CLASSES or not isinstance(arguments, dict):
+        raise CheckpointError(
+            f"{directory} is no preset of a KerasHub backbone that bertzoo has: class_name is {class_name!r}; "
+            f"known are {', '.join(CLASSES)}."
+        )
+    numbers = {key: value for key, value in arguments.items() if key in _ARGUMENTS}
+    try:
+        backbone = getattr(_keras_hub().models, class_name)(**numbers)
+        backbone.load_weights(str(directory / "model.weights.h5"))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{directory} can't be read as a {class_name}: {error}") from error
+    return backbone
+
+
+def _config(backbone) -> EncoderConfig:
+    name = next((base.__name__ for base in type(backbone).__mro__ if base.__name__ in CLASSES), None)
+    if name is None:
+        raise CheckpointError(
+            f"bertzoo has no family for a {type(backbone).__name__}; known of KerasHub are {', '.join(CLASSES)}."
+        )
+    model_type, activation = CLASSES[name]
+    made = backbone.get_config()
+    values = {ours: made[theirs] for theirs, ours in _ARGUMENTS.items() if theirs in made}
+    config = FAMILIES[model_type].config_class(**values, hidden_act=activation)
+    if model_type in ("roberta", "xlm-roberta"):
+        config = config.with_(max_position_embeddings=config.max_position_embeddings + _UNUSED_ROWS)
+    return config
+
+
+def _class_for(config: EncoderConfig, any_activation: bool) -> str:
+    model_type = "xlm-roberta" if config.model_type == "camembert" else config.model_type
+    class_name, activation = next(
+        ((name, built_in) for name, (family, built_in) in CLASSES.items() if family == model_type), (None, None)
+    )
+    if class_name is None:
+        raise ValueError(
+            f"KerasHub has no {config.model_type}; it has {', '.join(kind for kind, _ in CLASSES.values())}."
+        )
+    epsilon = type(config)().layer_norm_eps
+    if config.layer_norm_eps != epsilon:
+        raise ValueError(f"layer_norm_eps is {config.layer_norm_eps}; KerasHub's {class_name} has {epsilon} built in.")
+    if config.hidden_act not in _SAME[activation] and not any_activation:
+        raise ValueError(
+            f"hidden_act is {config.hidden_act!r}; KerasHub's {class_name} has {activation!r} built in. "
+            "Pass any_activation=True to accept outputs that differ."
+        )
+    if class_name.startswith(("Roberta", "XLM")) and config.type_vocab_size != 1:
+        raise ValueError(f"type_vocab_size is {config.type_vocab_size}; KerasHub's {class_name} has no segments.")
+    return class_name
+
+
+class _EveryName:
+    """Holds every name: all weights are about to be filled, or start at zero as RoBERTa's row of segments does."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _task(theirs, encoder: Encoder, report: LoadReport) -> keras.Model:
+    from bertzoo.tasks.masked_lm import MaskedLM
+    from bertzoo.tasks.text_classifier import TextClassifier
+
+    preprocessor = _preprocessor(theirs, encoder.config)
+    if hasattr(theirs, "masked_lm_head"):
+        head = theirs.masked_lm_head
+        mine = MaskedLM(encoder, preprocessor)
+        activation = getattr(head.intermediate_activation, "__name__", "")
+        if (activation == "gelu") != (mine.masked_lm.activation == "gelu"):
+            report.notes.append(f"KerasHub's head computes {activation}, ours {mine.masked_lm.activation}")
+        if head.layer_norm_epsilon != encoder.config.layer_norm_eps:
+            report.notes.append(
+                f"KerasHub's head normalises with epsilon {head.layer_norm_epsilon:g}, ours with "
+                f"{encoder.config.layer_norm_eps:g}"
+            )
+        return mine
+    if hasattr(theirs, "num_classes") and hasattr(theirs, "output_dense"):
+        if getattr(theirs.activation, "__name__", "linear") != "linear":
+            report.notes.append(f"KerasHub's classifier ends with {theirs.activation.__name__}, ours gives logits")
+        return TextClassifier(encoder, preprocessor, labels=theirs.num_classes)
+    raise CheckpointError(f"bertzoo reads backbones, text classifiers and masked LMs, not a {type(theirs).__name__}.")
+
+
+def _preprocessor(theirs, config: EncoderConfig) -> Preprocessor | None:
+    tokenizer = getattr(getattr(theirs, "preprocessor", None), "tokenizer", None)
+    if not hasattr(tokenizer, "lowercase") or not hasattr(tokenizer, "get_vocabulary"):
+        return None
+    strip = bool(getattr(tokenizer, "strip_accents", False))
+    mine = Tokenizer.from_vocabulary(tokenizer.get_vocabulary(), tokenizer.lowercase, strip_accents=strip)
+    length = min(config.max_length, getattr(theirs.preprocessor, "sequence_length", None) or config.max_length)
+    return Preprocessor(mine, length, segments=config.type_vocab_size > 1)
+
+
+# ---- the table
+
+
+def _pairs(theirs, config: EncoderConfig) -> Iterator[tuple[str, list]]:
+    """Our weights' names with KerasHub's variables; several where ours is their fusion."""
+    backbone = getattr(theirs, "backbone", theirs)
+    yield "embeddings/token", [backbone.token_embedding.embeddings]
+    positions = getattr(backbone, "position_embedding", None) or backbone.embeddings.position_embedding
+    yield "embeddings/position", [positions.position_embeddings]
+    if hasattr(backbone, "segment_embedding"):
+        yield "embeddings/segment", [backbone.segment_embedding.embeddings]
+    yield from _norm("embeddings/norm", backbone.embeddings_layer_norm)
+    if hasattr(backbone, "embeddings_projection"):
+        yield from _dense("embeddings/projection", backbone.embeddings_projection)
+    for name, block in _blocks(backbone):
+        yield from _block(name, block)
+    if hasattr(backbone, "pooled_dense"):
+        yield from _dense("pooler/dense", backbone.pooled_dense)
+    if hasattr(theirs, "masked_lm_head"):
+        yield from _dense("masked_lm/dense", theirs.masked_lm_head._intermediate_dense)
+        yield from _norm("masked_lm/norm", theirs.masked_lm_head._intermediate_layer_norm)
+        yield "masked_lm/bias", [theirs.masked_lm_head._bias]
+    if hasattr(theirs, "output_dense"):
+        yield from _dense("classifier/logits", theirs.output_dense)
+        if hasattr(theirs, "pooled_dense"):
+            yield from _dense("classifier/dense", theirs.pooled_dense)
+
+
+def _blocks(backbone) -> Iterator[tuple[str, keras.layers.Layer]]:
+    for i, block in enumerate(backbone.transformer_layers):
+        if isinstance(block, list):  # ALBERT's groups
+            yield from ((f"group_{i}_layer_{j}", inner) for j, inner in enumerate(block))
+        else:
+            yield f"layer_{i}", block
+
+
+def _block(name: str, block) -> Iterator[tuple[str, list]]:
+    attention = block._self_attention_layer
+    parts = (attention._query_dense, attention._key_dense, attention._value_dense)
+    yield f"{name}/attention/qkv/kernel", [part.kernel for part in parts]
+    yield f"{name}/attention/qkv/bias", [part.bias for part in parts]
+    yield from _dense(f"{name}/attention/output", attention._output_dense)
+    yield from _norm(f"{name}/attention_norm", block._self_attention_layer_norm)
+    yield from _dense(f"{name}/intermediate", block._feedforward_intermediate_dense)
+    yield from _dense(f"{name}/output", block._feedforward_output_dense)
+    yield from _norm(f"{name}/output_norm", block._feedforward_layer_norm)
+
+
+def _dense(name: str, layer) -> Iterator[tuple[str, list]]:
+    yield f"{name}/kernel", [layer.kernel]
+    yield f"{name}/bias", [layer.bias]
+
+
+def _norm(name: str, layer) -> Iterator[tuple[str, list]]:
+    yield f"{name}/gamma", [layer.gamma]
+    yield f"{name}/beta", [layer.beta]
+
+
+def _joined(name: str, variables: list, shape: tuple[int, ...]) -> np.ndarray:
+    """KerasHub's variables -> our weight; theirs have the heads on an axis of their own."""
+    width = (*shape[:-1], shape[-1] // len(variables))
+    parts = [keras.ops.convert_to_numpy(variable).astype("float32") for variable in variables]
+    if name == "embeddings/position" and len(parts[0]) == shape[0] - _UNUSED_ROWS:
+        parts[0] = np.pad(parts[0], ((_UNUSED_ROWS, 0), (0, 0)))
+    if any(part.size != np.prod(width) for part in parts):
+        raise CheckpointError(f"{name}: KerasHub's has shape {parts[0].shape}; {width} was expected.")
+    return np.concatenate([part.reshape(width) for part in parts], axis=-1)

@@ -1,0 +1,180 @@
+"""Attention of short rows in one kernel, from the joint projection to the context, forward and backward: JAX on a GPU.
+
+cuDNN's kernels want queries, keys and values apart. XLA cuts them out of the projection, joins their gradients and sums
+these for the bias, which takes half as long again as attention itself.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from bertzoo.kernels.pallas import call_kernel
+from bertzoo.layers.attention import MASKED
+
+LONGEST = 128  # a program holds the scores of a whole row
+SHORTEST = 16  # of what Triton multiplies
+QUERIES = 32  # that the backward pass takes at once
+QUERY, KEY, VALUE = (np.int32(place) for place in range(3))
+
+
+def fits(length: int, head_size: int) -> bool:
+    """Whether the kernels can take such rows."""
+    return length <= LONGEST and head_size in (16, 32, 64, 128)
+
+
+def short_attention(product, bias, lengths, heads: int):
+    """softmax(q·k / √head size)·v of (q, k, v) = product + bias.
+
+    Args:
+        product: (batch, length, 3 * hidden): queries, keys and values, each with its heads side by side.
+        bias: (3 * hidden,).
+        lengths: int32 (batch,), the number of real tokens of each row.
+        heads: Number of heads.
+
+    Returns:
+        (batch, length, hidden).
+    """
+    return _traced_once(product, bias, lengths, heads)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attention(product, bias, lengths, heads):
+    return _forward(product, bias, lengths, heads)[0]
+
+
+def _forward(product, bias, lengths, heads):
+    """The context, and the logarithm (to base 2) of the sum of each query's exponentials."""
+    batch, length, size = _shape(product, heads)
+    rows = _rows(length)
+
+    def kernel(product, bias, lengths, context, logarithm):
+        (query, real), (key, _), (value, _) = (_load(product, bias, part, 0, length) for part in (QUERY, KEY, VALUE))
+        scores = triton.dot(query, key, trans_b=True) * _scale(size)
+        present = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) < triton.load(lengths.at[pl.program_id(0)])
+        scores = jnp.where(present, scores, MASKED)
+        highest = jnp.max(scores, axis=1)
+        exponentials = jnp.exp2(scores - highest[:, None])
+        total = jnp.sum(exponentials, axis=1)
+        mean = triton.dot(exponentials.astype(value.dtype), value) * (1.0 / total)[:, None]
+        triton.store(context, mean.astype(context.dtype), mask=real)
+        triton.store(logarithm, highest + jnp.log2(total))
+
+    outs = (
+        jax.ShapeDtypeStruct((batch, length, heads, size), product.dtype),
+        jax.ShapeDtypeStruct((batch, heads, rows), jnp.float32),
+    )
+    arrays, specs = _operands(product, bias, lengths, heads)
+    specs = {"in_specs": specs, "out_specs": (_head(rows, size), _queries(rows))}
+    call = call_kernel(kernel, outs, (batch, heads), 8 if rows > 64 else 4, "short_attention", **specs)
+    context, logarithm = call(*arrays)
+    return context.reshape(batch, length, heads * size), logarithm
+
+
+def _kept(product, bias, lengths, heads):
+    context, logarithm = _forward(product, bias, lengths, heads)
+    return context, (product, bias, lengths, logarithm)
+
+
+@functools.partial(jax.jit, static_argnums=(0,))
+def _backward(heads, kept, gradient):
+    product, bias, lengths, logarithm = kept
+    batch, length, size = _shape(product, heads)
+    rows = _rows(length)
+    block = min(QUERIES, rows)
+
+    def kernel(product, bias, lengths, logarithm, gradient, d_product, d_bias):
+        (key, real), (value, _) = (_load(product, bias, part, 0, length) for part in (KEY, VALUE))
+        present = jax.lax.broadcasted_iota(jnp.int32, (rows, block), 0) < triton.load(lengths.at[pl.program_id(0)])
+
+        def queries(i, totals):
+            """Adds what some queries give to the gradients of keys and values; scores have a row for each key."""
+            d_key, d_value, d_query_bias = totals
+            here = pl.ds(i * block, block)
+            query, real = _load(product, bias, QUERY, i * block, length, block)
+            outer = triton.load(gradient.at[here, :], mask=real, other=0.0)
+            scores = triton.dot(key, query, trans_b=True) * _scale(size) - triton.load(logarithm.at[here])[None, :]
+            weights = jnp.where(present, jnp.exp2(scores), 0.0)
+            d_value += triton.dot(weights.astype(outer.dtype), outer)
+            slope = triton.dot(value, outer, trans_b=True)
+            mean = jnp.sum(weights * slope, axis=0, keepdims=True)
+            d_scores = (weights * (slope - mean) * (1.0 / math.sqrt(size))).astype(key.dtype)
+            d_key += triton.dot(d_scores, query)
+            # Transposed, so that it is long enough in rows for the matrix units of an H100.
+            d_query = triton.dot(key, d_scores, trans_a=True)
+            triton.store(d_product.at[here, QUERY, :], d_query.T.astype(d_product.dtype), mask=real)
+            return d_key, d_value, d_query_bias + jnp.sum(d_query, axis=1)
+
+        zeros = jnp.zeros((rows, size), jnp.float32)
+        totals = zeros, zeros, jnp.zeros((size,), jnp.float32)
+        d_key, d_value, d_query_bias = jax.lax.fori_loop(0, rows // block, queries, totals)
+        triton.store(d_bias.at[QUERY, :], d_query_bias)
+        for part, d_part in ((KEY, d_key), (VALUE, d_value)):
+            triton.store(d_product.at[:, part, :], d_part.astype(d_product.dtype), mask=real)
+            triton.store(d_bias.at[part, :], jnp.sum(d_part, axis=0))
+
+    arrays, specs = _operands(product, bias, lengths, heads)
+    outs = (
+        jax.ShapeDtypeStruct(arrays[0].shape, product.dtype),
+        jax.ShapeDtypeStruct((batch, 3, heads, size), jnp.float32),
+    )
+    biases = pl.BlockSpec((None, 3, None, size), lambda b, h: (b, 0, h, 0))
+    specs = {"in_specs": (*specs, _queries(rows), _head(rows, size)), "out_specs": (specs[0], biases)}
+    call = call_kernel(kernel, outs, (batch, heads), 4, "short_attention_gradient", stages=3, **specs)
+    d_product, d_bias = call(*arrays, logarithm, gradient.reshape(batch, length, heads, size))
+    return d_product.reshape(product.shape), jnp.sum(d_bias, axis=0).reshape(bias.shape).astype(bias.dtype), None
+
+
+_attention.defvjp(_kept, _backward)
+# A kernel takes a twentieth of a second to trace and to lower, and a model calls each dozens of times.
+_traced_once = jax.jit(_attention, static_argnums=(3,))
+
+
+def _shape(product, heads: int) -> tuple[int, int, int]:
+    """Batch, length and head size."""
+    batch, length, width = product.shape
+    return batch, length, width // (3 * heads)
+
+
+def _rows(length: int) -> int:
+    """How many rows a program holds: what lies beyond the length is read as zeros and not written."""
+    return max(SHORTEST, pl.next_power_of_2(length))
+
+
+def _scale(size: int) -> float:
+    """Makes scores of products, for exponentials to base 2."""
+    return math.log2(math.e) / math.sqrt(size)
+
+
+def _operands(product, bias, lengths, heads: int):
+    """What both kernels read, and the part of it that a program sees: a head of an example."""
+    batch, length, size = _shape(product, heads)
+    arrays = product.reshape(batch, length, 3, heads, size), bias.reshape(3, heads, size), lengths
+    specs = (
+        pl.BlockSpec((None, _rows(length), 3, None, size), lambda b, h: (b, 0, 0, h, 0)),
+        pl.BlockSpec((3, None, size), lambda b, h: (0, h, 0)),
+        pl.BlockSpec((batch,), lambda b, h: (0,)),
+    )
+    return arrays, specs
+
+
+def _head(rows: int, size: int) -> pl.BlockSpec:
+    """Of (batch, length, heads, size)."""
+    return pl.BlockSpec((None, rows, None, size), lambda b, h: (b, 0, h, 0))
+
+
+def _queries(rows: int) -> pl.BlockSpec:
+    """Of (batch, heads, rows)."""
+    return pl.BlockSpec((None, None, rows), lambda b, h: (b, h, 0))
+
+
+def _load(product, bias, part, first, length: int, count: int | None = None):
+    """`count` rows from `first` on, or all, of queries, keys or values; and which of them there are."""
+    count = product.shape[0] if count is None else count
+    real = jax.lax.broadcasted_iota(jnp.int32, (count, product.shape[2]), 0) + first < length
+    loaded = triton.load(product.at[pl.ds(first, count), part, :], mask=real, other=0.0).astype(jnp.float32)
+    return (loaded + triton.load(bias.at[part, :]).astype(jnp.float32)[None, :]).astype(product.dtype), real

@@ -1,0 +1,123 @@
+"""ALBERT (Lan et al. 2020): narrow embeddings with a projection, and blocks that share their weights within a group."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bertzoo.checkpoints.rules import whole
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.family import PLAIN_HEADS, Family, Head
+
+LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}."
+
+
+@dataclass(frozen=True)
+class AlbertConfig(EncoderConfig):
+    """ALBERT-base v2.
+
+    Raises:
+        ValueError: There are more groups than layers.
+    """
+
+    model_type: str = "albert"
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    num_hidden_groups: int = 1
+    inner_group_num: int = 1
+    hidden_act: str = "gelu_new"
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    classifier_dropout: float | None = 0.1
+
+    rules = MappingProxyType(
+        {
+            **EncoderConfig.rules,
+            **dict.fromkeys(("embedding_size", "num_hidden_groups", "inner_group_num"), whole(1)),
+        }
+    )
+    hf_names = MappingProxyType({"classifier_dropout": "classifier_dropout_prob"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups must lie between 1 and num_hidden_layers; they are {self.num_hidden_groups} and "
+                f"{self.num_hidden_layers}."
+            )
+
+
+class Albert(Family):
+    model_type = "albert"
+    hf_name = "Albert"
+    prefix = "albert."
+    config_class = AlbertConfig
+    names = (
+        ("embeddings/token", "embeddings.word_embeddings.weight"),
+        ("embeddings/position", "embeddings.position_embeddings.weight"),
+        ("embeddings/segment", "embeddings.token_type_embeddings.weight"),
+        ("embeddings/norm/gamma", "embeddings.LayerNorm.weight"),
+        ("embeddings/norm/beta", "embeddings.LayerNorm.bias"),
+        ("embeddings/projection/kernel", "encoder.embedding_hidden_mapping_in.weight"),
+        ("embeddings/projection/bias", "encoder.embedding_hidden_mapping_in.bias"),
+        ("group_{g}_layer_{j}/attention/qkv/kernel", LAYER + "attention.{query,key,value}.weight"),
+        ("group_{g}_layer_{j}/attention/qkv/bias", LAYER + "attention.{query,key,value}.bias"),
+        ("group_{g}_layer_{j}/attention/output/kernel", LAYER + "attention.dense.weight"),
+        ("group_{g}_layer_{j}/attention/output/bias", LAYER + "attention.dense.bias"),
+        ("group_{g}_layer_{j}/attention_norm/gamma", LAYER + "attention.LayerNorm.weight"),
+        ("group_{g}_layer_{j}/attention_norm/beta", LAYER + "attention.LayerNorm.bias"),
+        ("group_{g}_layer_{j}/intermediate/kernel", LAYER + "ffn.weight"),
+        ("group_{g}_layer_{j}/intermediate/bias", LAYER + "ffn.bias"),
+        ("group_{g}_layer_{j}/output/kernel", LAYER + "ffn_output.weight"),
+        ("group_{g}_layer_{j}/output/bias", LAYER + "ffn_output.bias"),
+        ("group_{g}_layer_{j}/output_norm/gamma", LAYER + "full_layer_layer_norm.weight"),
+        ("group_{g}_layer_{j}/output_norm/beta", LAYER + "full_layer_layer_norm.bias"),
+        ("pooler/dense/kernel", "pooler.weight"),
+        ("pooler/dense/bias", "pooler.bias"),
+    )
+    heads = {
+        "masked_lm": Head(
+            "ForMaskedLM",
+            (
+                ("masked_lm/dense/kernel", "predictions.dense.weight"),
+                ("masked_lm/dense/bias", "predictions.dense.bias"),
+                ("masked_lm/norm/gamma", "predictions.LayerNorm.weight"),
+                ("masked_lm/norm/beta", "predictions.LayerNorm.bias"),
+                ("masked_lm/bias", "predictions.bias"),
+            ),
+        ),
+        "pair": Head(
+            "ForPreTraining",
+            (
+                ("pair/logits/kernel", "sop_classifier.classifier.weight"),
+                ("pair/logits/bias", "sop_classifier.classifier.bias"),
+            ),
+        ),
+        "classifier": Head(
+            "ForSequenceClassification",
+            (
+                ("classifier/logits/kernel", "classifier.weight"),
+                ("classifier/logits/bias", "classifier.bias"),
+            ),
+        ),
+        **PLAIN_HEADS,
+    }
+    decoder = "predictions.decoder.weight"
+    inert_tensors = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
+    aliases = {"predictions.decoder.bias": "predictions.bias"}
+
+    def embeddings(self, config, **options):
+        return super().embeddings(config, projection=config.hidden_size, **options)
+
+    def order(self, config):
+        layers_per_group = config.num_hidden_layers / config.num_hidden_groups
+        groups = [int(i / layers_per_group) for i in range(config.num_hidden_layers)]
+        return tuple(g * config.inner_group_num + j for g in groups for j in range(config.inner_group_num))
+
+    def block(self, config, index, **options):
+        group, layer = divmod(index, config.inner_group_num)
+        return super().block(config, index, name=f"group_{group}_layer_{layer}", **options)
+
+    def counts(self, config):
+        return {"g": config.num_hidden_groups, "j": config.inner_group_num}
+
+    def pair(self, config, **options):
+        return super().pair(config, dropout_rate=self.head_dropout(config), **options)

@@ -1,0 +1,127 @@
+"""DeBERTa (He et al. 2021): relative positions in every attention, absolute ones in the masked-LM head alone."""
+
+import re
+
+from bertzoo.layers.disentangled import DisentangledAttention, FirstDisentangledAttention, RelativeEmbeddings
+from bertzoo.layers.mask_decoder import EnhancedMaskDecoder
+from bertzoo.layers.masked_embeddings import MaskedEmbeddings
+from bertzoo.models.bert import Bert
+from bertzoo.models.deberta_config import DebertaConfig
+from bertzoo.models.family import PLAIN_HEADS, Family, Head
+
+POSITIONS = "embeddings.position_embeddings.weight"
+SELF = "encoder.layer.{i}.attention.self."
+
+# What blocks and embeddings of both versions have.
+SHARED_NAMES = (
+    *(pair for pair in Bert.names if "pooler/" not in pair[0] and "/qkv/" not in pair[0]),
+    ("embeddings/projection/kernel", "embeddings.embed_proj.weight"),
+    ("relative/table", "encoder.rel_embeddings.weight"),
+    ("masked_lm/position", POSITIONS),
+)
+# The masked-LM head of Microsoft's files, and of Hugging Face's with legacy = false.
+ORIGINAL_MASKED_LM = tuple(
+    (ours, re.sub(r"cls\.predictions(\.transform)?", "lm_predictions.lm_head", theirs))
+    for ours, theirs in Bert.heads["masked_lm"].names
+)
+
+
+def pooled(name: str, hf_class: str) -> Head:
+    """A head with the first token's dense layer, which the files call the pooler."""
+    return Head(
+        hf_class,
+        (
+            (f"{name}/dense/kernel", "pooler.dense.weight"),
+            (f"{name}/dense/bias", "pooler.dense.bias"),
+            (f"{name}/logits/kernel", "classifier.weight"),
+            (f"{name}/logits/bias", "classifier.bias"),
+        ),
+    )
+
+
+class Deberta(Family):
+    model_type = "deberta"
+    hf_name = "Deberta"
+    prefix = "deberta."
+    former_prefixes = ("bert.",)
+    config_class = DebertaConfig
+    names = (
+        *SHARED_NAMES,
+        ("layer_{i}/attention/qkv/kernel", SELF + "in_proj.weight"),
+        ("layer_{i}/attention/query_bias", SELF + "q_bias"),
+        ("layer_{i}/attention/value_bias", SELF + "v_bias"),
+        ("layer_{i}/attention/position_key/kernel", SELF + "pos_proj.weight"),
+        ("layer_{i}/attention/position_query/kernel", SELF + "pos_q_proj.weight"),
+        ("layer_{i}/attention/position_query/bias", SELF + "pos_q_proj.bias"),
+    )
+    heads = {
+        **PLAIN_HEADS,
+        "masked_lm": Bert.heads["masked_lm"],
+        "classifier": pooled("classifier", "ForSequenceClassification"),
+        "multiple_choice": pooled("multiple_choice", "ForMultipleChoice"),
+    }
+    classifier_pools = False
+    multiple_choice_pools = False
+    decoder = "cls.predictions.decoder.weight"
+    inert_tensors = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "embeddings.position_ids")
+    aliases = Bert.aliases
+    attention: type[DisentangledAttention] = FirstDisentangledAttention
+
+    def embeddings(self, config, **options):
+        if not config.position_biased_input:
+            options["max_positions"] = 0
+        if config.embedding_size != config.hidden_size:
+            options["projection"] = config.hidden_size
+        return super().embeddings(config, layer=MaskedEmbeddings, **options)
+
+    def relative(self, config, **options):
+        if not config.relative_attention:
+            return None
+        options.setdefault("span", config.max_distance)
+        return RelativeEmbeddings(hidden_size=config.hidden_size, initializer_range=config.initializer_range, **options)
+
+    def block(self, config, index, **options):
+        return super().block(config, index, attention=self.make_attention(config, dtype=options["dtype"]), **options)
+
+    def make_attention(self, config, **options):
+        # Without relative attention, files have no kernels for it.
+        options.setdefault("share_projections", not config.relative_attention)
+        return self.attention(
+            config.hidden_size,
+            config.num_attention_heads,
+            config.attention_probs_dropout_prob,
+            config.initializer_range,
+            config.terms,
+            config.max_distance,
+            position_dropout=config.hidden_dropout_prob,
+            **options,
+        )
+
+    def pooler(self, config, **options):
+        return None
+
+    def classifier(self, config, num_labels, **options):
+        return super().classifier(config, num_labels, **self._pooling(config), **options)
+
+    def token_classifier(self, config, num_labels, **options):
+        return super().token_classifier(config, num_labels, dropout_rate=config.hidden_dropout_prob, **options)
+
+    def multiple_choice(self, config, **options):
+        return super().multiple_choice(config, **self._pooling(config), **options)
+
+    def _pooling(self, config):
+        return {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
+
+    def masked_lm(self, config, **options):
+        if config.enhanced_mask_decoder:
+            options.update(layer=EnhancedMaskDecoder, max_positions=config.max_position_embeddings)
+        return super().masked_lm(config, **options)
+
+    def names_of_head(self, config, head):
+        return ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().names_of_head(config, head)
+
+    def adapt(self, config, tensors):
+        """Original files do not say that their masked-LM head is the paper's: its tensors tell."""
+        if "lm_predictions.lm_head.bias" not in tensors:
+            return config
+        return config.with_(legacy=False, enhanced_mask_decoder=config.may_decode and POSITIONS in tensors)

@@ -1,0 +1,113 @@
+"""DeBERTa v2 (He et al. 2021), v3 and mDeBERTa (He et al. 2023): distances in buckets, shared keys, a convolution."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bertzoo.checkpoints.rules import FLAG, TEXT, whole
+from bertzoo.layers.context_head import ContextHead
+from bertzoo.layers.convolved_block import ConvolvedBlock
+from bertzoo.layers.disentangled import DisentangledAttention
+from bertzoo.models.config import ACTIVATION
+from bertzoo.models.deberta import SELF, SHARED_NAMES, Deberta
+from bertzoo.models.deberta_config import DebertaConfig
+from bertzoo.models.family import Head
+
+
+@dataclass(frozen=True)
+class DebertaV2Config(DebertaConfig):
+    """DeBERTa v2 with all that is optional in it left out, as where a file says nothing about it.
+
+    Raises:
+        ValueError: The convolution has no middle, or there are more buckets than distances.
+    """
+
+    model_type: str = "deberta-v2"
+    vocab_size: int = 128100
+    position_buckets: int = -1
+    share_att_key: bool = False
+    norm_rel_ebd: str = "none"
+    conv_kernel_size: int = 0
+    conv_act: str = "tanh"
+
+    rules = MappingProxyType(
+        {
+            **DebertaConfig.rules,
+            "position_buckets": whole(-1),
+            "share_att_key": FLAG,
+            "norm_rel_ebd": TEXT,
+            "conv_kernel_size": whole(0),
+            "conv_act": ACTIVATION,
+        }
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.conv_kernel_size > 0 and self.conv_kernel_size % 2 == 0:
+            raise ValueError(f"conv_kernel_size must be odd, or 0 for none; it is {self.conv_kernel_size}.")
+        if self.position_buckets > 0 and self.max_distance <= self.position_buckets // 2 + 1:
+            raise ValueError(
+                f"position_buckets = {self.position_buckets} needs more than {self.position_buckets // 2 + 1} "
+                f"distances; max_relative_positions makes them {self.max_distance}."
+            )
+
+    @property
+    def span(self) -> int:
+        """Half the rows of the table of relative positions."""
+        return self.position_buckets if self.position_buckets > 0 else self.max_distance
+
+
+class DebertaV2(Deberta):
+    model_type = "deberta-v2"
+    hf_name = "DebertaV2"
+    config_class = DebertaV2Config
+    names = (
+        *SHARED_NAMES,
+        ("relative/norm/gamma", "encoder.LayerNorm.weight"),
+        ("relative/norm/beta", "encoder.LayerNorm.bias"),
+        ("layer_{i}/attention/qkv/kernel", SELF + "{query_proj,key_proj,value_proj}.weight"),
+        ("layer_{i}/attention/qkv/bias", SELF + "{query_proj,key_proj,value_proj}.bias"),
+        ("layer_{i}/attention/position_key/kernel", SELF + "pos_key_proj.weight"),
+        ("layer_{i}/attention/position_key/bias", SELF + "pos_key_proj.bias"),
+        ("layer_{i}/attention/position_query/kernel", SELF + "pos_query_proj.weight"),
+        ("layer_{i}/attention/position_query/bias", SELF + "pos_query_proj.bias"),
+        ("layer_0/convolution/kernel", "encoder.conv.conv.weight"),
+        ("layer_0/convolution/bias", "encoder.conv.conv.bias"),
+        ("layer_0/convolution_norm/gamma", "encoder.conv.LayerNorm.weight"),
+        ("layer_0/convolution_norm/beta", "encoder.conv.LayerNorm.bias"),
+    )
+    heads = {
+        **Deberta.heads,
+        "rtd": Head(
+            "ForPreTraining",
+            (
+                ("rtd/norm/gamma", "mask_predictions.LayerNorm.weight"),
+                ("rtd/norm/beta", "mask_predictions.LayerNorm.bias"),
+                ("rtd/dense/kernel", "mask_predictions.dense.weight"),
+                ("rtd/dense/bias", "mask_predictions.dense.bias"),
+                ("rtd/logits/kernel", "mask_predictions.classifier.weight"),
+                ("rtd/logits/bias", "mask_predictions.classifier.bias"),
+            ),
+        ),
+    }
+    attention = DisentangledAttention
+
+    def relative(self, config, **options):
+        normed = "layer_norm" in [part.strip() for part in config.norm_rel_ebd.lower().split("|")]
+        if normed:
+            options["layer_norm_eps"] = config.layer_norm_eps
+        return super().relative(config, span=config.span, **options)
+
+    def block(self, config, index, **options):
+        if index == 0 and config.conv_kernel_size > 0:
+            options.update(
+                layer=ConvolvedBlock, kernel_size=config.conv_kernel_size, convolution_activation=config.conv_act
+            )
+        return super().block(config, index, **options)
+
+    def make_attention(self, config, **options):
+        if config.share_att_key:
+            options["share_projections"] = True
+        return super().make_attention(config, buckets=max(config.position_buckets, 0), **options)
+
+    def rtd(self, config, **options):
+        return super().rtd(config, layer=ContextHead, layer_norm_eps=config.layer_norm_eps, **options)

@@ -1,0 +1,110 @@
+"""ELECTRA (Clark et al. 2020), discriminator and generator: no pooler, and a projection of narrow embeddings."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bertzoo.checkpoints.rules import NULL, whole
+from bertzoo.models.bert import Bert
+from bertzoo.models.config import ACTIVATION, DROPOUT, EncoderConfig
+from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.roberta import CLASSIFIER
+
+
+@dataclass(frozen=True)
+class ElectraConfig(EncoderConfig):
+    """ELECTRA-small. `summary_activation` and `summary_last_dropout` are for multiple choice."""
+
+    model_type: str = "electra"
+    embedding_size: int = 128
+    hidden_size: int = 256
+    num_attention_heads: int = 4
+    intermediate_size: int = 1024
+    summary_activation: str = "gelu"
+    summary_last_dropout: float = 0.1
+
+    rules = MappingProxyType(
+        {
+            **EncoderConfig.rules,
+            "embedding_size": whole(1),
+            "summary_activation": ACTIVATION | NULL,
+            "summary_last_dropout": DROPOUT,
+        }
+    )
+    required = (*EncoderConfig.required, "embedding_size")
+
+
+class Electra(Family):
+    model_type = "electra"
+    hf_name = "Electra"
+    prefix = "electra."
+    config_class = ElectraConfig
+    names = (
+        *(pair for pair in Bert.names if not pair[0].startswith("pooler/")),
+        ("embeddings/projection/kernel", "embeddings_project.weight"),
+        ("embeddings/projection/bias", "embeddings_project.bias"),
+    )
+    heads = {
+        **PLAIN_HEADS,
+        "masked_lm": Head(
+            "ForMaskedLM",
+            (
+                ("masked_lm/dense/kernel", "generator_predictions.dense.weight"),
+                ("masked_lm/dense/bias", "generator_predictions.dense.bias"),
+                ("masked_lm/norm/gamma", "generator_predictions.LayerNorm.weight"),
+                ("masked_lm/norm/beta", "generator_predictions.LayerNorm.bias"),
+                ("masked_lm/bias", "generator_lm_head.bias"),
+            ),
+        ),
+        "rtd": Head(
+            "ForPreTraining",
+            (
+                ("rtd/dense/kernel", "discriminator_predictions.dense.weight"),
+                ("rtd/dense/bias", "discriminator_predictions.dense.bias"),
+                ("rtd/logits/kernel", "discriminator_predictions.dense_prediction.weight"),
+                ("rtd/logits/bias", "discriminator_predictions.dense_prediction.bias"),
+            ),
+        ),
+        "classifier": CLASSIFIER,
+        "multiple_choice": Head(
+            "ForMultipleChoice",
+            (
+                ("multiple_choice/dense/kernel", "sequence_summary.summary.weight"),
+                ("multiple_choice/dense/bias", "sequence_summary.summary.bias"),
+                ("multiple_choice/logits/kernel", "classifier.weight"),
+                ("multiple_choice/logits/bias", "classifier.bias"),
+            ),
+        ),
+    }
+    classifier_pools = False
+    multiple_choice_pools = False
+    decoder = "generator_lm_head.weight"
+    inert_tensors = ("embeddings.position_ids", "embeddings.token_type_ids", "generator_lm_head.weight")
+
+    def embeddings(self, config, **options):
+        narrow = config.embedding_size != config.hidden_size
+        return super().embeddings(config, projection=config.hidden_size if narrow else None, **options)
+
+    def pooler(self, config, **options):
+        return None
+
+    def classifier(self, config, num_labels, **options):
+        return super().classifier(config, num_labels, dense_activation="gelu", **options)
+
+    def multiple_choice(self, config, **options):
+        """As the family's; raises ValueError where the file asks for another summary than of the first token."""
+        for key, only in {"summary_type": "first", "summary_use_proj": True}.items():
+            value = config.extra.get(key, only)
+            if value != only:
+                raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has {only!r}.")
+        if not config.summary_activation:
+            raise ValueError("config.json has no summary_activation; bertzoo's multiple choice needs one.")
+        return super().multiple_choice(
+            config,
+            dropout_rate=config.summary_last_dropout,
+            first_dropout=0.0,
+            dense_activation=config.summary_activation,
+            **options,
+        )
+
+    def masked_lm(self, config, **options):
+        return super().masked_lm(config, activation="gelu", **options)

@@ -1,0 +1,214 @@
+"""What a family may state: its configuration, its parts, its heads, and how Hugging Face names its tensors."""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import keras
+
+from bertzoo.layers import ClassificationHead, Embeddings, EncoderBlock, MaskedLMHead, Pooler
+from bertzoo.models.config import EncoderConfig
+
+# Pairs (our weight, their tensor). `{i}` stands for a layer's number; `{a,b,c}` lists tensors that we keep as one.
+Names = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head of a family: the suffix of Hugging Face's class for it, and the names of its tensors."""
+
+    hf_class: str
+    names: Names
+
+
+# Heads of one dense layer, which all families name alike.
+PLAIN_HEADS = {
+    "token_classifier": Head(
+        "ForTokenClassification",
+        (
+            ("token_classifier/logits/kernel", "classifier.weight"),
+            ("token_classifier/logits/bias", "classifier.bias"),
+        ),
+    ),
+    "qa": Head(
+        "ForQuestionAnswering",
+        (
+            ("qa/logits/kernel", "qa_outputs.weight"),
+            ("qa/logits/bias", "qa_outputs.bias"),
+        ),
+    ),
+    "multiple_choice": Head(
+        "ForMultipleChoice",
+        (
+            ("multiple_choice/logits/kernel", "classifier.weight"),
+            ("multiple_choice/logits/bias", "classifier.bias"),
+        ),
+    ),
+}
+
+
+class Family:
+    """A family of encoders. The methods here make BERT; a family overrides what differs.
+
+    The `options` of the methods go to the layer's constructor: its `dtype`, and what an overriding method sets.
+    """
+
+    model_type: str
+    hf_name: str  # as in Hugging Face's class names: "Bert" in BertForMaskedLM
+    prefix: str  # of the encoder's tensors in files of models with a head
+    former_prefixes: tuple[str, ...] = ()  # other prefixes that files may have
+    config_class: type[EncoderConfig] = EncoderConfig
+    names: Names
+    heads: Mapping[str, Head]
+    # Whether these heads read the pooler; otherwise they read the first token.
+    classifier_pools: bool = True
+    multiple_choice_pools: bool = True
+    # The masked-LM decoder's kernel, which files have to themselves where it is not the token table.
+    decoder: str | None = None
+    # Buffers, and copies of tied tensors, that files may hold besides the weights.
+    inert_tensors: tuple[str, ...] = ()
+    # The file's name -> the table's, for copies that stand in where the tensor itself is absent.
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def embeddings(
+        self, config: EncoderConfig, layer: type[Embeddings] = Embeddings, **options: Any
+    ) -> keras.layers.Layer:
+        """Token ids -> (batch, length, hidden)."""
+        options.setdefault("max_positions", config.max_position_embeddings)
+        return layer(
+            config.vocab_size,
+            config.embedding_size,
+            segments=config.type_vocab_size,
+            hidden_dropout=config.hidden_dropout_prob,
+            layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range,
+            **options,
+        )
+
+    def relative(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
+        """What makes, once per forward pass, something of relative positions that the attention of all blocks uses."""
+        return None
+
+    def block(
+        self, config: EncoderConfig, index: int, layer: type[EncoderBlock] = EncoderBlock, **options: Any
+    ) -> keras.layers.Layer:
+        """Block `index`: (batch, length, hidden) -> the same."""
+        options.setdefault("name", f"layer_{index}")
+        return layer(
+            config.hidden_size,
+            config.num_attention_heads,
+            config.intermediate_size,
+            config.hidden_act,
+            config.hidden_dropout_prob,
+            config.attention_probs_dropout_prob,
+            config.layer_norm_eps,
+            config.initializer_range,
+            **options,
+        )
+
+    def order(self, config: EncoderConfig) -> tuple[int, ...]:
+        """The blocks' indices in the order in which they are applied; each index from 0 occurs, once or more often."""
+        return tuple(range(config.num_hidden_layers))
+
+    def pooler(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
+        """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
+        return Pooler(config.hidden_size, initializer_range=config.initializer_range, **options)
+
+    def head_vectors(self, config: EncoderConfig, sequence, padding_mask=None):
+        """What heads of whole inputs read where they don't pool: (batch, length, hidden) -> (batch, hidden)."""
+        return sequence[:, 0]
+
+    def classifier(self, config: EncoderConfig, num_labels: int, **options: Any) -> keras.layers.Layer:
+        """The head of sequence classification: (batch, hidden) -> (batch, labels)."""
+        options.setdefault("dropout_rate", self.head_dropout(config))
+        return self._head(config, "classifier", num_labels, **options)
+
+    def token_classifier(self, config: EncoderConfig, num_labels: int, **options: Any) -> keras.layers.Layer:
+        """The head that labels each token: (batch, length, hidden) -> (batch, length, labels)."""
+        options.setdefault("dropout_rate", self.head_dropout(config))
+        return self._head(config, "token_classifier", num_labels, **options)
+
+    def qa(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that finds an answer: (batch, length, hidden) -> (batch, length, 2), logits of its start and end."""
+        return self._head(config, "qa", 2, **options)
+
+    def multiple_choice(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that scores one choice: (choices, hidden) -> (choices, 1)."""
+        options.setdefault("dropout_rate", self.head_dropout(config))
+        return self._head(config, "multiple_choice", 1, **options)
+
+    def pair(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that judges whether two segments belong together: pooled (batch, hidden) -> (batch, 2)."""
+        return self._head(config, "pair", 2, **options)
+
+    def rtd(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
+        """The head that spots replaced tokens: (batch, length, hidden) -> (batch, length, 1)."""
+        return self._head(config, "rtd", 1, dense_activation=config.hidden_act, **options)
+
+    def masked_lm(
+        self, config: EncoderConfig, layer: type[MaskedLMHead] = MaskedLMHead, **options: Any
+    ) -> keras.layers.Layer:
+        """The head of masked language modelling.
+
+        Raises:
+            ValueError: The file's decoder is not the token table, and the family's files have no name for another.
+        """
+        names = dict(self.names_of_head(config, "masked_lm"))
+        options["tied"] = "masked_lm/decoder" not in names
+        if options["tied"] and not is_tied(config):
+            raise ValueError("config.json has tie_word_embeddings = false; this head's decoder is the token table.")
+        options.setdefault("activation", config.hidden_act)
+        return layer(
+            config.vocab_size,
+            config.embedding_size,
+            layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range,
+            **options,
+        )
+
+    def _head(
+        self,
+        config: EncoderConfig,
+        name: str,
+        num_labels: int,
+        dropout_rate: float = 0.0,
+        layer: type[ClassificationHead] = ClassificationHead,
+        **options: Any,
+    ) -> keras.layers.Layer:
+        return layer(num_labels, dropout_rate, initializer_range=config.initializer_range, name=name, **options)
+
+    def names_of_head(self, config: EncoderConfig, head: str) -> Names:
+        """The names of a head's tensors, where the configuration decides between several."""
+        return self.names_of_decoder(config, head, self.heads[head].names)
+
+    def names_of_decoder(self, config: EncoderConfig, head: str, names: Names) -> Names:
+        """`names`, and those of a masked-LM decoder that is not the token table, whose bias is its own too."""
+        if head != "masked_lm" or self.decoder is None or is_tied(config):
+            return names
+        bias = ("masked_lm/bias", self.decoder.removesuffix("weight") + "bias")
+        return (*(pair for pair in names if pair[0] != bias[0]), ("masked_lm/decoder", self.decoder), bias)
+
+    def adapt(self, config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:
+        """The configuration of a checkpoint, with what only the presence of tensors tells.
+
+        `tensors` has the names as in the tables, without prefix.
+        """
+        return config
+
+    def counts(self, config: EncoderConfig) -> dict[str, int]:
+        """How far the indices in `names` run."""
+        return {"i": config.num_hidden_layers}
+
+    def is_inert(self, tensor: str) -> bool:
+        """Whether a tensor of the file holds no weight, or a copy of one that is tied to another."""
+        return tensor in self.inert_tensors
+
+    def head_dropout(self, config: EncoderConfig) -> float:
+        """Dropout before a task's last layer."""
+        return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+
+def is_tied(config: EncoderConfig) -> bool:
+    """Whether the masked-LM decoder is the token table."""
+    return config.extra.get("tie_word_embeddings") is not False

@@ -1,0 +1,69 @@
+"""MPNet (Song et al. 2020): RoBERTa's positions, and a learnt bias by relative distance that all blocks share."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bertzoo.checkpoints.rules import whole
+from bertzoo.layers import RelativeBias
+from bertzoo.models.bert import FEED_FORWARD_AND_POOLER
+from bertzoo.models.roberta import Roberta, RobertaConfig
+
+PAD_ID = 1  # Hugging Face counts positions with it, whatever pad_token_id says
+BUCKETS = 32
+
+
+@dataclass(frozen=True)
+class MPNetConfig(RobertaConfig):
+    """MPNet-base.
+
+    Raises:
+        ValueError: `relative_attention_num_buckets` is not 32, for which the buckets are defined.
+    """
+
+    model_type: str = "mpnet"
+    vocab_size: int = 30527
+    type_vocab_size: int = 0
+    relative_attention_num_buckets: int = BUCKETS
+
+    rules = MappingProxyType(
+        {**RobertaConfig.rules, "type_vocab_size": whole(0, 0), "relative_attention_num_buckets": whole(1)}
+    )
+    hf_names = MappingProxyType({"type_vocab_size": None, "classifier_dropout": None})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.relative_attention_num_buckets != BUCKETS:
+            raise ValueError(
+                f"relative_attention_num_buckets must be {BUCKETS}; it is {self.relative_attention_num_buckets!r}."
+            )
+
+    @property
+    def max_length(self) -> int:
+        return self.max_position_embeddings - PAD_ID - 1
+
+
+class MPNet(Roberta):
+    model_type = "mpnet"
+    hf_name = "MPNet"
+    prefix = "mpnet."
+    config_class = MPNetConfig
+    names = (
+        ("embeddings/token", "embeddings.word_embeddings.weight"),
+        ("embeddings/position", "embeddings.position_embeddings.weight"),
+        ("embeddings/norm/gamma", "embeddings.LayerNorm.weight"),
+        ("embeddings/norm/beta", "embeddings.LayerNorm.bias"),
+        ("relative/table", "encoder.relative_attention_bias.weight"),
+        ("layer_{i}/attention/qkv/kernel", "encoder.layer.{i}.attention.attn.{q,k,v}.weight"),
+        ("layer_{i}/attention/qkv/bias", "encoder.layer.{i}.attention.attn.{q,k,v}.bias"),
+        ("layer_{i}/attention/output/kernel", "encoder.layer.{i}.attention.attn.o.weight"),
+        ("layer_{i}/attention/output/bias", "encoder.layer.{i}.attention.attn.o.bias"),
+        ("layer_{i}/attention_norm/gamma", "encoder.layer.{i}.attention.LayerNorm.weight"),
+        ("layer_{i}/attention_norm/beta", "encoder.layer.{i}.attention.LayerNorm.bias"),
+        *FEED_FORWARD_AND_POOLER,
+    )
+
+    def embeddings(self, config, **options):
+        return super().embeddings(config.with_(pad_token_id=PAD_ID), **options)
+
+    def relative(self, config, **options):
+        return RelativeBias(config.num_attention_heads, BUCKETS, initializer_range=config.initializer_range, **options)

@@ -1,0 +1,58 @@
+"""The families: one short file each that states what differs from BERT."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertzoo.models.albert import Albert
+from bertzoo.models.bert import Bert
+from bertzoo.models.deberta import Deberta
+from bertzoo.models.deberta_v2 import DebertaV2
+from bertzoo.models.distilbert import DistilBert
+from bertzoo.models.electra import Electra
+from bertzoo.models.family import Family
+from bertzoo.models.modernbert import ModernBert
+from bertzoo.models.mpnet import MPNet
+from bertzoo.models.roberta import Camembert, Roberta, XLMRoberta
+
+FAMILIES: dict[str, Family] = {}
+
+
+def register(family: Family) -> None:
+    """Adds a family under its `model_type`, so that configurations and checkpoints find it."""
+    FAMILIES[family.model_type] = family
+
+
+def family_of(content: Mapping[str, Any]) -> Family:
+    """The family that the content of a `config.json` names.
+
+    Files of early BERT models (SciBERT, BioBERT …) name none; they are BERTs if they have its keys.
+
+    Raises:
+        ValueError: The family is unknown, or the file asks for code of its own.
+    """
+    model_type = content.get("model_type")
+    if model_type is None and "auto_map" not in content and {"hidden_size", "type_vocab_size"} <= set(content):
+        model_type = "bert"
+    if model_type is None and "auto_map" in content:
+        raise ValueError(
+            "config.json has auto_map and no model_type: it relies on code of its own, which bertzoo never runs."
+        )
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ValueError(f"config.json has model_type {model_type!r}; bertzoo has {', '.join(sorted(FAMILIES))}.")
+    return FAMILIES[model_type]
+
+
+for _family in (
+    Albert(),
+    Bert(),
+    Camembert(),
+    Deberta(),
+    DebertaV2(),
+    DistilBert(),
+    Electra(),
+    ModernBert(),
+    MPNet(),
+    Roberta(),
+    XLMRoberta(),
+):
+    register(_family)

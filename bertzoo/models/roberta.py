@@ -1,0 +1,110 @@
+"""RoBERTa (Liu et al. 2019), DistilRoBERTa, XLM-R (Conneau et al. 2020) and CamemBERT (Martin et al. 2020)."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bertzoo.checkpoints.rules import whole
+from bertzoo.models.bert import Bert
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.family import PLAIN_HEADS, Family, Head
+
+MASKED_LM = Head(
+    "ForMaskedLM",
+    (
+        ("masked_lm/dense/kernel", "lm_head.dense.weight"),
+        ("masked_lm/dense/bias", "lm_head.dense.bias"),
+        ("masked_lm/norm/gamma", "lm_head.layer_norm.weight"),
+        ("masked_lm/norm/beta", "lm_head.layer_norm.bias"),
+        ("masked_lm/bias", "lm_head.bias"),
+    ),
+)
+CLASSIFIER = Head(
+    "ForSequenceClassification",
+    (
+        ("classifier/dense/kernel", "classifier.dense.weight"),
+        ("classifier/dense/bias", "classifier.dense.bias"),
+        ("classifier/logits/kernel", "classifier.out_proj.weight"),
+        ("classifier/logits/bias", "classifier.out_proj.bias"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class RobertaConfig(EncoderConfig):
+    """RoBERTa-base. Two rows of the position table are never used by tokens: positions start after the padding id."""
+
+    model_type: str = "roberta"
+    vocab_size: int = 50265
+    max_position_embeddings: int = 514
+    type_vocab_size: int = 1
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int = 1
+
+    rules = MappingProxyType({**EncoderConfig.rules, "pad_token_id": whole(0)})
+    # Hugging Face's defaults for the last differ from all released models.
+    required = (*EncoderConfig.required, "max_position_embeddings", "layer_norm_eps")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_length < 1:
+            raise ValueError(
+                f"max_position_embeddings = {self.max_position_embeddings} leaves no position after the padding's, "
+                f"pad_token_id = {self.pad_token_id}."
+            )
+
+    @property
+    def max_length(self) -> int:
+        return self.max_position_embeddings - self.pad_token_id - 1
+
+
+@dataclass(frozen=True)
+class XLMRobertaConfig(RobertaConfig):
+    """XLM-R base."""
+
+    model_type: str = "xlm-roberta"
+    vocab_size: int = 250002
+
+
+@dataclass(frozen=True)
+class CamembertConfig(RobertaConfig):
+    """CamemBERT-base."""
+
+    model_type: str = "camembert"
+    vocab_size: int = 32005
+
+
+class Roberta(Family):
+    model_type = "roberta"
+    hf_name = "Roberta"
+    prefix = "roberta."
+    config_class = RobertaConfig
+    names = Bert.names
+    heads = {"masked_lm": MASKED_LM, "classifier": CLASSIFIER, **PLAIN_HEADS}
+    classifier_pools = False
+    decoder = "lm_head.decoder.weight"
+    inert_tensors = ("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias")
+    aliases = {"lm_head.decoder.bias": "lm_head.bias"}
+
+    def embeddings(self, config, **options):
+        return super().embeddings(config, pad_id=config.pad_token_id, **options)
+
+    def classifier(self, config, num_labels, **options):
+        return super().classifier(config, num_labels, dense_activation="tanh", **options)
+
+    def multiple_choice(self, config, **options):
+        return super().multiple_choice(config, dropout_rate=config.hidden_dropout_prob, **options)
+
+    def masked_lm(self, config, **options):
+        return super().masked_lm(config, activation="gelu", **options)
+
+
+class XLMRoberta(Roberta):
+    model_type = "xlm-roberta"
+    hf_name = "XLMRoberta"
+    config_class = XLMRobertaConfig
+
+
+class Camembert(Roberta):
+    model_type = "camembert"
+    hf_name = "Camembert"
+    config_class = CamembertConfig

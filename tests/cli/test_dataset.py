@@ -1,0 +1,22 @@
+"""Classes and held-out rows, by their properties."""
+
+import pytest
+
+from bertzoo.cli.dataset import find_classes, hold_out
+
+pytestmark = pytest.mark.once
+
+
+def test_classes_come_sorted_and_numbers_by_value():
+    assert find_classes(["10", "9", "1", "9"], "f") == ["1", "9", "10"]
+    assert find_classes(["b", "a", "10"], "f") == ["10", "a", "b"]
+    assert find_classes(["1.0", "2"], "f") == ["1.0", "2"]
+    assert find_classes(["1.5", "2"], "f") is None
+
+
+def test_a_tenth_of_each_class_is_held_out():
+    labels = ["a"] * 50 + ["b"] * 20 + ["c"] * 3
+    train, held = hold_out(labels, ["a", "b", "c"], seed=1)
+    assert sorted(train + held) == list(range(73))
+    assert [sum(labels[i] == name for i in held) for name in "abc"] == [5, 2, 0]
+    assert (train, held) == hold_out(labels, ["a", "b", "c"], seed=1) != hold_out(labels, ["a", "b", "c"], seed=2)
