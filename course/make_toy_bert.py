@@ -1,7 +1,7 @@
 """Makes `course/data/toy_bert`, the small BERT that notebooks 06, 11, 14, 15 and 16 start from.
 
 What: a two-layer BERT of width 64, pre-trained as in notebook 05 by masked language modelling on the toy grammar of
-`bertzoo.data.toy`, single sentences and pairs in turn, and saved as a preset directory with its tokenizer; besides it
+`toy.py`, single sentences and pairs in turn, and saved as a preset directory with its tokenizer; besides it
 `toy_bert_curve.json`, the loss and the agreement accuracy after every 50 steps.
 Why: so that no notebook depends on another having been run, and none trains for a minute before it begins.
 Command: `KERAS_BACKEND=torch OMP_NUM_THREADS=1 python course/make_toy_bert.py`. Time: two minutes on one CPU core.
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import toy
 
 import bertzoo as bz
-from bertzoo.data import toy
 
 STEPS, EVERY, BATCH, SEED = 1500, 50, 32, 0
 HERE = Path(__file__).resolve().parent / "data" / "toy_bert"

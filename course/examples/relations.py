@@ -9,9 +9,9 @@ Command: `python course/examples/relations.py`. Time: under a minute on two CPU 
 import bertzoo as bz  # noqa: I001  (first: it chooses a backend before Keras is loaded)
 import numpy as np
 from keras import ops
+from templated import MARKERS, RELATIONS, relations
 
 from bertzoo.checkpoints.files import resolve
-from bertzoo.data.templated import MARKERS, RELATIONS, relations
 from bertzoo.tasks.added_tokens import add_tokens
 
 

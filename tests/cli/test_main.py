@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 import bertzoo as bz
 from bertzoo import data
+from bertzoo.cli import course, quickstart
 from bertzoo.cli.app import sentences
-from bertzoo.cli.main import app, course, quickstart
+from bertzoo.cli.main import app
 from bertzoo.data import reviews
 
 TEXTS, LABELS = SAMPLE = [column[:40] for column in reviews("train")]

@@ -1,30 +1,18 @@
 """The worked examples: their parts on a tiny model; the relations learnt on PyTorch, where it takes seconds."""
 
-import importlib.util
-from pathlib import Path
-
+import entailment
 import numpy as np
 import pytest
+import relations
 from keras import ops
+from templated import MARKERS, RELATIONS
+from templated import entailment as make_pairs
+from templated import relations as make_relations
 
 import bertzoo as bz
-from bertzoo.data.templated import MARKERS, RELATIONS
-from bertzoo.data.templated import entailment as make_pairs
-from bertzoo.data.templated import relations as make_relations
 from bertzoo.tasks.added_tokens import add_tokens
 
-FOLDER = Path(__file__).resolve().parents[2] / "course" / "examples"
 TEXTS = ["[E1] Anna Bell [/E1] works for [E2] Royal Bank [/E2] .", "[E2] Royal Bank [/E2] hired [E1] Anna Bell [/E1] ."]
-
-
-def module(name: str):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-relations, entailment = module("relations"), module("entailment")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import transformers
 
 import bertzoo as bz
 from bertzoo.analysis.flops import encoder_flops, head_flops
+from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining import program
 from bertzoo.pretraining.continuing import extend_tokenizer
 from bertzoo.pretraining.objectives import OBJECTIVES
@@ -267,7 +268,7 @@ def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
     from bertzoo.tasks.added_tokens import add_tokens
 
     tokenizer = bz.Tokenizer.from_vocabulary(WORDS, max_length=16)
-    config = bz.families.FAMILIES["bert"].config_class(**{**ENCODER, "vocab_size": len(WORDS) + 4})
+    config = FAMILIES["bert"].config_class(**{**ENCODER, "vocab_size": len(WORDS) + 4})
     first = bz.MaskedLM(bz.Encoder(config), tokenizer)
     first.save_to_preset(tmp_path)
     larger = extend_tokenizer(tokenizer, ["a-b", "kk"])
