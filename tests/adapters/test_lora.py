@@ -9,6 +9,7 @@ import pytest
 import bertzoo as bz
 from bertzoo.adapters.lora import enable_lora, load_adapter, lora_layers, merge_lora, save_adapter
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.models.registry import FAMILIES
 
 TEXTS = ["a good film", "a bad film", "the plot was dull and bad", "never again"]
 LABELS = [1, 0, 0, 0]
@@ -421,7 +422,7 @@ def test_targets_where_none_are_named(model_type):
 
     own = {"distilbert": ["q_lin", "v_lin"], "mpnet": ["q", "v"], "electra": ["query", "value"]}
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    encoder = bz.Encoder(bz.families.FAMILIES[model_type].config_class(**sizes, intermediate_size=24))
+    encoder = bz.Encoder(FAMILIES[model_type].config_class(**sizes, intermediate_size=24))
     enable_lora(encoder)
     assert encoder.lora["targets"] == THEIRS.get(model_type, own.get(model_type))
     (layer,) = lora_layers(encoder)

@@ -9,6 +9,7 @@ import safetensors.numpy
 import transformers
 
 import bertzoo as bz
+from bertzoo.models.registry import FAMILIES
 
 pytestmark = pytest.mark.once
 
@@ -73,7 +74,7 @@ def test_names_of_a_wrapper(three, wrapper, close):
 def test_a_prefix_of_the_family_is_none_of_a_wrapper(tmp_path, numpy, close):
     """ModernBERT's is the same word."""
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = bz.families.FAMILIES["modernbert"].config_class(**sizes, intermediate_size=24, pad_token_id=0)
+    config = FAMILIES["modernbert"].config_class(**sizes, intermediate_size=24, pad_token_id=0)
     model = bz.TextClassifier(bz.Encoder(config), labels=3)
     model.save_to_preset(tmp_path)
     path, ids = tmp_path / "model.safetensors", np.arange(3, 9, dtype="int32")[None]
