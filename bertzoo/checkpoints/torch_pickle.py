@@ -40,66 +40,6 @@ _OPCODES = frozenset({
     "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "REDUCE", "NEWOBJ", "BUILD",
     "PERSID", "BINPERSID",
 })  # fmt: skip
-_TUPLES = 30_000
-MAX_INTEGER = 1 << 64
-MAX_DIMENSIONS = 32
-
-_OPCODES = frozenset(
-    [
-        "PROTO",
-        "FRAME",
-        "STOP",
-        "MARK",
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-        "NONE",
-        "NEWTRUE",
-        "NEWFALSE",
-        "EMPTY_TUPLE",
-        "TUPLE",
-        "TUPLE1",
-        "TUPLE2",
-        "TUPLE3",
-        "EMPTY_LIST",
-        "LIST",
-        "APPEND",
-        "APPENDS",
-        "EMPTY_DICT",
-        "SETITEM",
-        "SETITEMS",
-        "PUT",
-        "BINPUT",
-        "LONG_BINPUT",
-        "MEMOIZE",
-        "GET",
-        "BINGET",
-        "LONG_BINGET",
-        "GLOBAL",
-        "STACK_GLOBAL",
-        "REDUCE",
-        "NEWOBJ",
-        "BUILD",
-        "PERSID",
-        "BINPERSID",
-    ]
-)
 _TUPLES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
 _SLOTS = ("PUT", "BINPUT", "LONG_BINPUT")
 
