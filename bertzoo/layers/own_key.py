@@ -5,9 +5,16 @@ import zlib
 import keras
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-from bertzoo.random import StepCounter, fold
+from bertzoo.random import StepCounter, fold_in
 
-RATES = ("hidden_dropout", "attended_dropout", "attention_dropout", "position_dropout", "dropout_rate", "first_dropout")
+RATES = (
+    "hidden_dropout",
+    "attention_output_dropout",
+    "attention_dropout",
+    "position_dropout",
+    "dropout_rate",
+    "first_dropout",
+)
 
 
 class OwnKey(keras.layers.Layer):
@@ -45,7 +52,7 @@ class OwnKey(keras.layers.Layer):
         self._count_calls()
         if self.own_calls is None:
             return None
-        return fold(self.own_calls.next_key(), zlib.crc32(self.name.encode()))
+        return fold_in(self.own_calls.next_key(), zlib.crc32(self.name.encode()))
 
     def rematerialized_call(self, layer_call, *args, **kwargs):
         # Counted here, since what is recomputed would count again.

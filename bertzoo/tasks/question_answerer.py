@@ -51,7 +51,7 @@ class QuestionAnswerer(LongTextTask):
     ):
         super().__init__(backbone, preprocessor, name=name, **kwargs)
         self.stride, self.question_limit, self.no_answer_threshold = stride, question_limit, no_answer_threshold
-        self.qa = backbone.family.qa(backbone.run_config, dtype=self.dtype_policy)
+        self.qa = backbone.family.qa(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):

@@ -329,7 +329,7 @@ def test_one_step_of_training_equals_torch(case, tmp_path, eager):
     }
 
     task = bz.TokenClassifier.from_preset(
-        tmp_path / "before", preprocessor=None, verbose=False, dropout=0.0, recompute=True
+        tmp_path / "before", preprocessor=None, verbose=False, dropout=0.0, remat=True
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
     task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=eager)
