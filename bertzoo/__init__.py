@@ -20,7 +20,6 @@ _LATER = {
     "MaskedLM": "bertzoo.tasks.masked_lm",
     "MaskedLMAndPair": "bertzoo.tasks.pretraining_heads",
     "MultipleChoice": "bertzoo.tasks.multiple_choice",
-    "Preprocessor": "bertzoo.text.preprocessor",
     "QuestionAnswerer": "bertzoo.tasks.question_answerer",
     "ReplacedTokenDetector": "bertzoo.tasks.pretraining_heads",
     "SentenceEncoder": "bertzoo.tasks.sentence_encoder",

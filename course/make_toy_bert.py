@@ -1,7 +1,7 @@
 """Makes `course/data/toy_bert`, the small BERT that notebooks 06, 11, 14, 15 and 16 start from.
 
 What: a two-layer BERT of width 64, pre-trained as in notebook 05 by masked language modelling on the toy grammar of
-`bertzoo.data.toy`, single sentences and pairs in turn, and saved as a preset directory with its tokenizer; besides it
+`toy.py`, single sentences and pairs in turn, and saved as a preset directory with its tokenizer; besides it
 `toy_bert_curve.json`, the loss and the agreement accuracy after every 50 steps.
 Why: so that no notebook depends on another having been run, and none trains for a minute before it begins.
 Command: `KERAS_BACKEND=torch OMP_NUM_THREADS=1 python course/make_toy_bert.py`. Time: two minutes on one CPU core.
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import toy
 
 import bertzoo as bz
-from bertzoo.data import toy
 
 STEPS, EVERY, BATCH, SEED = 1500, 50, 32, 0
 HERE = Path(__file__).resolve().parent / "data" / "toy_bert"
@@ -34,14 +34,14 @@ def make_model() -> bz.MaskedLM:
         attention_probs_dropout_prob=0.0,
         initializer_range=0.05,
     )
-    return bz.MaskedLM(bz.Encoder(config, pooler=False), bz.Preprocessor(tokenizer))
+    return bz.MaskedLM(bz.Encoder(config, pooler=False), tokenizer)
 
 
 def batches(model: bz.MaskedLM):
     """Masked batches: two of sentences, one of pairs that stay on a topic, and so on; each row is seen once."""
     rng = np.random.default_rng(SEED)
-    sentences = model.preprocessor.encode(toy.sentences((STEPS + 3) * BATCH * 2 // 3, SEED))
-    pairs = model.preprocessor.encode(*toy.topic_pairs((STEPS + 3) * BATCH // 3, SEED, negatives="same")[:2])
+    sentences = model.tokenizer.encode(toy.sentences((STEPS + 3) * BATCH * 2 // 3, SEED))
+    pairs = model.tokenizer.encode(*toy.topic_pairs((STEPS + 3) * BATCH // 3, SEED, negatives="same")[:2])
     for step in range(STEPS + 1):  # Keras draws one batch more, to see what they look like
         rows, turn, length = (pairs, step // 3, 48) if step % 3 == 2 else (sentences, step - step // 3, 24)
         yield model.masking(rows.pad(np.arange(turn * BATCH, (turn + 1) * BATCH), length), rng)
@@ -51,7 +51,7 @@ def agreement(model: bz.MaskedLM) -> float:
     """Share of probes with one misleading noun in which the right one of "is" and "are" gets the higher logit."""
     probe = toy.agreement(400, seed=99)
     logits = model.predict(probe.sentences, verbose=0)[:, 0]
-    ids = [model.preprocessor.tokenizer.token_to_id(verb) for verb in ("is", "are")]
+    ids = [model.tokenizer.token_to_id(verb) for verb in ("is", "are")]
     return float((logits[:, ids].argmax(axis=1) == np.array([verb == "are" for verb in probe.verbs])).mean())
 
 

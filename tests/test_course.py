@@ -1,17 +1,17 @@
 """The rules that every notebook of the course keeps, its exercises and its quizzes. No kernel is started here."""
 
-import importlib.util
 import json
 import os
 import re
 import stat
 from pathlib import Path
 
+import check
+import grading
 import nbformat
 import numpy as np
 import pytest
-
-from bertzoo.cli import grading
+import refresh
 
 pytestmark = pytest.mark.once
 COURSE = Path(__file__).resolve().parents[1] / "course"
@@ -20,14 +20,6 @@ NOTEBOOKS = sorted(COURSE.glob("[0-9][0-9]_*.ipynb"))
 EXERCISE = re.compile(r"# (Exercise|Solution) (\d\d\.\d+)\n")
 
 
-def module(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-check, refresh = module(COURSE / "check.py"), module(COURSE / "refresh.py")
 QUIZZES = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(COURSE.glob("quizzes/[0-9][0-9].json"))
 }
@@ -217,14 +209,14 @@ def test_grading_finds_every_exercise(path, tmp_path):
     """`bertzoo course --check` on the notebook as it stands, and with the solution in each exercise's cell."""
     answers = exercise_cells("Solution")
     numbers = [number for number in answers if number.startswith(path.name[:2])]
-    assert grading.verdicts(check, path) == dict.fromkeys(numbers, "to do")
+    assert grading.verdicts(path) == dict.fromkeys(numbers, "to do")
     notebook = read(path)
     for cell in notebook.cells:
         match = EXERCISE.match(cell.source)
         if match and match[1] == "Exercise":
             cell.source = answers[match[2]].replace("# Solution", "# Exercise")
     nbformat.write(notebook, tmp_path / path.name)
-    assert grading.verdicts(check, tmp_path / path.name) == dict.fromkeys(numbers, "passed")
+    assert grading.verdicts(tmp_path / path.name) == dict.fromkeys(numbers, "passed")
 
 
 @exercises

@@ -61,7 +61,7 @@ config = bz.EncoderConfig(vocab_size=len(tokens), hidden_size=32, num_hidden_lay
 def run(remat=False):
     bz.set_seed(5)
     model = bz.TextClassifier(bz.Encoder(config, remat=remat),
-                              bz.Preprocessor(bz.Tokenizer.from_vocabulary(tokens), 16), ["negative", "positive"])
+                              bz.Tokenizer.from_vocabulary(tokens, max_length=16), ["negative", "positive"])
     start = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight)) for weight in model.weights}
     losses = []
     class Read(keras.callbacks.Callback):
@@ -74,7 +74,7 @@ def run(remat=False):
     model.compile(bz.AdamW(5e-3))
     model.fit(texts, labels, batch_size=16, epochs=4, verbose=0, callbacks=[Read()])
     key = model.backbone.step.next_key()
-    ids = model.preprocessor(texts[:8])["token_ids"]
+    ids = model.tokenizer(texts[:8])["token_ids"]
     embedded = compiled(lambda ids, key: model.backbone.embeddings(ids, key=fold_in(key, 0)))(ids, key)
     masks = [keras.ops.convert_to_numpy(embedded) != 0]
     for layer, salt, shape in ((1, 0, (4, 4, 9, 9)), (1, 1, (8, 24, 32)), (2, 2, (8, 24, 32))):

@@ -108,7 +108,7 @@ def _verdicts(directory: Path, notebook: Path) -> list[str]:
     """
     # First in the path: this bertzoo, whatever is installed.
     path = os.pathsep.join(filter(None, [str(Path(bertzoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "bertzoo.cli.grading", carried("course") / "check.py", notebook.resolve()]
+    command = [sys.executable, carried("course") / "grading.py", notebook.resolve()]
     options = {"cwd": directory, "env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
     try:
         child = subprocess.run(command, timeout=SECONDS, **options)

@@ -5,17 +5,14 @@ from bertzoo.data.conll import load_conll
 from bertzoo.data.public import load
 from bertzoo.data.squad import load_squad
 from bertzoo.data.table_files import load_table
-from bertzoo.data.templated import entailment, relations
 from bertzoo.text.tags import retag
 
 __all__ = [
     "cloze",
-    "entailment",
     "load",
     "load_conll",
     "load_squad",
     "load_table",
-    "relations",
     "retag",
     "reviews",
 ]

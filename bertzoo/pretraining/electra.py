@@ -16,7 +16,7 @@ from bertzoo.random import fold_in, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
 from bertzoo.text.masking import Masking
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
@@ -58,7 +58,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
     Args:
         config: The discriminator's.
         generator: The generator's; see `generator_config`.
-        preprocessor: For the presets to save.
+        tokenizer: For the presets to save.
         masking: The rule; ELECTRA's where None: 15 %, of which 85 % become [MASK] and the rest stay.
         weight: Of the discriminator's loss.
         sharing: "plain", or "disentangled" as in DeBERTa v3, where the discriminator's loss does not move the tables of
@@ -73,7 +73,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         self,
         config: EncoderConfig,
         generator: EncoderConfig,
-        preprocessor: Preprocessor,
+        tokenizer: Tokenizer,
         masking: Masking | None = None,
         weight: float = 50.0,
         sharing: str = "plain",
@@ -90,7 +90,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
             )
         if sharing not in SHARING:
             raise ValueError(f"sharing must be one of {', '.join(SHARING)}; it is {sharing!r}.")
-        masking = masking or Masking.for_tokenizer(preprocessor.tokenizer, masked=0.85, random=0.0)
+        masking = masking or Masking.for_tokenizer(tokenizer, masked=0.85, random=0.0)
         if sharing == "disentangled":
             made = Encoder(generator, False, name="generator", **options)
             shared = DisentangledEmbeddings(made.embeddings, config.hidden_size)
@@ -99,8 +99,8 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
             encoder = Encoder(config, False, **options)
             shared = SharedEmbeddings(encoder.embeddings, generator.hidden_size)
             made = Encoder(generator, False, embeddings=shared, name="generator", **options)
-        self.discriminator = ReplacedTokenDetector(encoder, preprocessor, **dtype)
-        self.generator = MaskedLM(made, preprocessor, masking, **dtype)
+        self.discriminator = ReplacedTokenDetector(encoder, tokenizer, **dtype)
+        self.generator = MaskedLM(made, tokenizer, masking, **dtype)
         self.masking, self.weight, self.seed = masking, weight, get_seed()
         self.scores = {
             name: keras.metrics.Mean(name=name) for name in ("masked_lm_loss", "masked_accuracy", "rtd_loss")
@@ -180,7 +180,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         embeddings = self.backbone.embeddings
         if not isinstance(embeddings, DisentangledEmbeddings):
             return self.discriminator
-        plain = ReplacedTokenDetector(Encoder(self.backbone.config, False), self.discriminator.preprocessor)
+        plain = ReplacedTokenDetector(Encoder(self.backbone.config, False), self.discriminator.tokenizer)
         own = weight_names(self.discriminator)
         sums = {"embeddings/token": embeddings.token, "embeddings/position": embeddings.position}
         for name, weight in weight_names(plain).items():

@@ -126,7 +126,7 @@ class Plan:
             raise ValueError(
                 f"[encoder] model_type must be one of {', '.join(sorted(FAMILIES))}; it is {model_type!r}."
             )
-        table = {"vocab_size": tokenizer.vocabulary_size, "pad_token_id": tokenizer.pad_id or 0, **table}
+        table = {"vocab_size": tokenizer.vocabulary_size, "pad_token_id": tokenizer.pad_id, **table}
         if table["vocab_size"] < tokenizer.vocabulary_size:
             raise ValueError(
                 f"[encoder] vocab_size is {table['vocab_size']}; the shards' vocabulary has "

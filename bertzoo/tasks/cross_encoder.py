@@ -17,7 +17,7 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.prompts import find_prompt
 from bertzoo.tasks.text_classifier import TextClassifier
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 _ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -33,7 +33,7 @@ class CrossEncoder(TextClassifier):
     """Scores pairs of texts (Nogueira and Cho 2019; Reimers and Gurevych 2019, section 1).
 
     Args:
-        backbone, preprocessor, head: See `TextClassifier`.
+        backbone, tokenizer, head: See `TextClassifier`.
         labels: 1 for a score, which is the usual; more for classes of pairs, such as those of NLI.
         activation: What `predict` makes of the logits: "sigmoid", "linear", "tanh" or, of several labels, "softmax";
             the first for one label, the second for more, where None.
@@ -51,7 +51,7 @@ class CrossEncoder(TextClassifier):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         labels: int | Sequence[str] = 1,
         problem: str | None = None,
         head: keras.layers.Layer | None = None,
@@ -62,7 +62,7 @@ class CrossEncoder(TextClassifier):
         name: str = "cross_encoder",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, labels, problem, head, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, labels, problem, head, name=name, **kwargs)
         usual = "sigmoid" if len(self.labels) == 1 else "linear"
         self.activation = _checked(usual if activation is None else activation)
         self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
@@ -130,7 +130,7 @@ class CrossEncoder(TextClassifier):
         columns = self.read(x, y)
         prompt = _PROMPT.get()
         texts = [prompt + text for text in columns.texts] if prompt else columns.texts
-        return self.preprocessor.encode(texts, columns.pairs), columns.targets
+        return self.tokenizer.encode(texts, columns.pairs), columns.targets
 
     def rank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, batch_size: int = 32, verbose=0

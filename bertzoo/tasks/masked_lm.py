@@ -14,7 +14,7 @@ from bertzoo.tasks.task import BATCH_SIZE, Task
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.masked_rows import MaskedRows
 from bertzoo.text.masking import Masking
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import whole_rows
 from bertzoo.training.compiled_losses import MEAN
 
@@ -31,7 +31,7 @@ class MaskedLM(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
     """
 
@@ -42,14 +42,14 @@ class MaskedLM(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         masking: Masking | None = None,
         name: str = "masked_lm_task",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
-        if masking is None and preprocessor is not None:
-            masking = Masking.for_tokenizer(preprocessor.tokenizer)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        if masking is None and tokenizer is not None:
+            masking = Masking.for_tokenizer(tokenizer)
         self.masking = masking
         self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
@@ -98,8 +98,8 @@ class MaskedLM(Task):
         self.check_text()
         columns = self.read(x, y)
         if columns.pairs is not None:  # cut at the longer text, so that each row keeps both
-            return self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
-        return whole_rows(self.preprocessor, columns.texts), columns.targets
+            return self.tokenizer.encode(columns.texts, columns.pairs), columns.targets
+        return whole_rows(self.tokenizer, columns.texts), columns.targets
 
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if sample_weight is not None:
@@ -130,7 +130,7 @@ class MaskedLM(Task):
         check_steps(x, steps)
         columns = read_columns(x)
         self.check_text()
-        encoded = self.preprocessor.encode(columns.texts, columns.pairs)
+        encoded = self.tokenizer.encode(columns.texts, columns.pairs)
         counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.starts[:-1])
         places = max(1, int(counts.max(initial=0)))
 
@@ -148,9 +148,9 @@ class MaskedLM(Task):
         return logits
 
     def check_text(self) -> None:
-        """Refuses to work on text without preprocessor."""
-        if self.preprocessor is None:
-            raise ValueError("the task has no preprocessor: call the model with token_ids and mask_positions instead.")
+        """Refuses to work on text without a tokenizer."""
+        if self.tokenizer is None:
+            raise ValueError("the task has no tokenizer: call the model with token_ids and mask_positions instead.")
 
     def fill_mask(self, x, top_k: int = 5, targets: str | list[str] | None = None, batch_size: int = 32):
         """The likeliest tokens for each [MASK].
@@ -167,10 +167,10 @@ class MaskedLM(Task):
             of these.
 
         Raises:
-            ValueError: A text has no [MASK], a target is no token, or the task has no preprocessor.
+            ValueError: A text has no [MASK], a target is no token, or the task has no tokenizer.
         """
         self.check_text()
-        texts, tokenizer = [x] if isinstance(x, str) else list(x), self.preprocessor.tokenizer
+        texts, tokenizer = [x] if isinstance(x, str) else list(x), self.tokenizer
         wrong = next((text for text in texts if not isinstance(text, str)), None)
         if wrong is not None:
             raise TypeError(f"fill_mask takes single texts, not pairs. Received: {wrong!r:.60}.")
@@ -191,7 +191,7 @@ class MaskedLM(Task):
         return answers[0] if isinstance(x, str) else answers
 
     def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
-        tokenizer = self.preprocessor.tokenizer
+        tokenizer = self.tokenizer
         odds = softmax(logits)
         # Tables of some models have more rows than there are tokens.
         ids = np.arange(min(len(odds), tokenizer.vocabulary_size)) if allowed is None else allowed
@@ -208,8 +208,8 @@ class MaskedLM(Task):
         if not targets:
             raise ValueError("targets must hold a word or more; None lets the whole vocabulary compete.")
         for word in targets:
-            pieces = self.preprocessor.tokenizer.encode(word).row(0)
-            pieces = [int(i) for i in pieces if int(i) not in self.preprocessor.tokenizer.special_ids]
+            pieces = self.tokenizer.encode(word).row(0)
+            pieces = [int(i) for i in pieces if int(i) not in self.tokenizer.special_ids]
             if len(pieces) != 1:
                 raise ValueError(f"target {word!r} is {len(pieces)} tokens in this vocabulary; a target must be one.")
             ids.append(pieces[0])

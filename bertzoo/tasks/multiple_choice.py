@@ -14,7 +14,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.task import Task
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 ABSENT = -1e9  # the logit of a choice that is none
 
@@ -28,7 +28,7 @@ class MultipleChoice(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
 
     Inputs are the encoder's with one more axis, int (batch, choices, length), and where rows have fewer choices than
     others `choice_mask` int (batch, choices), 0 at those that are none. The output is float32 logits (batch, choices).
@@ -40,9 +40,9 @@ class MultipleChoice(Task):
     heads = ("multiple_choice",)
 
     def __init__(
-        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "multiple_choice_task", **kwargs
+        self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "multiple_choice_task", **kwargs
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.uses_pooler = backbone.family.multiple_choice_uses_pooler
         if self.uses_pooler and backbone.pooler is None:
             raise ValueError(
@@ -84,9 +84,9 @@ class MultipleChoice(Task):
     # ---- data
 
     def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps=None):
-        """As `Task.batches`; without preprocessor x is a stream of ready batches."""
-        if self.preprocessor is None and not is_stream(x):
-            raise ValueError("without preprocessor, pass ready batches of (inputs, answers), or call the model.")
+        """As `Task.batches`; without a tokenizer x is a stream of ready batches."""
+        if self.tokenizer is None and not is_stream(x):
+            raise ValueError("without a tokenizer, pass ready batches of (inputs, answers), or call the model.")
         return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
 
     find_columns = staticmethod(find_columns)
@@ -102,7 +102,7 @@ class MultipleChoice(Task):
         seconds, counts = columns.seconds(), [len(row) for row in columns.choices]
         filled = list(zip_longest(*seconds, fillvalue=""))
         present = np.arange(max(counts)) < np.array(counts)[:, None]
-        encoded = [self.preprocessor.encode(columns.questions, list(choices)) for choices in filled]
+        encoded = [self.tokenizer.encode(columns.questions, list(choices)) for choices in filled]
         encoded = EncodedTuples(encoded, None if present.all() else present)
         return encoded, None if columns.answers is None else answer_ids(columns)
 

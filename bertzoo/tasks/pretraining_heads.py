@@ -10,7 +10,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.masking import Masking
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.loss_mean import LossMean
 
@@ -25,7 +25,7 @@ class SentencePair(Task):
 
     Args:
         backbone: The encoder, with its pooler.
-        preprocessor: Turns pairs of texts into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns pairs of texts into the encoder's inputs; None if the caller tokenizes.
 
     Raises:
         ValueError: The encoder has no pooler, or its family no such head.
@@ -33,10 +33,8 @@ class SentencePair(Task):
 
     heads = ("pair",)
 
-    def __init__(
-        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "sentence_pair", **kwargs
-    ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+    def __init__(self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "sentence_pair", **kwargs):
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.pair = _pair_head(self)
         self.build()
 
@@ -66,7 +64,7 @@ class MaskedLMAndPair(Task):
 
     Args:
         backbone: The encoder, with its pooler.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
     """
 
@@ -77,14 +75,14 @@ class MaskedLMAndPair(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         masking: Masking | None = None,
         name: str = "masked_lm_and_pair",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
-        if masking is None and preprocessor is not None:
-            masking = Masking.for_tokenizer(preprocessor.tokenizer)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        if masking is None and tokenizer is not None:
+            masking = Masking.for_tokenizer(tokenizer)
         self.masking = masking
         self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.pair = _pair_head(self)
@@ -184,7 +182,7 @@ class ReplacedTokenDetector(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
 
     Raises:
         ValueError: The family has no such head.
@@ -195,11 +193,11 @@ class ReplacedTokenDetector(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         name: str = "replaced_token_detector",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.rtd = backbone.family.rtd(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 

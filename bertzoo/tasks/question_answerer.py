@@ -11,7 +11,7 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.spans import PADDING, SpanLoss, best_spans, span_accuracy
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import Windows, cut_windows
 from bertzoo.text.word_alignment import find_units
 
@@ -28,7 +28,7 @@ class QuestionAnswerer(LongTextTask):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns question and text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns question and text into the encoder's inputs; None if the caller tokenizes.
         stride: From the start of one window to the next, in tokens.
         question_limit: Tokens after which a question is cut off.
         no_answer_threshold: None: there always is an answer (SQuAD 1.1). A number: none is given where the score of
@@ -42,14 +42,14 @@ class QuestionAnswerer(LongTextTask):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         stride: int = SETTINGS["stride"],
         question_limit: int = SETTINGS["question_limit"],
         no_answer_threshold: float | None = None,
         name: str = "question_answerer",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.stride, self.question_limit, self.no_answer_threshold = stride, question_limit, no_answer_threshold
         self.qa = backbone.family.qa(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
@@ -151,7 +151,7 @@ class QuestionAnswerer(LongTextTask):
     def cut(self, columns: Questions) -> Windows:
         self.check_text()
         return cut_windows(
-            self.preprocessor,
+            self.tokenizer,
             columns.contexts,
             columns.questions,
             stride=self.stride,

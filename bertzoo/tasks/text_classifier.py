@@ -27,7 +27,7 @@ from bertzoo.tasks.custom_head import describe
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.task import Task
 from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
 from bertzoo.training.compiled_losses import refuse_one_hot
 
@@ -40,7 +40,7 @@ class TextClassifier(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         labels: The names of the classes, or their number.
         problem: "single_label_classification", "multi_label_classification" (any number of labels at once) or
             "regression" (numbers).
@@ -61,7 +61,7 @@ class TextClassifier(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         labels: int | Sequence[str] = 2,
         problem: str | None = None,
         head: keras.layers.Layer | None = None,
@@ -70,7 +70,7 @@ class TextClassifier(Task):
         name: str = "text_classifier",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.labels = label_names(labels)
         self.problem = problem or (NUMBER if len(self.labels) == 1 else CLASSES)
         if self.problem not in PROBLEMS:

@@ -17,7 +17,7 @@ from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.text import tags as bio
 from bertzoo.text.encoded import Encoded
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import Windows, cut_windows
 from bertzoo.text.word_alignment import Units, find_units
 from bertzoo.training.compiled_losses import MEAN
@@ -42,7 +42,7 @@ class TokenClassifier(LongTextTask):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         labels: The names of the labels, or their number.
         pieces: "first": the label of a word is that of its first token, and the other tokens are left out of the loss
             (Devlin et al.). "all": all tokens of a word learn its label, and their probabilities are averaged.
@@ -61,14 +61,14 @@ class TokenClassifier(LongTextTask):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         labels: int | Sequence[str] = 2,
         pieces: str = "first",
         crf: bool = False,
         name: str = "token_classifier_task",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.labels = label_names(labels)
         if pieces not in PIECES:
             raise ValueError(f"pieces must be one of {', '.join(PIECES)}; it is {pieces!r}.")
@@ -192,7 +192,7 @@ class TokenClassifier(LongTextTask):
 
     def cut(self, columns: Tagged) -> Windows:
         self.check_text()
-        return cut_windows(self.preprocessor, columns.texts)
+        return cut_windows(self.tokenizer, columns.texts)
 
     def window_targets(self, columns: Tagged, windows: Windows) -> np.ndarray:
         """int32, a label for each token of the windows' rows, end to end; -1 where there is none to learn."""
@@ -206,7 +206,7 @@ class TokenClassifier(LongTextTask):
     def array_targets(self, x, y) -> np.ndarray:
         ids, y = np.asarray(x["token_ids"] if isinstance(x, dict) else x), np.asarray(y)
         if y.shape != ids.shape or y.dtype.kind not in "iu":
-            raise ValueError(f"without preprocessor, y must be integers {ids.shape}; it is {y.dtype} {y.shape}.")
+            raise ValueError(f"without a tokenizer, y must be integers {ids.shape}; it is {y.dtype} {y.shape}.")
         _check_ids(y, len(self.labels))
         mask = np.asarray(x["padding_mask"]) if isinstance(x, dict) and "padding_mask" in x else np.ones_like(ids)
         return np.maximum(y[mask > 0], IGNORED)

@@ -134,7 +134,7 @@ def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
         ) from None
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
-            f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
+            f"without a tokenizer, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
         )
     mask = np.asarray(x.get("padding_mask", np.ones_like(ids))).astype(bool)
     segments = np.asarray(x.get("segment_ids", np.zeros_like(ids)))

@@ -63,17 +63,17 @@ class Windows:
 
 
 def cut_windows(
-    preprocessor,
+    tokenizer,
     texts: Sequence[str],
     questions: Sequence[str] | None = None,
     *,
     stride: int | None = None,
     question_limit: int = 64,
 ) -> Windows:
-    """Cuts texts into rows of at most the preprocessor's `max_length` tokens.
+    """Cuts texts into rows of at most the tokenizer's `max_length` tokens.
 
     Args:
-        preprocessor: A `Preprocessor`.
+        tokenizer: A `Tokenizer`.
         texts: What is cut.
         questions: Put before every row of its text, as the first of a pair; cut to `question_limit` tokens.
         stride: From the start of a row's text to that of the next, in tokens; rows overlap by a quarter where None, by
@@ -85,17 +85,17 @@ def cut_windows(
     """
     if stride is not None and stride < 1:
         raise ValueError(f"stride must be at least 1 token; it is {stride}.")
-    frame = _Frame(preprocessor, pairs=questions is not None)
-    pieces = _without_specials(preprocessor.tokenizer, texts)
+    frame = _Frame(tokenizer, pairs=questions is not None)
+    pieces = _without_specials(tokenizer, texts)
     if questions is None:
         asked = [np.zeros(0, np.int32)] * len(pieces)
     else:
-        found = _without_specials(preprocessor.tokenizer, questions)
+        found = _without_specials(tokenizer, questions)
         asked = [found.row(i)[:question_limit] for i in range(len(found))]
     ids, kinds, table = [], [], []
     for text, question in enumerate(asked):
         tokens = pieces.row(text)
-        room = frame.room(preprocessor.max_length, len(question), len(tokens))
+        room = frame.room(tokenizer.max_length, len(question), len(tokens))
         column = len(frame.before) + len(question) + len(frame.between)
         for begin, end, own_begin, own_end in _cuts(len(tokens), room, stride):
             table.append((text, column, begin, end, own_begin, own_end))
@@ -108,14 +108,14 @@ def cut_windows(
     return Windows(rows, pieces, *columns)
 
 
-def whole_rows(preprocessor, texts: Sequence[str]) -> Encoded:
+def whole_rows(tokenizer, texts: Sequence[str]) -> Encoded:
     """Rows of all tokens of texts: one a text, and of those that are too long several, side by side without overlap."""
-    limit = preprocessor.max_length
-    encoded = preprocessor.encode(texts, truncate=False)
+    limit = tokenizer.max_length
+    encoded = tokenizer.encode(texts, truncate=False)
     long = [] if limit is None else np.flatnonzero(encoded.lengths > limit).tolist()
     parts, begin = [], 0
     for text in long:
-        parts += [encoded.rows(begin, text), cut_windows(preprocessor, [texts[text]], stride=limit).rows]
+        parts += [encoded.rows(begin, text), cut_windows(tokenizer, [texts[text]], stride=limit).rows]
         begin = text + 1
     return Encoded.concatenate([*parts, encoded.rows(begin, len(encoded))]) if long else encoded
 
@@ -160,12 +160,11 @@ def _specials(tokenizer, pairs: bool) -> list[np.ndarray]:
 class _Frame:
     """What surrounds the text in every row."""
 
-    def __init__(self, preprocessor, pairs: bool):
-        tokenizer = preprocessor.tokenizer
+    def __init__(self, tokenizer, pairs: bool):
         self.before, *between, self.after = _specials(tokenizer, pairs)
         self.between = between[0] if pairs else self.before[:0]
         probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
-        kinds = probe.segment_ids if preprocessor.segments else np.zeros_like(probe.segment_ids)
+        kinds = probe.segment_ids
         inside = np.flatnonzero(probe.word_ids >= 0)
         self.first_kind, self.kind = kinds[inside[0]], kinds[inside[-1]]
         self.kinds = kinds[probe.word_ids < 0]

@@ -1,15 +1,15 @@
 """Entailment: does a second sentence follow from a first, contradict it, or neither?
 
-What: `TextClassifier` on pairs of sentences, with a set that is written in `bertzoo.data.templated`. Where a hypothesis
-has all its words from the premise and still does not follow ("the doctor helped the judge", "the judge helped the
-doctor"), whoever only compares words is fooled (McCoy et al. 2019): those traps are counted apart.
+What: `TextClassifier` on pairs of sentences from `templated.py`. Where all words of a hypothesis are in its
+premise and it still does not follow ("the doctor helped the judge", "the judge helped the doctor"), a model that only
+compares words is fooled (McCoy et al. 2019); those traps are counted separately.
 Command: `python course/examples/entailment.py`. Time: about a minute on two CPU cores.
 """
 
 import numpy as np
+from templated import ENTAILMENT, entailment
 
 import bertzoo as bz
-from bertzoo.data.templated import ENTAILMENT, entailment
 
 
 def fit(preset: str = "bert_mini_en", rows: int = 1500, epochs: int = 3, rate: float = 4e-4) -> bz.TextClassifier:

@@ -156,7 +156,7 @@ def run(model):
 
 
 def load(task, directory):
-    options = {} if task is bz.Encoder else {"preprocessor": None}
+    options = {} if task is bz.Encoder else {"tokenizer": None}
     return task.from_preset(directory, verbose=False, **options)
 
 

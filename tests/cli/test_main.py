@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 import bertzoo as bz
 from bertzoo import data
+from bertzoo.cli import course, quickstart
 from bertzoo.cli.app import sentences
-from bertzoo.cli.main import app, course, quickstart
+from bertzoo.cli.main import app
 from bertzoo.data import reviews
 
 TEXTS, LABELS = SAMPLE = [column[:40] for column in reviews("train")]
@@ -36,7 +37,7 @@ def preset(tmp_path_factory):
         max_position_embeddings=32,
     )
     directory = tmp_path_factory.mktemp("presets") / "tiny"
-    bz.MaskedLM(bz.Encoder(config, pooler=False), bz.Preprocessor(tokenizer)).save_to_preset(directory)
+    bz.MaskedLM(bz.Encoder(config, pooler=False), tokenizer).save_to_preset(directory)
     return directory
 
 

@@ -1,21 +1,16 @@
 """Right answers to exercises, written otherwise than the solutions and with what earlier cells define; and mutants."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
 
+import check
+import grading
 import numpy as np
 import pytest
 
-from bertzoo.cli import grading
-
 pytestmark = pytest.mark.once
 COURSE = Path(__file__).resolve().parents[2] / "course"
-
-spec = importlib.util.spec_from_file_location("check", COURSE / "check.py")
-check = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check)
 
 # Name -> exercise, a right answer, what of it is replaced, and what makes it wrong.
 ANSWERS = {
@@ -171,7 +166,7 @@ def graded(folder: Path, number: str, answer: str) -> str:
         if "".join(cell["source"]).startswith(f"# Exercise {number}"):
             cell["source"] = f"# Exercise {number}{answer}".splitlines(keepends=True)
     (folder / path.name).write_text(json.dumps(notebook), encoding="utf-8")
-    return grading.verdicts(check, folder / path.name)[number]
+    return grading.verdicts(folder / path.name)[number]
 
 
 @pytest.mark.parametrize("name", ANSWERS)

@@ -1,30 +1,18 @@
 """The worked examples: their parts on a tiny model; the relations learnt on PyTorch, where it takes seconds."""
 
-import importlib.util
-from pathlib import Path
-
+import entailment
 import numpy as np
 import pytest
+import relations
 from keras import ops
+from templated import MARKERS, RELATIONS
+from templated import entailment as make_pairs
+from templated import relations as make_relations
 
 import bertzoo as bz
-from bertzoo.data.templated import MARKERS, RELATIONS
-from bertzoo.data.templated import entailment as make_pairs
-from bertzoo.data.templated import relations as make_relations
 from bertzoo.tasks.added_tokens import add_tokens
 
-FOLDER = Path(__file__).resolve().parents[2] / "course" / "examples"
 TEXTS = ["[E1] Anna Bell [/E1] works for [E2] Royal Bank [/E2] .", "[E2] Royal Bank [/E2] hired [E1] Anna Bell [/E1] ."]
-
-
-def module(name: str):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-relations, entailment = module("relations"), module("entailment")
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +30,8 @@ def preset(tmp_path_factory):
         max_position_embeddings=64,
     )
     directory = tmp_path_factory.mktemp("presets") / "tiny"
-    preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(tokens), 64)
-    bz.MaskedLM(bz.Encoder(config, pooler=False), preprocessor).save_to_preset(directory)
+    tokenizer = bz.Tokenizer.from_vocabulary(tokens, max_length=64)
+    bz.MaskedLM(bz.Encoder(config, pooler=False), tokenizer).save_to_preset(directory)
     return directory
 
 
@@ -71,11 +59,11 @@ def test_added_tokens_change_nothing_else(preset, tmp_path):
 
 def test_the_head_reads_the_vectors_of_the_markers(preset, tmp_path, close):
     model = relations.make(preset)
-    inputs = model.preprocessor(TEXTS)
+    inputs = model.tokenizer(TEXTS)
     states = ops.convert_to_numpy(model.backbone(inputs)["sequence_output"])
     kernel, bias = (ops.convert_to_numpy(weight) for weight in model.classifier.weights)
     assert kernel.shape == (32, len(RELATIONS))
-    starts = [[inputs["token_ids"][row].tolist().index(model.preprocessor.tokenizer.token_to_id(marker)) for marker in
+    starts = [[inputs["token_ids"][row].tolist().index(model.tokenizer.token_to_id(marker)) for marker in
                ("[E1]", "[E2]")] for row in range(2)]  # fmt: skip
     assert starts == [[1, 7], [6, 1]]
     expected = np.stack([np.concatenate(states[row, places]) for row, places in enumerate(starts)]) @ kernel + bias

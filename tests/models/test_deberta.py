@@ -152,7 +152,7 @@ def test_enhanced_mask_decoder(model_type, prefix, tmp_path):
     )
     expected = x @ tensors["embeddings.word_embeddings.weight"].T + tensors["lm_predictions.lm_head.bias"]
 
-    task = bz.MaskedLM.from_preset(tmp_path / "original", preprocessor=None, verbose=False)
+    task = bz.MaskedLM.from_preset(tmp_path / "original", tokenizer=None, verbose=False)
     assert task.load_report.new == [] and task.backbone.config.unknown_keys == []
     assert all(name.startswith("mask_predictions") for name in task.load_report.unused)
     inputs = {"token_ids": IDS, "padding_mask": REAL}
@@ -171,7 +171,7 @@ def test_enhanced_mask_decoder(model_type, prefix, tmp_path):
     }
     assert all(torch.equal(x, original[name.replace("deberta.", prefix)]) for name, x in ours.items())
     for again in (
-        bz.MaskedLM.from_preset(tmp_path / "ours", preprocessor=None, verbose=False),
+        bz.MaskedLM.from_preset(tmp_path / "ours", tokenizer=None, verbose=False),
         bz.MaskedLM(bz.Encoder.from_config(task.backbone.get_config())),
     ):
         again.set_weights(task.get_weights())
@@ -189,7 +189,7 @@ def test_replaced_token_detection(tmp_path):
     expected = affine(
         np.maximum(affine(x, tensors, "mask_predictions.dense"), 0), tensors, "mask_predictions.classifier"
     )
-    task = bz.ReplacedTokenDetector.from_preset(tmp_path / "original", preprocessor=None, verbose=False)
+    task = bz.ReplacedTokenDetector.from_preset(tmp_path / "original", tokenizer=None, verbose=False)
     assert task.load_report.new == []
     assert_close(task({"token_ids": IDS, "padding_mask": REAL}), expected[..., 0])
     task.save_to_preset(tmp_path / "ours")

@@ -55,12 +55,12 @@ def bertzoo(run, train: list[dict]):
 
     import bertzoo as bz
     from bertzoo.accelerator import accelerator
-    from bertzoo.text.preprocessor import load_preprocessor
+    from bertzoo.tasks.presets import load_tokenizer
     from bertzoo.training.step import should_jit_compile
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator() else "float32")
     config, squad = shape(run), run.task == "squad"
-    parts = bz.Encoder(config, pooler=not squad), load_preprocessor(PRESET, config, SETTINGS[run.task][2], None)
+    parts = bz.Encoder(config, pooler=not squad), load_tokenizer(PRESET, config, SETTINGS[run.task][2], None)
     if squad:
         model, data = bz.QuestionAnswerer(*parts, stride=STRIDE, question_limit=QUESTION), (train,)
     else:

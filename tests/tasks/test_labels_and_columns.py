@@ -268,7 +268,7 @@ def test_a_masked_model_leaves_a_tables_labels_aside(trained):
 def test_arrays_of_unknown_names_are_refused(trained, called):
     model = bz.TextClassifier.from_preset(trained[0], verbose=False)
     called = model.backbone if called == "encoder" else model
-    arrays = model.preprocessor(TEXTS)
+    arrays = model.tokenizer(TEXTS)
     mask = arrays.pop("padding_mask")
     with pytest.raises(ValueError, match="attention_mask. Use padding_mask for attention_mask"):
         called({**arrays, "attention_mask": mask})
@@ -278,7 +278,7 @@ def test_arrays_of_unknown_names_are_refused(trained, called):
 
 @pytest.mark.once
 def test_rows_of_unlike_length_are_refused(trained):
-    model = bz.TextClassifier.from_preset(trained[0], preprocessor=None, verbose=False)
+    model = bz.TextClassifier.from_preset(trained[0], tokenizer=None, verbose=False)
     with pytest.raises(ValueError, match="token_ids must be one array"):
         model.predict({"token_ids": [[2, 7, 3], [2, 3]]}, verbose=0)
 
@@ -341,7 +341,7 @@ def test_a_tagger_of_tags_without_type(write_checkpoint):
 
 @pytest.mark.once
 def test_filled_text_has_no_marks_of_pieces_and_the_blanks_of_the_original(write_checkpoint):
-    tokenizer = bz.MaskedLM.from_preset(write_checkpoint()[0], verbose=False).preprocessor.tokenizer
+    tokenizer = bz.MaskedLM.from_preset(write_checkpoint()[0], verbose=False).tokenizer
 
     def filled(left, token, right=""):
         return tokenizer.text_with(left, tokenizer.token_to_id(token), right)

@@ -10,7 +10,6 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.tasks.spans import SpanLoss, best_spans, span_accuracy
-from bertzoo.text.preprocessor import Preprocessor
 
 CONTEXT = "we saw a film in rome with friends"
 RECORDS = [
@@ -51,7 +50,7 @@ def targets_of(model, records):
             (targets[row] == -1) == (inputs["padding_mask"][row] == 0)[:, None]
         ).all()
         if last:
-            found[number] = model.preprocessor.tokenizer.decode(inputs["token_ids"][row][first : last + 1].tolist())
+            found[number] = model.tokenizer.decode(inputs["token_ids"][row][first : last + 1].tolist())
     return found
 
 
@@ -150,7 +149,7 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
 
     model, reference = make(), preset[1]
     found = model.answer("the actor", CONTEXT, n_best=5)
-    encoded = model.preprocessor.tokenizer.encode(["the actor"], [CONTEXT], offsets=True)
+    encoded = model.tokenizer.encode(["the actor"], [CONTEXT], offsets=True)
     with torch.no_grad():
         out = reference(
             torch.tensor(encoded.token_ids[None].astype("int64")),
@@ -193,6 +192,7 @@ def test_fit_threshold_is_no_worse_than_always_or_never_answering(make):
 @pytest.mark.once
 def test_spans_are_true_for_1000_random_texts(random_texts, plain_texts):
     tokenizer = bz.train_wordpiece(plain_texts, vocabulary_size=600, progress=False)
+    tokenizer.max_length = 48
     config = bz.EncoderConfig(
         vocab_size=tokenizer.vocabulary_size,
         hidden_size=16,
@@ -204,7 +204,7 @@ def test_spans_are_true_for_1000_random_texts(random_texts, plain_texts):
     )
     model = bz.QuestionAnswerer(
         bz.Encoder(config, pooler=False),
-        Preprocessor(tokenizer, 48),
+        tokenizer,
         question_limit=20,
         no_answer_threshold=0.0,
         stride=16,
@@ -245,15 +245,15 @@ def test_files(make, tmp_path, close):
     assert "bertzoo" not in json.loads((tmp_path / "plain" / "config.json").read_text())
 
 
-def test_without_preprocessor(make, preset, eager):
-    bare = bz.QuestionAnswerer.from_preset(preset[0], verbose=False, preprocessor=None)
-    inputs = make().preprocessor(["we saw", "a"], ["a film", "rome"])
+def test_without_tokenizer(make, preset, eager):
+    bare = bz.QuestionAnswerer.from_preset(preset[0], verbose=False, tokenizer=None)
+    inputs = make().tokenizer(["we saw", "a"], ["a film", "rome"])
     assert bare.predict(inputs, verbose=0).shape == (2, 7, 2)
     bare.compile(run_eagerly=eager)
     bare.fit(inputs, np.array([[4, 5], [0, 0]]), verbose=0)
     with pytest.raises(ValueError, match="first and last token"):
         bare.fit(inputs, np.zeros(2), verbose=0)
-    with pytest.raises(ValueError, match="no preprocessor"):
+    with pytest.raises(ValueError, match="no tokenizer"):
         bare.answer("we", "saw")
 
 

@@ -82,7 +82,7 @@ def test_a_file_of_weights(name, same, tmp_path):
 def test_a_preset(name, same, tmp_path):
     task = make(name)
     task.save_to_preset(tmp_path / "preset")
-    same(task, type(task).from_preset(tmp_path / "preset", verbose=False, preprocessor=None))
+    same(task, type(task).from_preset(tmp_path / "preset", verbose=False, tokenizer=None))
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -73,7 +73,7 @@ def seen(monkeypatch):
 
 
 def rows_of(model, texts, pairs=None):
-    encoded = model.preprocessor.encode(texts, pairs)
+    encoded = model.tokenizer.encode(texts, pairs)
     return [tuple(encoded.row(i).tolist()) for i in range(len(encoded))]
 
 
@@ -176,11 +176,11 @@ def test_forms_of_pairs(make, seen, form):
     )
 
 
-def test_without_preprocessor_the_caller_tokenizes(preset, model, seen):
-    bare = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, preprocessor=None)
-    assert bare.preprocessor is None
+def test_without_tokenizer_the_caller_tokenizes(preset, model, seen):
+    bare = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, tokenizer=None)
+    assert bare.tokenizer is None
     bare.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=True)
-    inputs = model.preprocessor(TEXTS)
+    inputs = model.tokenizer(TEXTS)
     bare.fit(inputs, np.array(IDS), batch_size=8, verbose=0)
     assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS), IDS))
     assert bare.predict(inputs, batch_size=8, verbose=0).shape == (16, 2)
@@ -225,7 +225,7 @@ def test_weights_of_classes_and_rows(model, seen):
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(TEXTS, NAMES, verbose=0, **options)
-    several = bz.TextClassifier(model.backbone, model.preprocessor, labels=["a"], problem="multi_label_classification")
+    several = bz.TextClassifier(model.backbone, model.tokenizer, labels=["a"], problem="multi_label_classification")
     several.compile()
     with pytest.raises(ValueError, match="one label a text"):
         several.fit(TEXTS, [["a"]] * 16, class_weight={"a": 2.0}, verbose=0)
@@ -262,11 +262,11 @@ def test_rows_are_padded_to_what_the_data_needs(model, seen):
     mixed = model.batches([long] * 40 + [GOOD] * 40, [1] * 80, batch_size=2)
     assert {mixed[i][0]["token_ids"].shape for i in range(40)} == {(2, 8), (2, 64)}
     assert model.predict([long], verbose=0).shape == (1, 2)
-    assert model.preprocessor(long)["token_ids"].shape == (1, 64)
+    assert model.tokenizer(long)["token_ids"].shape == (1, 64)
 
 
 def test_a_shorter_limit_and_a_longer_one(make, preset):
-    assert make(max_length=8).preprocessor("good film " * 300)["token_ids"].shape == (1, 8)
+    assert make(max_length=8).tokenizer("good film " * 300)["token_ids"].shape == (1, 8)
     with pytest.raises(ValueError, match="max_length is 512; the model has positions for 64"):
         make(max_length=512)
 

@@ -10,7 +10,6 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.data.tagged import read_tagged
-from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tags import check_tags
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import find_units
@@ -48,7 +47,7 @@ def targets_of(model, x, y):
     """Text of the first character of each labelled token -> its label, of one text that fits a row."""
     data = model.batches(x, y, shuffle=False)
     inputs, labels, weights = data[0]
-    tokens = [model.preprocessor.tokenizer.id_to_token(i) for i in inputs["token_ids"][0]]
+    tokens = [model.tokenizer.id_to_token(i) for i in inputs["token_ids"][0]]
     return [(tokens[i], LABELS[labels[0, i]]) for i in np.flatnonzero(weights[0])]
 
 
@@ -152,9 +151,9 @@ def test_callbacks_are_told_of_predictions(make):
         model.predict(iter([["a film"]]), steps=1, verbose=0)
 
 
-def test_without_preprocessor(make, preset, eager):
-    full, bare = make(), bz.TokenClassifier.from_preset(preset[0], verbose=False, preprocessor=None)
-    inputs = full.preprocessor(["paris is bright", "a film"])
+def test_without_tokenizer(make, preset, eager):
+    full, bare = make(), bz.TokenClassifier.from_preset(preset[0], verbose=False, tokenizer=None)
+    inputs = full.tokenizer(["paris is bright", "a film"])
     logits = bare.predict(inputs, verbose=0)
     assert logits.shape == (2, 5, 5) and not logits[1, 4:].any()
     for ours, rows in zip(full.predict(["paris is bright", "a film"], verbose=0), logits):
@@ -166,7 +165,7 @@ def test_without_preprocessor(make, preset, eager):
     bare.fit(inputs, labels, verbose=0)
     with pytest.raises(ValueError, match="y must be integers"):
         bare.fit(inputs, labels[:, :2], verbose=0)
-    with pytest.raises(ValueError, match="no preprocessor"):
+    with pytest.raises(ValueError, match="no tokenizer"):
         bare.tag(["paris"])
 
 
@@ -179,7 +178,7 @@ def test_logits_are_those_of_transformers(make, preset, close):
     model, reference = make(), preset[1]
     texts = ["we saw unhappy friends", "paris"]
     for text, ours in zip(texts, model.predict(texts, verbose=0)):
-        ids = model.preprocessor.tokenizer.encode([text]).token_ids
+        ids = model.tokenizer.encode([text]).token_ids
         with torch.no_grad():
             close(ours, reference(torch.tensor(ids[None].astype("int64"))).logits[0, 1:-1].numpy())
 
@@ -282,8 +281,9 @@ def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_text
         max_position_embeddings=48,
         initializer_range=0.5,
     )
-    preprocessor = Preprocessor(kinds[kind], 48)
-    model = bz.TokenClassifier(bz.Encoder(config, pooler=False), preprocessor, labels=LABELS)
+    tokenizer = kinds[kind]
+    tokenizer.max_length = 48
+    model = bz.TokenClassifier(bz.Encoder(config, pooler=False), tokenizer, labels=LABELS)
     answers = model.tag(random_texts, batch_size=64)
     tagged = read_tagged(random_texts)
     count = 0

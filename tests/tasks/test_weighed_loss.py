@@ -161,6 +161,7 @@ def test_metrics_that_a_user_passes_count_labelled_tokens_alone(name, make, nump
 
 # ---- training
 
+
 def weights_after(model, x, y, **options):
     model.fit(x, y, shuffle=False, verbose=0, **options)
     return [keras.ops.convert_to_numpy(weight) for weight in model.trainable_weights]
@@ -322,9 +323,9 @@ def test_the_split_is_that_of_the_data_whatever_their_form(form, make):
     if form == "tags":
         model, x, y = make(bz.TokenClassifier, keras.optimizers.SGD(0.0), labels=["x", "y", "z"]), SENTENCES, TAGS
     else:
-        options = {"preprocessor": None} if form == "arrays" else {}
+        options = {"tokenizer": None} if form == "arrays" else {}
         model = make(bz.TextClassifier, keras.optimizers.SGD(0.0), labels=3, **options)
-        x = make(bz.TextClassifier, labels=3).preprocessor(TEXTS) if form == "arrays" else TEXTS
+        x = make(bz.TextClassifier, labels=3).tokenizer(TEXTS) if form == "arrays" else TEXTS
     history = model.fit(x, y, validation_split=0.3, verbose=0).history
     classes = None if form == "tags" else np.array(y)
     _, held = split_rows(len(y), 0.3, 0, classes)
@@ -423,11 +424,11 @@ def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
         if kind == "rtd":
             sizes = {"vocab_size": student.backbone.config.vocab_size, "hidden_size": 32, "embedding_size": 16}
             config = ElectraConfig(num_hidden_layers=1, num_attention_heads=4, intermediate_size=32, **sizes)
-            model = ReplacedTokenTraining(config, generator_config(config, 0.5), student.preprocessor)
+            model = ReplacedTokenTraining(config, generator_config(config, 0.5), student.tokenizer)
         else:
             model = Distillation(make(bz.MaskedLM), student)
         model.compile(keras.optimizers.SGD(0.0), run_eagerly=eager)
-    inputs = (model if kind == "heads" else student).preprocessor(TEXTS)
+    inputs = (model if kind == "heads" else student).tokenizer(TEXTS)
     if kind == "heads":
         inputs["pair"] = np.array(CLASSES) % 2
     whole = model.mask(inputs, np.random.default_rng(0))
@@ -470,14 +471,14 @@ def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make)
 
 @pytest.mark.once
 def test_targets_out_of_range_are_named(make):
-    x = make(bz.TextClassifier, labels=3).preprocessor(TEXTS)
-    model = make(bz.TokenClassifier, labels=["x", "y"], preprocessor=None)
+    x = make(bz.TextClassifier, labels=3).tokenizer(TEXTS)
+    model = make(bz.TokenClassifier, labels=["x", "y"], tokenizer=None)
     with pytest.raises(ValueError, match="y holds 2; labels are numbers from 0 to 1"):
         model.fit(x, np.full_like(x["token_ids"], 2), verbose=0)
-    model = make(bz.QuestionAnswerer, preprocessor=None)
+    model = make(bz.QuestionAnswerer, tokenizer=None)
     with pytest.raises(ValueError, match=r"y\[0\] is \[0, 3\]; the row has 3 tokens"):
         model.fit(x, np.stack([np.zeros(len(TEXTS), int), x["padding_mask"].sum(1)], axis=1), verbose=0)
-    model = make(bz.MultipleChoice, preprocessor=None)
+    model = make(bz.MultipleChoice, tokenizer=None)
     choices = {name: np.stack([part, part], axis=1) for name, part in x.items()}
     with pytest.raises(ValueError, match="from 0 to 1, one of the 2 choices; they go from 2 to 2"):
         model.fit(Stream((choices, np.full(len(TEXTS), 2))), verbose=0)

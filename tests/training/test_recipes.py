@@ -37,7 +37,7 @@ def test_two_batches_accumulated_are_one_of_twice_the_size(make):
     # The gradient of keys' biases is 0 but for rounding, which a smaller epsilon would scale up to whole steps.
     options = {"learning_rate": 1e-3, "epsilon": 1e-6}
     one, two = make(bz.AdamW(**options)), make(bz.AdamW(**options, gradient_accumulation_steps=2))
-    x = one.preprocessor(TEXTS)
+    x = one.tokenizer(TEXTS)
     for model, size in ((one, 8), (two, 4)):
         model.optimizer.build(model.trainable_variables)
         model.optimizer.set_total_steps(4)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
-
-from bertzoo.data import entailment, relations
-from bertzoo.data.templated import ENTAILMENT, MARKERS, RELATIONS
+from templated import ENTAILMENT, MARKERS, RELATIONS, entailment, relations
 
 pytestmark = pytest.mark.once
 

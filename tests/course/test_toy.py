@@ -5,8 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-
-from bertzoo.data import toy
+import toy
 
 pytestmark = pytest.mark.once
 

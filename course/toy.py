@@ -177,7 +177,7 @@ def encode(sentences: Sequence[str], length: int | None = None, special_tokens: 
     for i, row in enumerate(rows):
         unknown = [word for word in row if word not in _IDS]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not a word of the toy grammar: bertzoo.data.toy.VOCABULARY lists all.")
+            raise ValueError(f"{unknown[0]!r} is not a word of the toy grammar: toy.VOCABULARY lists all.")
         ids[i, : len(row)] = [_IDS[word] for word in row]
     return ids
 

@@ -1,12 +1,12 @@
-"""A program of its own, which runs a learner's code: `python -m bertzoo.cli.grading CHECK.PY NOTEBOOK`.
+"""Runs a learner's answers and prints a verdict for each exercise: `python course/grading.py NOTEBOOK`.
 
-Prints one line for each exercise of the notebook. An exercise cell runs with what it uses of the cells above it: their
-imports, functions, classes and plain constants, never what they compute or train. What it prints is dropped.
+An exercise cell runs with the definitions it uses from the cells above it (imports, functions, classes and plain
+constants), never with what they compute or train. What it prints is dropped.
 """
 
 import ast
 import contextlib
-import importlib.util
+import importlib
 import io
 import json
 import linecache
@@ -15,21 +15,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import check
+
 _PLAIN = (
     ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Name, ast.Load, ast.UnaryOp, ast.unaryop, ast.BinOp,
     ast.operator,
 )  # fmt: skip
 
 
-def verdicts(check, notebook: Path) -> dict[str, str]:
-    """Number of each exercise -> what `check`, the course's check.py, says of the notebook's answer."""
+def verdicts(notebook: Path) -> dict[str, str]:
+    """The number of each exercise and what check.py says about the notebook's answer."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     numbers = [number for number in check.numbers() if number.startswith(notebook.name[:2])]
-    return {number: _verdict(check, number, sources) for number in numbers}
+    return {number: _verdict(number, sources) for number in numbers}
 
 
-def _verdict(check, number: str, sources: list[str]) -> str:
+def _verdict(number: str, sources: list[str]) -> str:
     marked = re.compile(rf"^# Exercise {re.escape(number)}\b", re.M)
     place = next((place for place, source in enumerate(sources) if marked.search(source)), None)
     if place is None:
@@ -37,7 +39,6 @@ def _verdict(check, number: str, sources: list[str]) -> str:
     name, cell = _function(number, sources), f"exercise {number}"
     namespace = {"np": importlib.import_module("numpy"), "__name__": "exercise"}
     linecache.cache[cell] = len(sources[place]), None, sources[place].splitlines(keepends=True), cell
-    sys.modules.setdefault("check", check)  # for cells that import it
     above = "\n".join(sources[:place])
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -117,14 +118,6 @@ def _function(number: str, sources: list[str]) -> str | None:
     return next((call[1] for call in calls if call), None)
 
 
-def main(check_file: str, notebook: str) -> None:
-    """Prints the verdicts."""
-    spec = importlib.util.spec_from_file_location("check", check_file)
-    check = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(check)
-    for number, verdict in verdicts(check, Path(notebook)).items():
-        print(f"{number}: {verdict}")
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for number, verdict in verdicts(Path(sys.argv[1])).items():
+        print(f"{number}: {verdict}")
