@@ -10,7 +10,7 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_pairs
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import find_units
+from bertzoo.text.word_alignment import align_words
 from bertzoo.text.words import split_words
 
 
@@ -83,7 +83,7 @@ def hidden_states(
 
 
 def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...]) -> Pieces:
-    part = slice(encoded.starts[row], encoded.starts[row + 1])
+    part = slice(encoded.row_splits[row], encoded.row_splits[row + 1])
     ids, offsets, numbers = encoded.token_ids[part], encoded.offsets[part], encoded.word_ids[part]
     strings = [tokenizer.id_to_token(i) for i in ids]
     heads = np.ones(len(ids), bool)  # where a word begins
@@ -95,8 +95,8 @@ def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...])
             written = text[offsets[place, 0] : offsets[place, 1]].strip()
             goes_on = place > run[0] and numbers[place] == numbers[place - 1]
             strings[place] = ("##" if goes_on else "") + (written or strings[place].removeprefix("##"))
-        units = find_units(offsets[run], split_words(text))
-        for (first, last), (begin, end) in zip(units.pieces, units.spans):
+        alignment = align_words(offsets[run], split_words(text))
+        for (first, last), (begin, end) in zip(alignment.tokens, alignment.spans):
             heads[run[first] + 1 : run[first] + last - first] = False
             words[run[first]] = text[begin:end]
     begins = np.flatnonzero(heads)

@@ -17,7 +17,7 @@ from bertzoo.pretraining.segments import Segments
 from bertzoo.pretraining.sentences import Sentences
 from bertzoo.pretraining.shards import Shards
 from bertzoo.tasks.masked_lm import MaskedLM
-from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 from bertzoo.tasks.task import Task
 
 
@@ -108,7 +108,7 @@ def _distilled_flops(model: Distillation, shape: Shape) -> float:
 def _pairs(kind: str) -> Objective:
     return Objective(
         lambda shards, short, sentences: SentencePairs(shards, kind, short, sentences),
-        _task(MaskedLMAndPair),
+        _task(ForPreTraining),
         lambda model: model.mask,
         _trained,
     )

@@ -202,9 +202,9 @@ def _encode(tokenizer: Tokenizer, chunk: list[str]) -> tuple[np.ndarray, np.ndar
     last = np.cumsum([len(document) for document in parts]) - 1
     # The first token of each row, [CLS], goes; the last, [SEP], stays where it closes a document.
     keep = np.ones(len(encoded.token_ids), bool)
-    keep[encoded.starts[:-1]] = False
-    keep[np.delete(encoded.starts[1:], last) - 1] = False
-    return encoded.token_ids[keep], np.diff(np.concatenate([[0], np.cumsum(keep)[encoded.starts[1:][last] - 1]]))
+    keep[encoded.row_splits[:-1]] = False
+    keep[np.delete(encoded.row_splits[1:], last) - 1] = False
+    return encoded.token_ids[keep], np.diff(np.concatenate([[0], np.cumsum(keep)[encoded.row_splits[1:][last] - 1]]))
 
 
 def _parts_of(document: str) -> list[str]:

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from bertzoo.data.batches import LengthBatches
+from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.columns import find_columns, read_columns
 from bertzoo.data.streams import check_steps
 from bertzoo.models.encoder import Encoder
@@ -131,7 +131,7 @@ class MaskedLM(Task):
         columns = read_columns(x)
         self.check_text()
         encoded = self.tokenizer.encode(columns.texts, columns.pairs)
-        counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.starts[:-1])
+        counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.row_splits[:-1])
         places = max(1, int(counts.max(initial=0)))
 
         def add_positions(inputs, rows, rng):
@@ -142,8 +142,10 @@ class MaskedLM(Task):
             return (inputs,)
 
         batch_size = BATCH_SIZE if batch_size is None else batch_size
-        data = LengthBatches(encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions)
-        logits = data.restore(super(Task, self).predict(data, verbose=verbose, steps=steps, callbacks=callbacks))
+        data = BucketedDataset(
+            encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions
+        )
+        logits = data.unsort(super(Task, self).predict(data, verbose=verbose, steps=steps, callbacks=callbacks))
         logits[np.arange(places) >= counts[:, None]] = 0
         return logits
 
@@ -192,14 +194,14 @@ class MaskedLM(Task):
 
     def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
         tokenizer = self.tokenizer
-        odds = softmax(logits)
+        probabilities = softmax(logits)
         # Tables of some models have more rows than there are tokens.
-        ids = np.arange(min(len(odds), tokenizer.vocabulary_size)) if allowed is None else allowed
-        best = ids[np.argsort(-odds[ids], kind="stable")[:top_k]]
+        ids = np.arange(min(len(probabilities), tokenizer.vocabulary_size)) if allowed is None else allowed
+        best = ids[np.argsort(-probabilities[ids], kind="stable")[:top_k]]
         out = []
         for i in best:
             token, text = tokenizer.text_with(mask.join(parts[: place + 1]), int(i), mask.join(parts[place + 1 :]))
-            out.append({"token": token, "score": float(odds[i]), "text": text})
+            out.append({"token": token, "score": float(probabilities[i]), "text": text})
         return out
 
     def _target_ids(self, targets: str | list[str]) -> np.ndarray:

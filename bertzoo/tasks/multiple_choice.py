@@ -73,11 +73,11 @@ class MultipleChoice(Task):
         """The best choice for each question, in any form that `fit` takes: dicts with `choice` (its text), `index`,
         `score` (its probability) and `scores`, all probabilities. A single (question, choices) gives a list of one."""
         columns = read_choices(x)
-        odds = softmax(self.predict(columns, batch_size=batch_size, verbose=verbose))
+        probabilities = softmax(self.predict(columns, batch_size=batch_size, verbose=verbose))
         return [
             {"choice": row[best], "index": int(best), "score": float(scores[best]), "scores": scores.tolist()}
             for row, scores, best in (
-                (row, scores[: len(row)], scores.argmax()) for row, scores in zip(columns.choices, odds)
+                (row, scores[: len(row)], scores.argmax()) for row, scores in zip(columns.choices, probabilities)
             )
         ]
 

@@ -7,9 +7,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.text.tokenizer import Tokenizer
 
 
-def load_tokenizer(
-    directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None
-) -> Tokenizer:
+def load_tokenizer(directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None) -> Tokenizer:
     """Loads the tokenizer of a checkpoint directory with the limits of its model.
 
     Raises:

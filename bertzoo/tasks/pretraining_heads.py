@@ -16,7 +16,7 @@ from bertzoo.training.loss_mean import LossMean
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentencePair(Task):
+class NextSentencePredictor(Task):
     """Judges whether two segments belong together.
 
     The output is float32 logits (batch, 2). Class 0: the second segment follows the first (BERT, section 3.1 of Devlin
@@ -55,12 +55,12 @@ class SentencePair(Task):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class MaskedLMAndPair(Task):
+class ForPreTraining(Task):
     """Both heads of BERT's and ALBERT's pre-training.
 
-    Inputs and arguments are those of `MaskedLM` and `SentencePair`. The output is a dict of their outputs, `masked_lm`
-    (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the masked
-    tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.rows.CorpusRows`.
+    Inputs and arguments are those of `MaskedLM` and `NextSentencePredictor`. The output is a dict of their outputs,
+    `masked_lm` (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the
+    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.rows.CorpusRows`.
 
     Args:
         backbone: The encoder, with its pooler.

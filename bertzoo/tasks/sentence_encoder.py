@@ -13,7 +13,7 @@ from bertzoo.checkpoints.errors import named
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
-from bertzoo.data.batches import LengthBatches, check_batch_size
+from bertzoo.data.batches import BucketedDataset, check_batch_size
 from bertzoo.data.shapes import rows_at_once, shapes_of_texts
 from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts, is_stream
 from bertzoo.data.text_tuples import (
@@ -284,17 +284,24 @@ class SentenceEncoder(Task):
         own = self.tokenizer.encode([prompt]).row(0)
         return encoded, len(own) - (own[-1] in self.tokenizer.special_ids)
 
-    def _batches_of(self, encoded: Encoded, skipped: int, batch_size: int, lengths: np.ndarray | None) -> LengthBatches:
+    def _batches_of(
+        self, encoded: Encoded, skipped: int, batch_size: int, lengths: np.ndarray | None
+    ) -> BucketedDataset:
         def leave_out_prompt(inputs, rows, rng):
             inputs["pooling_mask"] = inputs["padding_mask"].copy()
             inputs["pooling_mask"][:, :skipped] = 0
             return (inputs,)
 
         shapes, transform = shapes_of_texts(len(encoded), batch_size), leave_out_prompt if skipped else None
-        options = {"transform": transform, "max_shapes": shapes, "multiple": 1, "lengths": lengths if shapes else None}
+        options = {
+            "transform": transform,
+            "num_buckets": shapes,
+            "pad_to_multiple_of": 1,
+            "lengths": lengths if shapes else None,
+        }
         return super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
 
-    def _vectors(self, data: LengthBatches, bar: bool | None) -> np.ndarray:
+    def _vectors(self, data: BucketedDataset, bar: bool | None) -> np.ndarray:
         if bar is None:
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
         progress, done = keras.utils.Progbar(len(data), verbose=1 if bar else 0), 0
@@ -305,7 +312,7 @@ class SentenceEncoder(Task):
         told = keras.callbacks.LambdaCallback(on_predict_batch_end=tell)
         vectors = np.empty((len(data.order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
-        for part in data.parts(ROWS_KEPT):
+        for part in data.chunks(ROWS_KEPT):
             vectors[part.order] = super(Task, self).predict(part, verbose=0, callbacks=[told])
             done += len(part)
         return vectors

@@ -8,10 +8,10 @@ import numpy as np
 
 from bertzoo.adapters.applied import alter, described_alterations
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
-from bertzoo.data.batches import LengthBatches, check_batch_size
+from bertzoo.data.batches import BucketedDataset, check_batch_size
 from bertzoo.data.columns import find_columns, read_columns
 from bertzoo.data.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
-from bertzoo.data.streams import StreamBatches, check_steps, is_stream
+from bertzoo.data.streams import StreamDataset, check_steps, is_stream
 from bertzoo.data.table_columns import column_names, describe_columns
 from bertzoo.data.targets import check_order, label_names, row_weights
 from bertzoo.data.training_batches import for_training
@@ -123,7 +123,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
             encoder = Encoder(config, pooler, dropout, attention_dropout, remat, **({"dtype": dtype} if dtype else {}))
             options = cls.options_from_files(config)
             if new_head:
-                options = {key: value for key, value in options.items() if key not in ("head", "problem")}
+                options = {key: value for key, value in options.items() if key not in ("head", "problem_type")}
             in_file.extend(label_names(options["labels"]) if "labels" in options else ())
             options.update(task_options)
             wanted = task_options.get("labels")
@@ -227,14 +227,14 @@ class Task(CompiledTask, BackendStep, keras.Model):
 
     def make_batches(
         self, encoded: Encoded, targets, sample_weight, batch_size: int | None, shuffle: bool, **options
-    ) -> LengthBatches:
-        """A dataset over rows of tokens; `options` are further ones of `LengthBatches`."""
+    ) -> BucketedDataset:
+        """A dataset over rows of tokens; `options` are further ones of `BucketedDataset`."""
         batch_size = BATCH_SIZE if batch_size is None else batch_size
         if targets is None and not shuffle and options.get("transform") is None and takes_any_shape():
-            options |= {"max_shapes": None, "tokens": UNCOMPILED_TOKENS}
-        options.setdefault("max_shapes", shapes_for(len(encoded), batch_size, shuffle))
+            options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
+        options.setdefault("num_buckets", shapes_for(len(encoded), batch_size, shuffle))
         options.setdefault("by_length", not (shuffle and self.draws_all_lengths))
-        return LengthBatches(
+        return BucketedDataset(
             encoded,
             targets,
             sample_weight,
@@ -273,11 +273,11 @@ class Task(CompiledTask, BackendStep, keras.Model):
         batch_size = BATCH_SIZE if batch_size is None else batch_size
         check_batch_size(batch_size)
         if is_stream(x):
-            if isinstance(x, (LengthBatches, StreamBatches)):
+            if isinstance(x, (BucketedDataset, StreamDataset)):
                 return x
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
-            return StreamBatches(x, self._convert_batch, steps)
+            return StreamDataset(x, self._convert_batch, steps)
         if self.tokenizer is None:
             encoded, targets = encoded_from_arrays(x, self.backbone.config.vocab_size), y
         else:
@@ -360,7 +360,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
         callbacks = with_callback(callbacks, NaNGuard())
-        if isinstance(train, (LengthBatches, StreamBatches)):
+        if isinstance(train, (BucketedDataset, StreamDataset)):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
             self.to_device(data),
@@ -399,7 +399,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
         check_steps(x, steps)
         data = self.batches(self._without_targets(x), batch_size=batch_size, shuffle=False, steps=steps)
         outputs = super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
-        return data.restore(outputs) if isinstance(data, LengthBatches) else outputs
+        return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
 
     def _without_targets(self, x):
         """x without a table's labels, which may be hidden or other ones."""
@@ -413,7 +413,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
     ):
         """As `batches`, for `evaluate` and validation, which need targets."""
         data = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps)
-        if isinstance(data, LengthBatches) and not data.has_labels:
+        if isinstance(data, BucketedDataset) and not data.has_labels:
             raise ValueError("there are no targets: pass y, or a table with a column called label.")
         return data
 

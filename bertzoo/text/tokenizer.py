@@ -16,7 +16,7 @@ import numpy as np
 from bertzoo.checkpoints.errors import named
 from bertzoo.text import tokenizer_files
 from bertzoo.text.charsmap import ExactCharsmap
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.text.encoded import Encoded, row_splits_from
 from bertzoo.text.inputs import as_pairs, explain_unencodable
 from bertzoo.text.special_tokens import BERT_TOKENS
 from bertzoo.text.tokenizer_settings import stored_max_length
@@ -377,13 +377,15 @@ class Tokenizer:
         if self.segments:
             types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
         if not offsets:
-            return Encoded(ids, types, starts_from(lengths))
+            return Encoded(ids, types, row_splits_from(lengths))
         places = (e.offsets for e in encodings)
         if self._exact is not None:
             places = (self._exact.offsets(e, row) for e, row in zip(encodings, rows))
         spans = np.fromiter(chain.from_iterable(chain.from_iterable(places)), np.int32, 2 * total)
         words = (-1 if word is None else word for e in encodings for word in e.word_ids)
-        return Encoded(ids, types, starts_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total))
+        return Encoded(
+            ids, types, row_splits_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)
+        )
 
 
 def _lowercases(state: Mapping) -> bool:

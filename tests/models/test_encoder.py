@@ -10,7 +10,7 @@ import bertzoo as bz
 import bertzoo.data
 from bertzoo.layers.query_positions import FIRST
 from bertzoo.models.registry import FAMILIES
-from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 
 LENGTHS = (12, 5, 1, 9)
 
@@ -267,7 +267,7 @@ def test_who_asks_for_some_tokens_alone(monkeypatch):
         (bz.TokenClassifier(encoder, labels=["a", "b"]), ids, False),
         (bz.MaskedLM(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
         (bz.MaskedLM(encoder), masked, False),
-        (MaskedLMAndPair(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
+        (ForPreTraining(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
     ):
         asked.clear()
         model(inputs)

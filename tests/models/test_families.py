@@ -20,9 +20,9 @@ TASKS = {
     "token_classifier": bz.TokenClassifier,
     "qa": bz.QuestionAnswerer,
     "multiple_choice": bz.MultipleChoice,
-    "pair": bz.SentencePair,
+    "pair": bz.NextSentencePredictor,
     "rtd": bz.ReplacedTokenDetector,
-    "pretraining": bz.MaskedLMAndPair,
+    "pretraining": bz.ForPreTraining,
 }
 SMALL = {
     "vocab_size": 50,
@@ -518,7 +518,7 @@ def test_parameter_counts(checkpoint):
     assert full - counts.get("pooler", 0) == no_pooler
     assert config.vocab_size * config.embedding_size == table
     both = "pair" in family.heads
-    task = bz.MaskedLMAndPair if both else bz.ReplacedTokenDetector if "discriminator" in checkpoint else bz.MaskedLM
+    task = bz.ForPreTraining if both else bz.ReplacedTokenDetector if "discriminator" in checkpoint else bz.MaskedLM
     assert sum(count_parameters(config, pooler=both, task=task).values()) == with_head
 
 
@@ -557,7 +557,7 @@ def test_longest_inputs():
 def test_a_head_that_the_family_lacks():
     encoder = bz.Encoder(FAMILIES["mpnet"].config_class(**mini(1, 64, 1, 50)), pooler=True)
     with pytest.raises(ValueError, match="MPNet has no head 'pair'"):
-        bz.SentencePair(encoder)
+        bz.NextSentencePredictor(encoder)
 
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert"])

@@ -29,7 +29,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from tasks import COLUMNS, QUESTION, SETTINGS, STRIDE, SquadPeer, TextPeer, bundle, column, load, texts
+from tasks import COLUMNS, QUESTION, SETTINGS, SquadPeer, TextPeer, bundle, column, load, texts
 
 from bertzoo.bench.case import SIZES, Case
 from bertzoo.models.config import EncoderConfig
@@ -62,7 +62,7 @@ def bertzoo(run, train: list[dict]):
     config, squad = shape(run), run.task == "squad"
     parts = bz.Encoder(config, pooler=not squad), load_tokenizer(PRESET, config, SETTINGS[run.task][2], None)
     if squad:
-        model, data = bz.QuestionAnswerer(*parts, stride=STRIDE, question_limit=QUESTION), (train,)
+        model, data = bz.QuestionAnswerer(*parts, max_query_length=QUESTION), (train,)
     else:
         model = bz.TextClassifier(*parts, labels=1 if run.task == "stsb" else 2)
         data = bundle(texts(train, run.task)), column(train, COLUMNS[run.task][1])

@@ -84,7 +84,7 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
     theirs, info = getattr(transformers, architecture).from_pretrained(tmp_path / "model", output_loading_info=True)
     assert theirs.config.architectures == [architecture]
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    task = bz.MaskedLM if objective == "mlm" else bz.MaskedLMAndPair
+    task = bz.MaskedLM if objective == "mlm" else bz.ForPreTraining
     ours = task.from_preset(tmp_path / "model", verbose=False)
     texts = (["a b c d", "d e"],) if objective == "mlm" else (["a b c d", "d e"], ["e f . g", "h"])
     inputs = ours.tokenizer(*texts)
@@ -110,7 +110,7 @@ def test_losses_are_true_means(shards, numpy, eager, compiled):
 
     corpus = Shards.open(shards)
     config = bz.EncoderConfig(vocab_size=len(WORDS), **ENCODER)
-    model = bz.MaskedLMAndPair(bz.Encoder(config), corpus.tokenizer)
+    model = bz.ForPreTraining(bz.Encoder(config), corpus.tokenizer)
     model.compile(bz.AdamW(1e-3), run_eagerly=eager)
     data = CorpusRows(SentencePairs(corpus, "nsp", short=0.5), [Shape(48, 16)], model.mask, steps=1)
     inputs, targets, weights = data[0]

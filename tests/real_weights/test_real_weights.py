@@ -121,7 +121,7 @@ def test_rxnmapper(real, numpy):
 
 def test_rxnfp(real, numpy):
     directory = real("rxnfp")
-    task = bz.MaskedLMAndPair.from_preset(directory, tokenizer=None, verbose=False)
+    task = bz.ForPreTraining.from_preset(directory, tokenizer=None, verbose=False)
     ids, mask_id = smiles_ids(directory)
     rows = masked_one_by_one(ids, mask_id)
     inputs = {"token_ids": rows, "padding_mask": np.ones_like(rows), "segment_ids": (rows == ids[-1]).astype("int32")}

@@ -61,7 +61,7 @@ def test_targets_are_the_tokens_of_the_answer(make):
 def test_a_window_without_the_whole_answer_points_to_its_first_token(make):
     context = "film " * 60 + "rome plot " + "film " * 60
     record = {"question": "rome", "context": context, "answers": ["rome plot"]}
-    model = make(max_length=32, stride=8)
+    model = make(max_length=32, stride=20)
     found = targets_of(model, [record])
     assert len(found) > 10 and set(found) == {None, "rome plot"}
     windows = model.cut(model.read([record]))
@@ -162,7 +162,7 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
         assert (answer["start"], answer["end"]) == (encoded.offsets[a, 0], encoded.offsets[b, 1])
     assert found[0]["null_score"] == pytest.approx(starts[0] + ends[0] - max(spans)[0], abs=1e-3)
     assert sum(answer["score"] for answer in found) <= 1 + 1e-6
-    short = model.answer("the actor", CONTEXT, answer_limit=1)
+    short = model.answer("the actor", CONTEXT, max_answer_length=1)
     assert " " not in short["text"]
 
 
@@ -205,9 +205,9 @@ def test_spans_are_true_for_1000_random_texts(random_texts, plain_texts):
     model = bz.QuestionAnswerer(
         bz.Encoder(config, pooler=False),
         tokenizer,
-        question_limit=20,
+        max_query_length=20,
         no_answer_threshold=0.0,
-        stride=16,
+        stride=8,
     )
     found = model.answer(random_texts[::-1], random_texts, n_best=3, batch_size=64)
     count = 0
@@ -229,7 +229,7 @@ def test_files(make, tmp_path, close):
     config = json.loads((tmp_path / "preset" / "config.json").read_text())
     assert config["bertzoo"] == {"no_answer_threshold": 1.5, "stride": 64}
     loaded = bz.QuestionAnswerer.from_preset(tmp_path / "preset", verbose=False)
-    assert (loaded.no_answer_threshold, loaded.stride, loaded.question_limit) == (1.5, 64, 64)
+    assert (loaded.no_answer_threshold, loaded.stride, loaded.max_query_length) == (1.5, 64, 64)
     model.save(tmp_path / "model.keras")
     for other in (loaded, keras.models.load_model(tmp_path / "model.keras")):
         ours, theirs = model.answer("the actor", CONTEXT), other.answer("the actor", CONTEXT)
@@ -284,4 +284,4 @@ def test_errors_of_type(make):
     with pytest.raises(ValueError, match="no y"):
         make().fit(RECORDS, [1], verbose=0)
     with pytest.raises(ValueError, match="raise max_length"):
-        make(max_length=16, question_limit=64).answer("a " * 30, "b")
+        make(max_length=16, max_query_length=64).answer("a " * 30, "b")

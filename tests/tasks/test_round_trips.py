@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
 TAGS = ["O", "B-X", "I-X"]
@@ -18,7 +18,7 @@ TASKS = {
     "answers": (bz.QuestionAnswerer, {}),
     "choices": (bz.MultipleChoice, {}),
     "masked LM": (bz.MaskedLM, {}),
-    "masked LM and pair": (MaskedLMAndPair, {}),
+    "masked LM and pair": (ForPreTraining, {}),
     "scores of pairs": (bz.CrossEncoder, {}),
     "vectors": (bz.SentenceEncoder, {"pooling": ["mean", "cls"]}),
 }

@@ -12,7 +12,7 @@ import bertzoo as bz
 from bertzoo.data.tagged import read_tagged
 from bertzoo.text.tags import check_tags
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import find_units
+from bertzoo.text.word_alignment import align_words
 
 LABELS = ["O", "B-CITY", "I-CITY", "B-THING", "I-THING"]
 SENTENCES = [["we", "saw", "it", "in", "paris"], ["rome", "paris", "and", "a", "film"], ["unhappy", "friends"]] * 4
@@ -59,7 +59,7 @@ def test_the_first_piece_of_each_word_is_labelled(make):
     assert targets_of(make(), [["unhappy", "friends"]], [["B-THING", "I-THING"]]) == expected
     assert targets_of(make(), [["unhappy", "friends"]], [[3, 4]]) == expected
     assert targets_of(make(), [["unhappy", "friends"]], [[-100, 3]]) == [("friends", "B-THING")]
-    every = targets_of(make(pieces="all"), [["unhappy", "friends"]], [["B-THING", "I-THING"]])
+    every = targets_of(make(label_all_tokens=True), [["unhappy", "friends"]], [["B-THING", "I-THING"]])
     assert every == [("un", "B-THING"), ("##happy", "B-THING"), ("friends", "I-THING")]
 
 
@@ -183,7 +183,9 @@ def test_logits_are_those_of_transformers(make, preset, close):
             close(ours, reference(torch.tensor(ids[None].astype("int64"))).logits[0, 1:-1].numpy())
 
 
-@pytest.mark.parametrize("options", [{}, {"crf": True}, pytest.param({"pieces": "all"}, marks=pytest.mark.once)])
+@pytest.mark.parametrize(
+    "options", [{}, {"crf": True}, pytest.param({"label_all_tokens": True}, marks=pytest.mark.once)]
+)
 def test_files(make, tmp_path, options):
     model = make(new=True, **options)
     model.fit(SENTENCES, TAGS, batch_size=4, verbose=0)
@@ -192,7 +194,11 @@ def test_files(make, tmp_path, options):
     assert config["id2label"] == {str(i): name for i, name in enumerate(LABELS)}
     assert config.get("bertzoo") == (options or None)
     loaded = bz.TokenClassifier.from_preset(tmp_path / "preset", verbose=False)
-    assert (loaded.labels, loaded.pieces, loaded.crf is not None) == (LABELS, model.pieces, model.crf is not None)
+    assert (loaded.labels, loaded.label_all_tokens, loaded.crf is not None) == (
+        LABELS,
+        model.label_all_tokens,
+        model.crf is not None,
+    )
     model.save(tmp_path / "model.keras")
     for other in (loaded, keras.models.load_model(tmp_path / "model.keras")):
         ours, theirs = model.tag(["paris rome a film"])[0], other.tag(["paris rome a film"])[0]
@@ -305,11 +311,11 @@ def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
         words = read_tagged(text).words[0]
         encoded = kinds[kind].encode([text], offsets=True)
         offsets = encoded.offsets[encoded.word_ids >= 0]
-        units = find_units(offsets, words)
-        covered = [i for a, b in units.words for i in range(a, b)]
+        alignment = align_words(offsets, words)
+        covered = [i for a, b in alignment.words for i in range(a, b)]
         overlaps = [bool(((offsets[:, 0] < b) & (offsets[:, 1] > a)).any()) for a, b in words]
         assert set(np.flatnonzero(overlaps)) <= set(covered) and covered == sorted(set(covered))
-        assert (units.pieces[1:, 0] >= units.pieces[:-1, 1]).all()
+        assert (alignment.tokens[1:, 0] >= alignment.tokens[:-1, 1]).all()
 
 
 # ---- mistakes, which are told before Keras has anything to do
@@ -345,7 +351,5 @@ def test_errors_of_type_and_constructor(make, preset):
         make().tag([["a"], "b"])
     with pytest.raises(TypeError, match="list of words"):
         make().tag([["a", 3]])
-    with pytest.raises(ValueError, match="pieces"):
-        bz.TokenClassifier.from_preset(preset[0], verbose=False, pieces="last")
     with pytest.raises(ValueError, match="CRF"):
-        bz.TokenClassifier.from_preset(preset[0], verbose=False, pieces="all", crf=True)
+        bz.TokenClassifier.from_preset(preset[0], verbose=False, label_all_tokens=True, crf=True)

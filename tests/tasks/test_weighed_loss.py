@@ -61,13 +61,13 @@ TASKS = {
     "classes": (bz.TextClassifier, {"labels": 3}, (TEXTS, CLASSES)),
     "several": (
         bz.TextClassifier,
-        {"labels": 3, "problem": "multi_label_classification"},
+        {"labels": 3, "problem_type": "multi_label_classification"},
         (TEXTS, (RNG.random((len(TEXTS), 3)) > 0.5).astype(int)),
     ),
     "numbers": (bz.TextClassifier, {"labels": 1}, (TEXTS, SCORES)),
     "tags": tagger(),
     "crf": tagger(crf=True),
-    "pieces": tagger(pieces="all"),
+    "pieces": tagger(label_all_tokens=True),
     "masked": (bz.MaskedLM, {}, (TEXTS, None)),
     "answers": (bz.QuestionAnswerer, {}, (RECORDS, None)),
     "choices": (bz.MultipleChoice, {}, ((TEXTS, [["good film", "bad"]] * len(TEXTS)), [c % 2 for c in CLASSES])),
@@ -368,7 +368,7 @@ def test_a_loss_by_name_takes_logits(kind, loss, make):
 @pytest.mark.once
 @pytest.mark.parametrize("name", ["binary_crossentropy", "binary_focal_crossentropy", "categorical_focal_crossentropy"])
 def test_every_loss_of_keras_that_has_from_logits_gets_it(name, make):
-    model = make(bz.TextClassifier, compile={"loss": name}, labels=2, problem="multi_label_classification")
+    model = make(bz.TextClassifier, compile={"loss": name}, labels=2, problem_type="multi_label_classification")
     assert model.loss.get_config()["from_logits"] is True
 
 
@@ -418,7 +418,7 @@ def test_arguments_are_in_the_order_of_keras(make):
 def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
     """Those of pre-training, each over its own examples, from batches that were masked before they were cut."""
     if kind == "heads":
-        model = make(bz.MaskedLMAndPair)
+        model = make(bz.ForPreTraining)
     else:
         student = make(bz.MaskedLM)
         if kind == "rtd":

@@ -20,13 +20,13 @@ def random_texts(count, rng):
     return [" ".join(rng.choice(list("abcdefgh"), rng.integers(0, 40))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("stride", [None, 1, 3, 100])
+@pytest.mark.parametrize("stride", [None, 0, 1, 4])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_rows_are_what_the_tokenizer_makes_of_their_part_of_the_text(tokenizer, stride, pairs):
     rng = np.random.default_rng(0)
     texts = random_texts(40, rng)
     questions = random_texts(40, rng) if pairs else None
-    windows = cut_windows(tokenizer, texts, questions, stride=stride, question_limit=4)
+    windows = cut_windows(tokenizer, texts, questions, stride=stride, max_query_length=4)
     seen = {i: [] for i in range(len(texts))}
     for w, source in enumerate(windows.source):
         offsets = windows.offsets(source)[windows.begin[w] : windows.end[w]]
@@ -35,7 +35,7 @@ def test_rows_are_what_the_tokenizer_makes_of_their_part_of_the_text(tokenizer, 
         expected = tokenizer.encode([part], [question] if pairs else None)
         if pairs:
             expected = tokenizer.encode([question], [part])
-        at = slice(windows.rows.starts[w], windows.rows.starts[w + 1])
+        at = slice(windows.rows.row_splits[w], windows.rows.row_splits[w + 1])
         assert windows.rows.token_ids[at].tolist() == expected.token_ids.tolist()
         assert windows.rows.segment_ids[at].tolist() == expected.segment_ids.tolist()
         assert len(expected.token_ids) <= 12
@@ -47,7 +47,7 @@ def test_rows_are_what_the_tokenizer_makes_of_their_part_of_the_text(tokenizer, 
 
 def test_every_token_is_owned_by_a_row_with_most_context(tokenizer):
     text = " ".join("abcdefgh" * 6)
-    windows = cut_windows(tokenizer, [text], stride=4)
+    windows = cut_windows(tokenizer, [text], stride=6)
     for token in range(48):
         context = np.minimum(token - windows.begin, windows.end - 1 - token)
         owner = int(np.flatnonzero((windows.own_begin <= token) & (token < windows.own_end))[0])
@@ -57,10 +57,10 @@ def test_every_token_is_owned_by_a_row_with_most_context(tokenizer):
 def test_join_and_spread_are_inverse(tokenizer):
     rng = np.random.default_rng(1)
     texts = random_texts(20, rng)
-    windows = cut_windows(tokenizer, texts, stride=3)
+    windows = cut_windows(tokenizer, texts, stride=7)
     values = np.arange(len(windows.pieces.token_ids), dtype=np.int32)
     spread = windows.spread(values, -1)
-    rows = [spread[a:b] for a, b in zip(windows.rows.starts, windows.rows.starts[1:])]
+    rows = [spread[a:b] for a, b in zip(windows.rows.row_splits, windows.rows.row_splits[1:])]
     joined = windows.join(rows)
     assert [len(part) for part in joined] == windows.pieces.lengths.tolist()
     assert np.concatenate(joined).tolist() == values.tolist()
@@ -77,6 +77,8 @@ def test_without_segments_and_without_limit():
 
 def test_errors(tokenizer):
     with pytest.raises(ValueError, match="stride"):
-        cut_windows(tokenizer, ["a"], stride=0)
+        cut_windows(tokenizer, ["a"], stride=-1)
+    with pytest.raises(ValueError, match="stride"):
+        cut_windows(tokenizer, ["a " * 20], stride=10)
     with pytest.raises(ValueError, match="raise max_length"):
         cut_windows(tokenizer, ["a"], ["a " * 20])

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.data.batches import LengthBatches
-from bertzoo.data.streams import StreamBatches, check_steps, is_stream
+from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.streams import StreamDataset, check_steps, is_stream
 from bertzoo.data.targets import row_weights
 from bertzoo.tasks.task import Task
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.windows import Windows
 
 
-class LongTextTask(Task):
+class WindowedTask(Task):
     """A task with an output for each token, on texts of any length, cut into windows.
 
     Subclasses state how they read what `fit` takes (`read`), cut it (`cut`), and make targets of it (`window_targets`,
@@ -77,7 +77,7 @@ class LongTextTask(Task):
 
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         def add_targets(inputs, rows, rng):
-            return inputs, *self.batch_targets(inputs, rows, targets, encoded.starts, sample_weight)
+            return inputs, *self.batch_targets(inputs, rows, targets, encoded.row_splits, sample_weight)
 
         transform = None if targets is None else add_targets
         return super().make_batches(encoded, None, None, batch_size, shuffle, transform=transform)
@@ -116,7 +116,7 @@ class LongTextTask(Task):
             ValueError: A stream gives texts, or there are steps without a stream.
         """
         if is_stream(x):
-            ready = x if isinstance(x, LengthBatches) else StreamBatches(x, _tokens_alone, steps)
+            ready = x if isinstance(x, BucketedDataset) else StreamDataset(x, _tokens_alone, steps)
             return super().predict(ready, batch_size, verbose, steps, callbacks)
         check_steps(x, steps)
         if self.tokenizer is not None:
