@@ -142,7 +142,7 @@ def test_keys_that_change_nothing_are_carried_through(copy, tmp_path):
     assert {key: content[key] for key in own} == own
     notes = "\n".join(encoder.load_report.notes)
     assert "my_note" in notes and "finetuning_task" not in notes and "0.25" in notes
-    assert encoder.rates["attention_probs_dropout_prob"] == 0
+    assert encoder.dropout_config.attention_probs_dropout_prob == 0
 
 
 # ---- spellings of the same weights
