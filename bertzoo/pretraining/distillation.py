@@ -61,7 +61,7 @@ def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None,
         teacher: The model to learn from.
         layers: The student's.
         masking: The student's rule; the teacher's where None.
-        options: `dropout`, `attention_dropout`, `recompute` and `dtype` of the student.
+        options: `dropout`, `attention_dropout`, `remat` and `dtype` of the student.
 
     Raises:
         ValueError: Students of the teacher's family are not made of its layers (ALBERT shares them).

@@ -51,7 +51,7 @@ class MaskedLM(Task):
         if masking is None and tokenizer is not None:
             masking = Masking.for_tokenizer(tokenizer)
         self.masking = masking
-        self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
+        self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):
@@ -60,7 +60,7 @@ class MaskedLM(Task):
     def call(self, inputs, training: bool = False):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
-        outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, places=positions)
+        outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, query_positions=positions)
         return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
 
     def compute_output_shape(self, input_shape):

@@ -43,12 +43,12 @@ class MultipleChoice(Task):
         self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "multiple_choice_task", **kwargs
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.pools = backbone.family.multiple_choice_pools
-        if self.pools and backbone.pooler is None:
+        self.uses_pooler = backbone.family.multiple_choice_uses_pooler
+        if self.uses_pooler and backbone.pooler is None:
             raise ValueError(
                 f"multiple choice of {backbone.family.hf_name} reads the pooler; make the encoder with pooler=True."
             )
-        self.multiple_choice = backbone.family.multiple_choice(backbone.run_config, dtype=self.dtype_policy)
+        self.multiple_choice = backbone.family.multiple_choice(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):
@@ -58,8 +58,8 @@ class MultipleChoice(Task):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         present = inputs.pop("choice_mask", None)
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
-        outputs, key = self.encode_inputs(rows, training, places=self.backbone.head_places)
-        vectors = self.backbone.head_vectors(outputs, rows, self.pools)
+        outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.pooled_positions)
+        vectors = self.backbone.head_vectors(outputs, rows, self.uses_pooler)
         logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 
@@ -133,4 +133,4 @@ class MultipleChoice(Task):
     def needs_pooler(cls, config: EncoderConfig) -> bool:
         from bertzoo.models.registry import FAMILIES
 
-        return FAMILIES[config.model_type].multiple_choice_pools
+        return FAMILIES[config.model_type].multiple_choice_uses_pooler

@@ -84,7 +84,7 @@ class ForPreTraining(Task):
         if masking is None and tokenizer is not None:
             masking = Masking.for_tokenizer(tokenizer)
         self.masking = masking
-        self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
+        self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.pair = _pair_head(self)
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
         self.build()
@@ -96,7 +96,7 @@ class ForPreTraining(Task):
     def call(self, inputs, training: bool = False):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
-        outputs, key = self.encode_inputs(inputs, training, places=positions)
+        outputs, key = self.encode_inputs(inputs, training, query_positions=positions)
         logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table())
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
@@ -171,7 +171,7 @@ class ForPreTraining(Task):
 def _pair_head(task: Task) -> keras.layers.Layer:
     if task.backbone.pooler is None:
         raise ValueError("judging pairs reads the pooler; make the encoder with pooler=True.")
-    return task.backbone.family.pair(task.backbone.run_config, dtype=task.dtype_policy)
+    return task.backbone.family.pair(task.backbone.dropout_config, dtype=task.dtype_policy)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -198,7 +198,7 @@ class ReplacedTokenDetector(Task):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.rtd = backbone.family.rtd(backbone.run_config, dtype=self.dtype_policy)
+        self.rtd = backbone.family.rtd(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):

@@ -26,8 +26,8 @@ from bertzoo.data.text_tuples import (
     repeated_texts,
 )
 from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.places import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.layers.query_positions import FIRST
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.prompts import find_prompt
@@ -111,7 +111,7 @@ class SentenceEncoder(Task):
         # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
         first = counted is None or (counted is inputs.get("padding_mask") and "lengths" in inputs)
         if first and type(self.pooling) is Pooling and self.pooling.modes == ("cls",):
-            x = self.pooling(self.backbone(inputs, training=training, places=FIRST)["sequence_output"])
+            x = self.pooling(self.backbone(inputs, training=training, query_positions=FIRST)["sequence_output"])
         else:
             x = self.pooling(self.backbone(inputs, training=training)["sequence_output"], counted)
         for layer in self.after_pooling:
@@ -134,7 +134,7 @@ class SentenceEncoder(Task):
         dtype=None,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
-        recompute: bool = False,
+        remat: bool = False,
         verbose: bool = True,
         **task_options,
     ) -> "SentenceEncoder":
@@ -143,7 +143,7 @@ class SentenceEncoder(Task):
         Args:
             preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
             max_length: Longest input in tokens, where it is not to be the file's.
-            lowercase, dtype, dropout, attention_dropout, recompute, verbose: See `Task.from_preset`.
+            lowercase, dtype, dropout, attention_dropout, remat, verbose: See `Task.from_preset`.
             task_options: What the constructor takes, in place of what the files say.
 
         Raises:
@@ -157,7 +157,7 @@ class SentenceEncoder(Task):
         policy = {"dtype": dtype} if dtype else {}
 
         def make(config: EncoderConfig, directory: Path) -> Encoder:
-            return Encoder(config, pooler, dropout, attention_dropout, recompute, **policy)
+            return Encoder(config, pooler, dropout, attention_dropout, remat, **policy)
 
         encoder = load_model(files.directory, make, verbose=False)
         options = options_from(files) | task_options

@@ -18,7 +18,7 @@ from bertzoo.data.training_batches import for_training
 from bertzoo.data.validation_split import split_arrays, split_columns
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.random import fold, get_seed
+from bertzoo.random import fold_in, get_seed
 from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.presets import load_tokenizer
@@ -64,16 +64,17 @@ class Task(CompiledTask, BackendStep, keras.Model):
         self.backbone, self.tokenizer = backbone, tokenizer
         self.seed = get_seed()
 
-    def encode_inputs(self, inputs, training: bool, places=None):
-        """The encoder's outputs, and a dropout key for the head (None at inference). `places`: as of `Encoder.call`."""
+    def encode_inputs(self, inputs, training: bool, query_positions=None):
+        """The encoder's outputs, and a dropout key for the head (None at inference); `query_positions` as
+        `Encoder.call` takes them."""
         key = None
         if training:
-            calls = self.backbone.training_calls
+            calls = self.backbone.step
             # A perturbed batch is compared with itself as it was, so it is the same call, with the same dropout.
             again = isinstance(inputs, dict) and "perturbation" in inputs
             key = calls.this_key() if again else calls.next_key()
-        outputs = self.backbone(inputs, training=training, dropout_key=key, places=places)
-        return outputs, fold(key, HEAD_KEY) if training else None
+        outputs = self.backbone(inputs, training=training, dropout_key=key, query_positions=query_positions)
+        return outputs, fold_in(key, HEAD_KEY) if training else None
 
     def compute_output_spec(self, *args, **kwargs):
         # Heads compute in float32, whatever the policy.
@@ -92,7 +93,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
         dtype=None,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
-        recompute: bool = False,
+        remat: bool = False,
         new_head: bool = False,
         verbose: bool = True,
         **task_options,
@@ -105,7 +106,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
             max_length: Longest input in tokens; what the model has positions for where None.
             lowercase: Overrides what the tokenizer's files say.
             dtype: Keras dtype policy, such as "mixed_bfloat16"; the global one where None.
-            dropout, attention_dropout, recompute: See `Encoder`.
+            dropout, attention_dropout, remat: See `Encoder`.
             new_head: Start with a new head even where the files have one.
             verbose: Print the load report.
             task_options: What the task's constructor takes. `tokenizer=None` leaves the tokenizer's files alone.
@@ -119,9 +120,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
 
         def make(config: EncoderConfig, directory: Path) -> "Task":
             pooler = cls.needs_pooler(config)
-            encoder = Encoder(
-                config, pooler, dropout, attention_dropout, recompute, **({"dtype": dtype} if dtype else {})
-            )
+            encoder = Encoder(config, pooler, dropout, attention_dropout, remat, **({"dtype": dtype} if dtype else {}))
             options = cls.options_from_files(config)
             if new_head:
                 options = {key: value for key, value in options.items() if key not in ("head", "problem_type")}
@@ -359,12 +358,12 @@ class Task(CompiledTask, BackendStep, keras.Model):
         classes = None if weights is None else np.array([weights.get(i, 1) for i in range(len(self.labels))], "float32")
         data, updates = for_training(train, optimizer, classes, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
-            optimizer.begin(max(1, updates))
+            optimizer.set_total_steps(max(1, updates))
         callbacks = with_callback(callbacks, NaNGuard())
         if isinstance(train, (BucketedDataset, StreamDataset)):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
-            self.on_device(data),
+            self.to_device(data),
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,

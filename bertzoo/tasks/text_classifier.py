@@ -89,12 +89,12 @@ class TextClassifier(Task):
         if head is not None:
             self.heads, self.hf_class = (), "Model"  # none of the family's
         family = backbone.family
-        self.pools = family.classifier_pools and backbone.pooler is not None
-        if family.classifier_pools and backbone.pooler is None and head is None:
+        self.uses_pooler = family.classifier_uses_pooler and backbone.pooler is not None
+        if family.classifier_uses_pooler and backbone.pooler is None and head is None:
             raise ValueError(
                 f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one."
             )
-        self.classifier = head or family.classifier(backbone.run_config, len(self.labels), dtype=self.dtype_policy)
+        self.classifier = head or family.classifier(backbone.dropout_config, len(self.labels), dtype=self.dtype_policy)
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()
 
@@ -103,8 +103,8 @@ class TextClassifier(Task):
             self.classifier.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs, training: bool = False):
-        outputs, key = self.encode_inputs(inputs, training, places=self.backbone.head_places)
-        vectors = self.backbone.head_vectors(outputs, inputs, self.pools)
+        outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.pooled_positions)
+        vectors = self.backbone.head_vectors(outputs, inputs, self.uses_pooler)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape):
@@ -283,7 +283,7 @@ class TextClassifier(Task):
     def needs_pooler(cls, config: EncoderConfig) -> bool:
         from bertzoo.models.registry import FAMILIES
 
-        return FAMILIES[config.model_type].classifier_pools
+        return FAMILIES[config.model_type].classifier_uses_pooler
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class TokenClassifier(WindowedTask):
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
         self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
         self.token_classifier = backbone.family.token_classifier(
-            backbone.run_config, len(self.labels), dtype=self.dtype_policy
+            backbone.dropout_config, len(self.labels), dtype=self.dtype_policy
         )
         self.crf = CRF(len(self.labels), _forbidden(self.labels, self.scheme)) if crf else None
         self.custom_head = self.crf  # saved as tensors of bertzoo's own
@@ -253,7 +253,7 @@ class TokenClassifier(WindowedTask):
     ) -> None:
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
-            optimizer = AdamW(default_rate(self.backbone.config), rate_multipliers={"crf/transitions": CRF_RATE})
+            optimizer = AdamW(default_rate(self.backbone.config), lr_multipliers={"crf/transitions": CRF_RATE})
             print(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 

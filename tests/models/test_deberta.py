@@ -11,7 +11,7 @@ import transformers
 from keras import ops
 
 import bertzoo as bz
-from bertzoo.layers.attention import attention_mask
+from bertzoo.layers.attention import make_attention_mask
 from bertzoo.layers.convolved_block import ConvolvedBlock
 from bertzoo.layers.disentangled import DisentangledAttention, rows_of_distances, skew
 from bertzoo.models.registry import FAMILIES
@@ -264,8 +264,8 @@ def test_a_bare_mask_means_what_it_means_to_other_blocks(numpy):
     block.build((None, None, 16))
     x = np.random.default_rng(0).normal(size=(*REAL.shape, 16)).astype("float32")
     mask = ops.convert_to_tensor(REAL[:, None, None] == 1)
-    out = numpy(block(x, attend=mask))
-    np.testing.assert_array_equal(out, numpy(block(x, attend=attention_mask(REAL))))
+    out = numpy(block(x, attention_mask=mask))
+    np.testing.assert_array_equal(out, numpy(block(x, attention_mask=make_attention_mask(REAL))))
     assert not out[REAL == 0].any() and out[REAL == 1].all()
 
 
@@ -306,7 +306,7 @@ def test_relative_embeddings_are_dropped_out_anew_in_each_block():
             return of(table)
 
         object.__setattr__(block.attention, "project_positions", note)
-    table = ops.convert_to_numpy(encoder.relative(None))
+    table = ops.convert_to_numpy(encoder.position_bias(None))
     encoder({"token_ids": IDS}, training=True)
     for dropped in seen:
         assert dropped.shape == table.shape and 0.3 < (dropped == 0).mean() < 0.7

@@ -328,9 +328,7 @@ def test_one_step_of_training_equals_torch(case, tmp_path, eager):
         if weight.grad is not None
     }
 
-    task = bz.TokenClassifier.from_preset(
-        tmp_path / "before", tokenizer=None, verbose=False, dropout=0.0, recompute=True
-    )
+    task = bz.TokenClassifier.from_preset(tmp_path / "before", tokenizer=None, verbose=False, dropout=0.0, remat=True)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
     task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=eager)
     task.train_on_batch(inputs, labels.astype("int32"), inputs["padding_mask"].astype("float32"))

@@ -56,7 +56,7 @@ def bertzoo(run, train: list[dict]):
     import bertzoo as bz
     from bertzoo.accelerator import accelerator
     from bertzoo.tasks.presets import load_tokenizer
-    from bertzoo.training.step import long_run
+    from bertzoo.training.step import should_jit_compile
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator() else "float32")
     config, squad = shape(run), run.task == "squad"
@@ -66,7 +66,7 @@ def bertzoo(run, train: list[dict]):
     else:
         model = bz.TextClassifier(*parts, labels=1 if run.task == "stsb" else 2)
         data = bundle(texts(train, run.task)), column(train, COLUMNS[run.task][1])
-    model.compile(bz.AdamW(RATE), metrics=[], jit_compile=long_run())
+    model.compile(bz.AdamW(RATE), metrics=[], jit_compile=should_jit_compile())
 
     def epoch() -> None:
         model.fit(*data, batch_size=run.batch_size, verbose=0)  # it reads the mean loss at its end, and so waits
