@@ -8,10 +8,10 @@ MODEL is a directory of sentence-transformers. `vectors` compares 1,000 sentence
 its test set, and MRR@10 of SQuAD's development questions against their paragraphs. `speed` encodes 2,500 sentences of
 SST-2 and 2,500 of STS-B, the best of three after one pass, and says how long that one took (it compiles); float32 and
 the threads that the environment gives on a CPU, bfloat16 on a GPU; two libraries take turns in one process, as a
-machine's own speed changes. `growth` encodes so many sentences, drawn from SST-2's, and says how fast a second pass was
-and what memory the process came to hold besides the vectors. `tune` trains on STS-B with five seeds (`--seeds`), one epoch
-of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives (pairs
-that score 4 or more), and gives the Spearman correlation on the test set.
+machine's own speed changes. `growth` encodes sentences drawn from SST-2's, and says how fast a second pass was
+and what memory the process came to hold besides the vectors. `tune` trains on STS-B with five seeds (`--seeds`), one
+epoch of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives
+(pairs that score 4 or more), and gives the Spearman correlation on the test set.
 """
 
 import functools

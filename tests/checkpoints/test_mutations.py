@@ -13,6 +13,7 @@ import safetensors.numpy
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.models.registry import FAMILIES
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:.*the tokenizer has .* tokens and the model")]
 
@@ -168,7 +169,7 @@ def test_a_model_type_of_null_is_none(presets, tmp_path):
 )
 def test_values_of_other_families(model_type, key, value, tmp_path):
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = bz.families.FAMILIES[model_type].config_class(**sizes, intermediate_size=24)
+    config = FAMILIES[model_type].config_class(**sizes, intermediate_size=24)
     bz.Encoder(config).save_to_preset(tmp_path)
     content = json.loads((tmp_path / "config.json").read_text())
     if key == "global_attn_every_n_layers":

@@ -9,6 +9,7 @@ import safetensors.numpy
 import transformers
 
 import bertzoo as bz
+from bertzoo.models.registry import FAMILIES
 
 pytestmark = pytest.mark.once
 
@@ -73,13 +74,13 @@ def test_names_of_a_wrapper(three, wrapper, close):
 def test_a_prefix_of_the_family_is_none_of_a_wrapper(tmp_path, numpy, close):
     """ModernBERT's is the same word."""
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = bz.families.FAMILIES["modernbert"].config_class(**sizes, intermediate_size=24, pad_token_id=0)
+    config = FAMILIES["modernbert"].config_class(**sizes, intermediate_size=24, pad_token_id=0)
     model = bz.TextClassifier(bz.Encoder(config), labels=3)
     model.save_to_preset(tmp_path)
     path, ids = tmp_path / "model.safetensors", np.arange(3, 9, dtype="int32")[None]
     tensors = safetensors.numpy.load_file(path)
     for wrapper in ("", "model."):
         safetensors.numpy.save_file({wrapper + name: value for name, value in tensors.items()}, path)
-        again = bz.TextClassifier.from_preset(tmp_path, verbose=False, preprocessor=None)
+        again = bz.TextClassifier.from_preset(tmp_path, verbose=False, tokenizer=None)
         close(numpy(again(ids)), numpy(model(ids)))
         assert ("begin with" in str(again.load_report)) == bool(wrapper)
