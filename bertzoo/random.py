@@ -49,7 +49,7 @@ MULTIPLIER_1 = _signed(0x7FEB352D)
 MULTIPLIER_2 = _signed(0x846CA68B)
 
 
-def mix(x):
+def hash32(x):
     """Scrambles int32 tensors bit by bit (an invertible finaliser)."""
     x = x ^ _high_bits(x, 16)
     x = x * MULTIPLIER_1
@@ -65,9 +65,9 @@ def _high_bits(x, places: int):
     return moved & ((1 << (32 - places)) - 1)
 
 
-def fold(key, number: int):
+def fold_in(key, number: int):
     """Another key for the use `number` of a key: int32 (2,) -> int32 (2,)."""
-    return mix(mix(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
+    return hash32(hash32(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
 
 
 def random_bits(key, shape):
@@ -93,16 +93,16 @@ def words_at(key, example, *place):
 
     With one word a position, the numbers of two positions could be shifted copies of each other.
     """
-    words = mix(example * GOLDEN + key[0])
+    words = hash32(example * GOLDEN + key[0])
     for index in place:
-        words = mix(words ^ (index * STRIDE + key[1]))
-    return words, mix(words + GOLDEN)
+        words = hash32(words ^ (index * STRIDE + key[1]))
+    return words, hash32(words + GOLDEN)
 
 
 def channel_bits(first, second, channel):
     """The numbers at int32 indices `channel`, of positions with these words.
 
-    The high bits are the random ones: the last step of `mix`, which mends the low bits, costs time and is left out.
+    The high bits are the random ones: the last step of `hash32`, which mends the low bits, costs time and is left out.
     """
     bits = ((channel * GOLDEN + first) ^ second) * MULTIPLIER_1
     return (bits ^ _high_bits(bits, 15)) * MULTIPLIER_2
@@ -116,7 +116,7 @@ class StepCounter(keras.random.SeedGenerator):
     is when the seed changes.
     """
 
-    def __init__(self, seed: int | None = None, name: str = "training_calls"):
+    def __init__(self, seed: int | None = None, name: str = "step"):
         self.name = name
         self.seed = get_seed() if seed is None else seed
         start = np.array([0, *seed_words(self.seed)], "int32")
@@ -162,5 +162,5 @@ def seed_words(seed: int) -> tuple[int, int]:
 def words_key(words, step):
     """`step_key` of a seed's two words."""
     low, high = words
-    first = mix(mix(step * GOLDEN + low) ^ high)
-    return ops.stack([first, mix(first + STRIDE)])
+    first = hash32(hash32(step * GOLDEN + low) ^ high)
+    return ops.stack([first, hash32(first + STRIDE)])

@@ -34,14 +34,14 @@ def make_model() -> bz.MaskedLM:
         attention_probs_dropout_prob=0.0,
         initializer_range=0.05,
     )
-    return bz.MaskedLM(bz.Encoder(config, pooler=False), bz.Preprocessor(tokenizer))
+    return bz.MaskedLM(bz.Encoder(config, pooler=False), tokenizer)
 
 
 def batches(model: bz.MaskedLM):
     """Masked batches: two of sentences, one of pairs that stay on a topic, and so on; each row is seen once."""
     rng = np.random.default_rng(SEED)
-    sentences = model.preprocessor.encode(toy.sentences((STEPS + 3) * BATCH * 2 // 3, SEED))
-    pairs = model.preprocessor.encode(*toy.topic_pairs((STEPS + 3) * BATCH // 3, SEED, negatives="same")[:2])
+    sentences = model.tokenizer.encode(toy.sentences((STEPS + 3) * BATCH * 2 // 3, SEED))
+    pairs = model.tokenizer.encode(*toy.topic_pairs((STEPS + 3) * BATCH // 3, SEED, negatives="same")[:2])
     for step in range(STEPS + 1):  # Keras draws one batch more, to see what they look like
         rows, turn, length = (pairs, step // 3, 48) if step % 3 == 2 else (sentences, step - step // 3, 24)
         yield model.masking(rows.pad(np.arange(turn * BATCH, (turn + 1) * BATCH), length), rng)
@@ -51,7 +51,7 @@ def agreement(model: bz.MaskedLM) -> float:
     """Share of probes with one misleading noun in which the right one of "is" and "are" gets the higher logit."""
     probe = toy.agreement(400, seed=99)
     logits = model.predict(probe.sentences, verbose=0)[:, 0]
-    ids = [model.preprocessor.tokenizer.token_to_id(verb) for verb in ("is", "are")]
+    ids = [model.tokenizer.token_to_id(verb) for verb in ("is", "are")]
     return float((logits[:, ids].argmax(axis=1) == np.array([verb == "are" for verb in probe.verbs])).mean())
 
 

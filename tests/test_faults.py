@@ -30,15 +30,15 @@ USE = """
 import sys, bertzoo as bz, numpy as np
 [getattr(bz, name) for name in dir(bz)]
 config = bz.EncoderConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-tokens = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
-model = bz.TextClassifier(bz.Encoder(config), bz.Preprocessor(tokens, 16), labels=2)
-model(model.preprocessor(["a b", "a"]))
+tokens = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"], max_length=16)
+model = bz.TextClassifier(bz.Encoder(config), tokens, labels=2)
+model(model.tokenizer(["a b", "a"]))
 model.save_to_preset(sys.argv[1])
 bz.TextClassifier.from_preset(sys.argv[1], verbose=False)
 from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.electra import ReplacedTokenTraining
 config = ElectraConfig(vocab_size=9, embedding_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-ReplacedTokenTraining(config, config, model.preprocessor)
+ReplacedTokenTraining(config, config, model.tokenizer)
 import keras
 print(keras.backend.backend(), *sorted({"tensorflow", "tensorflow_text", "torch", "jax"} & set(sys.modules)))
 """

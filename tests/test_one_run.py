@@ -41,7 +41,7 @@ import re, sys
 import keras, numpy as np
 import bertzoo as bz
 from bertzoo.data import reviews
-from bertzoo.random import fold
+from bertzoo.random import fold_in
 
 compiled = lambda function: function
 if keras.backend.backend() == "jax":  # as its operations are in a step, and sooner than one by one
@@ -58,10 +58,10 @@ tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
 config = bz.EncoderConfig(vocab_size=len(tokens), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                           intermediate_size=64, max_position_embeddings=64)
 
-def run(recompute=False):
+def run(remat=False):
     bz.set_seed(5)
-    model = bz.TextClassifier(bz.Encoder(config, recompute=recompute),
-                              bz.Preprocessor(bz.Tokenizer.from_vocabulary(tokens), 16), ["negative", "positive"])
+    model = bz.TextClassifier(bz.Encoder(config, remat=remat),
+                              bz.Tokenizer.from_vocabulary(tokens, max_length=16), ["negative", "positive"])
     start = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight)) for weight in model.weights}
     losses = []
     class Read(keras.callbacks.Callback):
@@ -73,16 +73,16 @@ def run(recompute=False):
             self.before = total
     model.compile(bz.AdamW(5e-3))
     model.fit(texts, labels, batch_size=16, epochs=4, verbose=0, callbacks=[Read()])
-    key = model.backbone.training_calls.next_key()
-    ids = model.preprocessor(texts[:8])["token_ids"]
-    embedded = compiled(lambda ids, key: model.backbone.embeddings(ids, key=fold(key, 0)))(ids, key)
+    key = model.backbone.step.next_key()
+    ids = model.tokenizer(texts[:8])["token_ids"]
+    embedded = compiled(lambda ids, key: model.backbone.embeddings(ids, key=fold_in(key, 0)))(ids, key)
     masks = [keras.ops.convert_to_numpy(embedded) != 0]
-    for layer, site, shape in ((1, 0, (4, 4, 9, 9)), (1, 1, (8, 24, 32)), (2, 2, (8, 24, 32))):
-        drop = compiled(lambda x, key: bz.layers.dropout(x, 0.1, fold(key, layer), site=site))
+    for layer, salt, shape in ((1, 0, (4, 4, 9, 9)), (1, 1, (8, 24, 32)), (2, 2, (8, 24, 32))):
+        drop = compiled(lambda x, key: bz.layers.dropout(x, 0.1, fold_in(key, layer), salt=salt))
         masks.append(keras.ops.convert_to_numpy(drop(keras.ops.ones(shape), key)) != 0)
     return losses, masks, start
 
-runs = {"first": run(), "recomputed": run(recompute=True)}
+runs = {"first": run(), "recomputed": run(remat=True)}
 if keras.backend.backend() == "torch":  # the quickest to start
     runs["again"] = run()
 out = {"start_" + path: value for path, value in runs["first"][2].items()}

@@ -14,7 +14,7 @@ from keras import ops
 import bertzoo as bz
 from bertzoo import random
 from bertzoo.layers.initialization import skip_drawing
-from bertzoo.random import StepCounter, fold, host_generator, random_bits, step_key
+from bertzoo.random import StepCounter, fold_in, host_generator, random_bits, step_key
 
 SHAPE = (64, 128, 128)  # a million draws
 
@@ -66,7 +66,7 @@ def key():
 def test_keys_equal_the_formula(seed, step):
     ours = ops.convert_to_numpy(step_key(seed, ops.convert_to_tensor(step, "int32")))
     np.testing.assert_array_equal(ours.astype("int64") % WORD, step_key_np(seed, step))
-    folded = ops.convert_to_numpy(fold(step_key(seed, ops.convert_to_tensor(step, "int32")), 1 << 20))
+    folded = ops.convert_to_numpy(fold_in(step_key(seed, ops.convert_to_tensor(step, "int32")), 1 << 20))
     np.testing.assert_array_equal(folded.astype("int64") % WORD, fold_np(step_key_np(seed, step), 1 << 20))
 
 
@@ -74,9 +74,9 @@ def test_keys_equal_the_formula(seed, step):
 def test_bits_and_masks_equal_the_formula(key, shape):
     expected = bits_np(step_key_np(11, 5), shape)
     np.testing.assert_array_equal(bits(key, shape), expected)
-    for rate, site in ((0.1, 0), (0.5, 2)):
-        dropped = ops.convert_to_numpy(bz.layers.dropout(ops.ones(shape), rate, key, site=site))
-        kept = bits_np(fold_np(step_key_np(11, 5), site), shape).astype("int32") >= round(rate * 2**32) - 2**31
+    for rate, salt in ((0.1, 0), (0.5, 2)):
+        dropped = ops.convert_to_numpy(bz.layers.dropout(ops.ones(shape), rate, key, salt=salt))
+        kept = bits_np(fold_np(step_key_np(11, 5), salt), shape).astype("int32") >= round(rate * 2**32) - 2**31
         np.testing.assert_array_equal(dropped != 0, kept)
         np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-6)
 
@@ -115,12 +115,12 @@ def test_streams_do_not_resemble_each_other():
     """No correlation between steps, seeds, layers and sites; nor between one stream and itself moved by rows or
     tokens."""
 
-    def stream(seed=0, step=1, layer=0, site=0):
-        key = fold(fold(step_key(seed, ops.convert_to_tensor(step, "int32")), layer), site)
+    def stream(seed=0, step=1, layer=0, salt=0):
+        key = fold_in(fold_in(step_key(seed, ops.convert_to_tensor(step, "int32")), layer), salt)
         return bits(key, SHAPE)
 
     base = stream()
-    others = [stream(seed=1), stream(seed=2**32), stream(step=2), stream(step=3), stream(layer=1), stream(site=1)]
+    others = [stream(seed=1), stream(seed=2**32), stream(step=2), stream(step=3), stream(layer=1), stream(salt=1)]
     others.append(stream(layer=1, step=2))
     moved = [np.roll(base, 1, axis=axis) for axis in range(3)] + [np.flip(base, axis) for axis in range(3)]
     streams = np.stack([base, *others, *moved]).reshape(-1, base.size)

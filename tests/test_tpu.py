@@ -41,7 +41,7 @@ def batch(masked: bool):
 @pytest.mark.parametrize("task", ["classifier", "classifier, bfloat16, recomputed", "masked LM"])
 def test_train_and_predict_steps_lower_for_tpu(task):
     dtype = "mixed_bfloat16" if "bfloat16" in task else "float32"
-    encoder = bz.Encoder(CONFIG, recompute="recomputed" in task, attention_dropout=0.1, dtype=dtype)
+    encoder = bz.Encoder(CONFIG, remat="recomputed" in task, attention_dropout=0.1, dtype=dtype)
     masked = task == "masked LM"
     model = bz.MaskedLM(encoder, dtype=dtype) if masked else bz.TextClassifier(encoder, labels=2, dtype=dtype)
     model.compile(bz.AdamW(1e-3))

@@ -67,7 +67,7 @@ def speed(name: str) -> dict[str, float | str]:
     rows, steps = (1024, 30) if fast else (16, 6)
     options = {"labels": 2, "new_head": True, "verbose": False, "dtype": "mixed_bfloat16" if fast else "float32"}
     network = bz.TextClassifier.from_preset(HERE / name, **options)
-    network.preprocessor = None
+    network.tokenizer = None
     network.compile(bz.AdamW(RATE))
     rng = np.random.default_rng(0)
     ids = rng.integers(200, 4000, (steps * rows, LENGTH)).astype("int32")
@@ -89,7 +89,7 @@ def know(name: str) -> int:
     """How many of the fifty facts."""
     model = bz.MaskedLM.from_preset(HERE / name, verbose=False)
     texts, answers = cloze()
-    tokenizer = model.preprocessor.tokenizer
+    tokenizer = model.tokenizer
     mask = tokenizer.id_to_token(tokenizer.mask_id)
     best = model.fill_mask([text.replace("[MASK]", mask) for text in texts], top_k=10)
     return sum(word in [guess["token"].strip().lower() for guess in guesses] for word, guesses in zip(answers, best))

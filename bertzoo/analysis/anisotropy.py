@@ -6,7 +6,7 @@ import numpy as np
 
 from bertzoo.analysis.similarity import layer_vectors
 from bertzoo.metrics.similarity import as_array, prepared
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 NOISE = 1e-12  # of the greatest variance: below it there is float32's rounding
 
@@ -85,7 +85,7 @@ class LayerAnisotropy:
 
 
 def layer_anisotropy(
-    model, texts, *, per: str = "token", preprocessor: Preprocessor | None = None, batch_size: int = 32
+    model, texts, *, per: str = "token", tokenizer: Tokenizer | None = None, batch_size: int = 32
 ) -> LayerAnisotropy:
     """How much a model's vectors crowd into a cone, layer by layer, before and after whitening.
 
@@ -93,13 +93,13 @@ def layer_anisotropy(
     the vectors are wider than that: in n - 1 directions n vectors would be equally far apart whatever they mean.
 
     Args:
-        model, texts, per, preprocessor, batch_size: As `layer_vectors`'.
+        model, texts, per, tokenizer, batch_size: As `layer_vectors`'.
 
     Raises:
         ValueError: There are fewer than four vectors, or all vectors of a layer are the same.
     """
     before, after, kept = [], [], []
-    for vectors in layer_vectors(model, texts, per=per, preprocessor=preprocessor, batch_size=batch_size):
+    for vectors in layer_vectors(model, texts, per=per, tokenizer=tokenizer, batch_size=batch_size):
         if len(vectors) < 4:
             raise ValueError(f"whitening needs at least four vectors; there are {len(vectors)}. Give more texts.")
         spread = np.linalg.svd(vectors - vectors.mean(axis=0, dtype="float64"), compute_uv=False) ** 2

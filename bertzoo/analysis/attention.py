@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from bertzoo.analysis.pieces import Pieces, encode_pieces, encoder_of, rows_of
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class AttentionMap:
 
 
 def attention_maps(
-    model, texts, pairs=None, *, preprocessor: Preprocessor | None = None, batch_size: int = 32
+    model, texts, pairs=None, *, tokenizer: Tokenizer | None = None, batch_size: int = 32
 ) -> list[AttentionMap]:
     """The attention weights of each text.
 
@@ -63,15 +63,15 @@ def attention_maps(
         model: An `Encoder` or a task.
         texts: A string or a sequence of strings.
         pairs: The second text of each, where the model reads pairs.
-        preprocessor: What reads the texts, for an encoder or a task that has none.
+        tokenizer: What reads the texts, for an encoder or a task that has none.
         batch_size: Texts computed at once.
 
     Raises:
         TypeError: A text is no string.
-        ValueError: There is no preprocessor.
+        ValueError: There is no tokenizer.
     """
     encoder = encoder_of(model)
-    encoded, pieces = encode_pieces(model, texts, pairs, preprocessor)
+    encoded, pieces = encode_pieces(model, texts, pairs, tokenizer)
     maps = []
     for rows, inputs in rows_of(encoded, encoder.config.pad_token_id, batch_size):
         attentions = encoder(inputs, return_all=True)["attentions"]

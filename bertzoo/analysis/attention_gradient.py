@@ -41,12 +41,12 @@ def gradient_times_attention(task: Task, text, output: Output) -> AttentionGradi
     Attention alone tells where a head looks, not whether what it sees there matters.
 
     Args:
-        task: A task with a preprocessor.
+        task: A task with a tokenizer.
         text: A string, or two of them for a task that reads pairs.
         output: Which number of the task's output: a class, as an int, or (token, class) and the like.
 
     Raises:
-        ValueError: There is no such output, or no preprocessor.
+        ValueError: There is no such output, or no tokenizer.
     """
     inputs, pieces = inputs_of(task, text)
     with attending(task.backbone) as seen:

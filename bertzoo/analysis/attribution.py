@@ -43,7 +43,7 @@ def integrated_gradients(task: Task, text, output: Output, *, steps: int = 32, b
     none) in place of the text's own. The integral is Gauss and Legendre's sum over points of the way.
 
     Args:
-        task: A task with a preprocessor.
+        task: A task with a tokenizer.
         text: A string, or two of them for a task that reads pairs.
         output: Which number of the task's output: a class, as an int, or (token, class) and the like.
         steps: Points on the way at first. They are doubled, at most five times, until the scores sum to value - base
@@ -51,7 +51,7 @@ def integrated_gradients(task: Task, text, output: Output, *, steps: int = 32, b
         batch_size: Points computed at once.
 
     Raises:
-        ValueError: There is no such output, or no preprocessor, or `steps` or `batch_size` is below 1.
+        ValueError: There is no such output, or no tokenizer, or `steps` or `batch_size` is below 1.
     """
     if min(steps, batch_size) < 1:
         raise ValueError(f"steps and batch_size must be at least 1; they are {steps!r} and {batch_size!r}.")
@@ -108,7 +108,7 @@ def occlusion(task: Task, text, output: Output, *, batch_size: int = 32) -> Attr
 
 
 def _masked(task: Task, inputs, places: np.ndarray) -> dict[str, np.ndarray]:
-    tokenizer = task.preprocessor.tokenizer
+    tokenizer = task.tokenizer
     mask = task.pad_id if tokenizer.mask_id is None else tokenizer.mask_id
     return {**inputs, "token_ids": np.where(places, mask, inputs["token_ids"]).astype("int32")}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.data.columns import read_columns
-from bertzoo.data.targets import CLASSES
+from bertzoo.data.targets import SINGLE_LABEL
 from bertzoo.tasks.text_classifier import TextClassifier
 
 
@@ -75,7 +75,7 @@ def predictions(task: TextClassifier, x, y=None, batch_size: int = 32) -> Predic
     Raises:
         ValueError: The classifier gives several labels, or numbers; or there are no texts.
     """
-    if getattr(task, "problem", None) != CLASSES:
+    if getattr(task, "problem_type", None) != SINGLE_LABEL:
         raise ValueError("this is for a TextClassifier of classes, each text being of one.")
     texts, pairs, raw = read_columns(x, y)
     if len(texts) == 0:

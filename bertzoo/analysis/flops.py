@@ -72,7 +72,7 @@ class _Block:
         self.feed_forward = _kernels(block) - _kernels(attention)
         self.queries = self.projections // 2  # those of queries and of what comes out; keys and values are as wide
         self.takes_any_queries = encoder.takes_any_queries(block)
-        disentangled = encoder.relative is not None and isinstance(attention, DisentangledAttention)
+        disentangled = encoder.position_bias is not None and isinstance(attention, DisentangledAttention)
         self.terms = len(attention.terms) if disentangled else 0
         # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.
         self.linear, self.span = (attention.linear, attention.span) if disentangled else (0, 0)
@@ -89,7 +89,7 @@ def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
 
     encoder = without_weights(lambda: Encoder(config))
     blocks = [_Block(block, encoder) for block in encoder.blocks]
-    return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.order)
+    return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.layer_schedule)
 
 
 def _kernels(layer) -> int:

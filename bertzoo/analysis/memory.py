@@ -26,12 +26,12 @@ def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int =
 
     encoder = without_weights(lambda: Encoder(config, pooler=False))
     numbers = _normalised(encoder.embeddings) + _read(encoder.embeddings)
-    for index in encoder.order:
+    for index in encoder.layer_schedule:
         block = encoder.blocks[index]
         kernel = block.intermediate.kernel.shape  # what comes out of it goes into the activation
         gate = kernel[1] - block.output_dense.kernel.shape[0]  # and a gated one into a product, too
         numbers += _read(block) + _normalised(block) + kernel[1] + gate + 3 * config.hidden_size
-        if encoder.relative is not None:
+        if encoder.position_bias is not None:
             numbers += config.num_attention_heads * length
     return int(np.int64(length) * numbers * bytes_per_number)
 

@@ -16,7 +16,7 @@ def inputs_of(task: Task, text) -> tuple[dict[str, np.ndarray], Pieces]:
     """One text, or a pair of them, as a batch of one row and as what a person reads.
 
     Raises:
-        ValueError: The task has no preprocessor.
+        ValueError: The task has no tokenizer.
     """
     first, second = (text, None) if isinstance(text, str) else text
     encoded, pieces = encode_pieces(task, [first], None if second is None else [second])

@@ -9,8 +9,8 @@ import numpy as np
 from bertzoo.models.encoder import Encoder
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_pairs
-from bertzoo.text.preprocessor import Preprocessor
-from bertzoo.text.word_alignment import find_units
+from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.text.word_alignment import align_words
 from bertzoo.text.words import split_words
 
 
@@ -33,27 +33,24 @@ def encoder_of(model) -> Encoder:
     return model if isinstance(model, Encoder) else model.backbone
 
 
-def encode_pieces(model, texts, pairs=None, preprocessor: Preprocessor | None = None) -> tuple[Encoded, list[Pieces]]:
+def encode_pieces(model, texts, pairs=None, tokenizer: Tokenizer | None = None) -> tuple[Encoded, list[Pieces]]:
     """Texts, or pairs of texts, as rows of tokens and as what a person reads.
 
     Args:
         model: An encoder or a task.
         texts, pairs: As a tokenizer takes them.
-        preprocessor: The task's where None.
+        tokenizer: The task's where None.
 
     Raises:
-        ValueError: There is no preprocessor.
+        ValueError: There is no tokenizer.
     """
-    preprocessor = preprocessor or getattr(model, "preprocessor", None)
-    if preprocessor is None:
-        raise ValueError("the model has no preprocessor to read texts with; pass preprocessor=.")
+    tokenizer = tokenizer or getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        raise ValueError("the model has no tokenizer to read texts with; pass tokenizer=.")
     firsts, seconds = as_pairs(texts, pairs)
-    tokenizer = preprocessor.tokenizer
     encoded = tokenizer.encode(firsts, seconds, offsets=True)
     sentences = zip(firsts) if seconds is None else zip(firsts, seconds)
     pieces = [_read_row(tokenizer, encoded, row, some) for row, some in enumerate(sentences)]
-    if not preprocessor.segments:
-        encoded = Encoded(encoded.token_ids, np.zeros_like(encoded.segment_ids), encoded.starts)
     return encoded, pieces
 
 
@@ -67,15 +64,15 @@ def rows_of(encoded: Encoded, pad_id: int, batch_size: int) -> Iterator[tuple[ra
 
 
 def hidden_states(
-    model, texts, preprocessor: Preprocessor | None = None, batch_size: int = 32
+    model, texts, tokenizer: Tokenizer | None = None, batch_size: int = 32
 ) -> Iterator[tuple[Pieces, np.ndarray]]:
     """Each text's pieces, with what the embeddings and each block make of them: float32 (layers + 1, tokens, hidden).
 
     Raises:
-        ValueError: There are no texts, or no preprocessor.
+        ValueError: There are no texts, or no tokenizer.
     """
     encoder = encoder_of(model)
-    encoded, pieces = encode_pieces(model, texts, None, preprocessor)
+    encoded, pieces = encode_pieces(model, texts, None, tokenizer)
     if len(encoded) == 0:
         raise ValueError("there is nothing to represent: texts is empty.")
     for rows, inputs in rows_of(encoded, encoder.config.pad_token_id, batch_size):
@@ -86,7 +83,7 @@ def hidden_states(
 
 
 def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...]) -> Pieces:
-    part = slice(encoded.starts[row], encoded.starts[row + 1])
+    part = slice(encoded.row_splits[row], encoded.row_splits[row + 1])
     ids, offsets, numbers = encoded.token_ids[part], encoded.offsets[part], encoded.word_ids[part]
     strings = [tokenizer.id_to_token(i) for i in ids]
     heads = np.ones(len(ids), bool)  # where a word begins
@@ -98,8 +95,8 @@ def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...])
             written = text[offsets[place, 0] : offsets[place, 1]].strip()
             goes_on = place > run[0] and numbers[place] == numbers[place - 1]
             strings[place] = ("##" if goes_on else "") + (written or strings[place].removeprefix("##"))
-        units = find_units(offsets[run], split_words(text))
-        for (first, last), (begin, end) in zip(units.pieces, units.spans):
+        alignment = align_words(offsets[run], split_words(text))
+        for (first, last), (begin, end) in zip(alignment.tokens, alignment.spans):
             heads[run[first] + 1 : run[first] + last - first] = False
             words[run[first]] = text[begin:end]
     begins = np.flatnonzero(heads)

@@ -9,7 +9,7 @@ from bertzoo.analysis.logistic import Logistic
 from bertzoo.analysis.pieces import encoder_of, hidden_states
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, host_generator
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.words import split_words
 
 
@@ -45,7 +45,7 @@ def probe(
     labels: Sequence,
     *,
     held_out: float = 0.3,
-    preprocessor: Preprocessor | None = None,
+    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> Probe:
     """Trains a linear probe on each layer of a model, and on the controls.
@@ -58,7 +58,7 @@ def probe(
         labels: One a text, which is read from the mean of its tokens; or for each text a sequence of labels, one a
             word as `bertzoo.text.words.split_words` finds them, read from the mean of the word's pieces.
         held_out: Share of the texts that probes are not trained on.
-        preprocessor: What reads the texts, for an encoder or a task that has none.
+        tokenizer: What reads the texts, for an encoder or a task that has none.
         batch_size: Texts computed at once.
 
     Raises:
@@ -68,10 +68,10 @@ def probe(
     if len(texts) != len(labels):
         raise ValueError(f"there must be one label, or sequence of labels, a text; {len(labels)} for {len(texts)}.")
     by_word = bool(labels) and not isinstance(labels[0], str) and hasattr(labels[0], "__len__")
-    encoder, preprocessor = encoder_of(model), preprocessor or getattr(model, "preprocessor", None)
-    items = _items(encoder, texts, labels if by_word else None, preprocessor, batch_size)
+    encoder, tokenizer = encoder_of(model), tokenizer or getattr(model, "tokenizer", None)
+    items = _items(encoder, texts, labels if by_word else None, tokenizer, batch_size)
     untrained = Encoder(encoder.config, pooler=False)
-    others = _items(untrained, texts, labels if by_word else None, preprocessor, batch_size)
+    others = _items(untrained, texts, labels if by_word else None, tokenizer, batch_size)
     known, truth = np.unique([*map(str, items.labels if by_word else labels)], return_inverse=True)
     if len(known) < 2:
         raise ValueError("all labels are the same; there is nothing to tell apart.")
@@ -103,9 +103,9 @@ class _Items:
     texts: np.ndarray
 
 
-def _items(encoder, texts, labels, preprocessor, batch_size) -> _Items:
+def _items(encoder, texts, labels, tokenizer, batch_size) -> _Items:
     vectors, names, kept, numbers = [], [], [], []
-    for number, (pieces, states) in enumerate(hidden_states(encoder, texts, preprocessor, batch_size)):
+    for number, (pieces, states) in enumerate(hidden_states(encoder, texts, tokenizer, batch_size)):
         if labels is None:
             vectors.append(states.mean(axis=1))
             names.append(texts[number])

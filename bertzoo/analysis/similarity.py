@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bertzoo.analysis.pieces import hidden_states
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 PER = ("token", "text")
 
@@ -34,7 +34,7 @@ def cka_matrix(layers: Sequence, others: Sequence | None = None) -> np.ndarray:
 
 
 def layer_vectors(
-    model, texts, *, per: str = "token", preprocessor: Preprocessor | None = None, batch_size: int = 32
+    model, texts, *, per: str = "token", tokenizer: Tokenizer | None = None, batch_size: int = 32
 ) -> list[np.ndarray]:
     """What each layer makes of texts: the embeddings' output, then that of each block.
 
@@ -43,18 +43,18 @@ def layer_vectors(
         texts: A string or a sequence of strings.
         per: "token" gives a vector for each token, special tokens included, of all texts in order; "text" the mean of
             each text's tokens, for models whose tokens differ.
-        preprocessor: What reads the texts, for an encoder or a task that has none.
+        tokenizer: What reads the texts, for an encoder or a task that has none.
         batch_size: Texts computed at once.
 
     Returns:
         layers + 1 arrays, float32 (tokens or texts, hidden).
 
     Raises:
-        ValueError: `per` is neither, there are no texts, or no preprocessor.
+        ValueError: `per` is neither, there are no texts, or no tokenizer.
     """
     if per not in PER:
         raise ValueError(f"per must be one of {', '.join(PER)}; it is {per!r}.")
-    rows = [states for _, states in hidden_states(model, texts, preprocessor, batch_size)]
+    rows = [states for _, states in hidden_states(model, texts, tokenizer, batch_size)]
     if per == "text":
         rows = [states.mean(axis=1, keepdims=True) for states in rows]
     return list(np.concatenate(rows, axis=1))

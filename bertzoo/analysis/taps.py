@@ -43,12 +43,12 @@ def attending(encoder: Encoder, additions: Sequence | None = None) -> Iterator[l
 def _tapped(attention: SelfAttention, seen: list, additions: Sequence | None) -> Iterator[None]:
     usual = attention.context
 
-    def context(x, attend, relative, key, return_attention, query):
-        out, weights = usual(x, attend, relative, key, True, query)
+    def context(x, attention_mask, position_bias, key, return_attention, query):
+        out, weights = usual(x, attention_mask, position_bias, key, True, query)
         return out, weights if return_attention else None
 
-    def explicit(query, key_, value, attend, bias, dropout_key):
-        weights = attention_weights(query, key_, attend, bias)
+    def explicit(query, key_, value, attention_mask, bias, dropout_key):
+        weights = attention_weights(query, key_, attention_mask, bias)
         if additions is not None:
             weights = weights + additions[len(seen)]
         seen.append(weights)

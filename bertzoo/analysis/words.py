@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.analysis.pieces import hidden_states
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class WordVectors:
 
 
 def word_vectors(
-    model, texts, word: str | None = None, *, preprocessor: Preprocessor | None = None, batch_size: int = 32
+    model, texts, word: str | None = None, *, tokenizer: Tokenizer | None = None, batch_size: int = 32
 ) -> WordVectors:
     """The vectors of each word of some texts, or of one word wherever it stands.
 
@@ -27,14 +27,14 @@ def word_vectors(
         model: An `Encoder` or a task.
         texts: A string or a sequence of strings.
         word: The word, capitals or not; all words where None.
-        preprocessor: What reads the texts, for an encoder or a task that has none.
+        tokenizer: What reads the texts, for an encoder or a task that has none.
         batch_size: Texts computed at once.
 
     Raises:
-        ValueError: The word stands in no text, there are no texts, or no preprocessor.
+        ValueError: The word stands in no text, there are no texts, or no tokenizer.
     """
     vectors, words, numbers = [], [], []
-    for number, (pieces, states) in enumerate(hidden_states(model, texts, preprocessor, batch_size)):
+    for number, (pieces, states) in enumerate(hidden_states(model, texts, tokenizer, batch_size)):
         for place in np.unique(pieces.word_of[~pieces.added]):
             if word is None or pieces.words[place].casefold() == word.casefold():
                 vectors.append(states[:, pieces.word_of == place].mean(axis=1))

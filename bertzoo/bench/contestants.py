@@ -26,11 +26,11 @@ def measure(run: Callable[[], None]) -> tuple[float, float]:
 def run_bertzoo(case: Case) -> Measured:
     """`fit` and `predict` of a TextClassifier, batches and padding its own."""
     import bertzoo as bz
-    from bertzoo.training.step import long_run
+    from bertzoo.training.step import should_jit_compile
 
     set_policy(case)
     model = bz.TextClassifier(bz.Encoder(case.config()))
-    model.compile(bz.AdamW(1e-5), metrics=[], jit_compile=long_run())
+    model.compile(bz.AdamW(1e-5), metrics=[], jit_compile=should_jit_compile())
     ids, mask, labels = case.rows()
     return measure_keras(model, {"token_ids": ids, "padding_mask": mask}, labels, case)
 

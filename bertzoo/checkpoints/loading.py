@@ -97,7 +97,7 @@ def load_model(
         config, tensors = checkpoint.config, checkpoint.tensors
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
         stored = _canonical_names(tensors, config_family(config), report)
-        config = config_family(config).adapt(config, stored)
+        config = config_family(config).infer_config_from_tensors(config, stored)
         with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
             model = make(config, directory)
         encoder = getattr(model, "backbone", model)

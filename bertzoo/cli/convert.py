@@ -16,9 +16,9 @@ TASKS = (
     "TokenClassifier",
     "QuestionAnswerer",
     "MultipleChoice",
-    "MaskedLMAndPair",
+    "ForPreTraining",
     "ReplacedTokenDetector",
-    "SentencePair",
+    "NextSentencePredictor",
 )
 
 

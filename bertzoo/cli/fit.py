@@ -112,10 +112,10 @@ def describe_parts(parts: Parts) -> None:
 
 def show_classes(truth: list[str], predicted: list[str], classes: list[str]) -> None:
     """Prints accuracy, precision, recall and F1 by class, and for few classes the confusion matrix."""
-    from bertzoo.metrics.classes import confusion, per_class
+    from bertzoo.metrics.classes import confusion_matrix, precision_recall_f1
 
-    counts = confusion(truth, predicted, classes)
-    scores = per_class(counts)
+    counts = confusion_matrix(truth, predicted, classes)
+    scores = precision_recall_f1(counts)
     rows = [[name, *(f"{value:.3f}" for value in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)]
     right = int(np.diag(counts).sum())
     title = f"Held-out rows: {right} of {len(truth)} right, accuracy {percent(right / len(truth))}"

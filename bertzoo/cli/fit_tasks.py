@@ -107,7 +107,7 @@ def fit_choices(run: Run) -> None:
 
 def show_tags(truth: list[list[str]], predicted: list[list[str]], scheme: str | None) -> None:
     """Prints precision, recall and F1 by type of entity, or of each tag where they mark none."""
-    from bertzoo.metrics.classes import confusion, per_class
+    from bertzoo.metrics.classes import confusion_matrix, precision_recall_f1
     from bertzoo.metrics.entities import entity_report, entity_scores
 
     figures = ["precision", "recall", "F1", "number"]
@@ -122,8 +122,8 @@ def show_tags(truth: list[list[str]], predicted: list[list[str]], scheme: str | 
         return
     pairs = [(a, b) for tags, others in zip(truth, predicted) for a, b in zip(tags, others)]
     classes = sorted({tag for pair in pairs for tag in pair})
-    counts = confusion(*zip(*pairs), classes)
-    scores = per_class(counts)
+    counts = confusion_matrix(*zip(*pairs), classes)
+    scores = precision_recall_f1(counts)
     rows = [[name, *(f"{v:.3f}" for v in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)]
     title = f"Held-out sentences: words right {percent(np.trace(counts) / counts.sum())}"
     show_table(["tag", *figures], rows, title=title, numbers=figures)

@@ -13,7 +13,7 @@ from bertzoo.cli.app import start
 from bertzoo.cli.console import progress
 from bertzoo.cli.dataset import Parts
 from bertzoo.cli.paths import write_whole
-from bertzoo.metrics import accuracy, f1, matthews, pearson, spearman
+from bertzoo.metrics import accuracy, f1, matthews_corrcoef, pearson, spearman
 
 # The class whose F1 GLUE reports, by the names it has in tables.
 _POSITIVE = ("1", "equivalent", "duplicate")
@@ -68,14 +68,14 @@ def fine_tune(parts: Parts, settings: Settings, shown: bool = False):
     from bertzoo.training.default_rate import default_rate
 
     bz.set_seed(settings.seed)
-    problem = "regression" if parts.classes is None else "single_label_classification"
+    problem_type = "regression" if parts.classes is None else "single_label_classification"
     model = bz.TextClassifier.from_preset(
         settings.preset,
         max_length=settings.max_length,
         new_head=True,
         verbose=shown,
         labels=parts.classes or 1,
-        problem=problem,
+        problem_type=problem_type,
     )
     rate = settings.learning_rate
     if rate is None and not shown:
@@ -101,7 +101,7 @@ def scores_of(model, parts: Parts) -> dict[str, float]:
     positive = next((name for name in parts.classes if name in _POSITIVE), None)
     two = len(parts.classes) == 2 and positive is not None
     score = f1(truth, said, positive=positive) if two else f1(truth, said, "macro")
-    return {"accuracy": accuracy(truth, said), "f1": score, "matthews": matthews(truth, said)}
+    return {"accuracy": accuracy(truth, said), "f1": score, "matthews": matthews_corrcoef(truth, said)}
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from bertzoo.data.lengths import choose_lengths, cut_alike
+from bertzoo.data.lengths import batch_by_tokens, choose_lengths
 from bertzoo.text.encoded import Encoded
 
 RANDOM_LENGTHS = 4  # shapes of random batches, of which most reach about the same length
@@ -17,13 +17,14 @@ EPOCHS_LOOKED_AT = 4
 ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
 
 
-class LengthBatches(keras.utils.PyDataset):
+class BucketedDataset(keras.utils.PyDataset):
     """A Keras data set in which sentences of like length share a batch, so that little padding is computed.
 
     Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
     them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
-    at most one batch an epoch is smaller. No row is repeated or made up. There are at most `max_shapes` shapes
-    (batch, length), the same in every epoch, so that each is compiled once. Lengths are multiples of `multiple`.
+    at most one batch an epoch is smaller. No row is repeated or made up. There are at most `num_buckets` shapes
+    (batch, length), the same in every epoch, so that each is compiled once. Lengths are multiples of
+    `pad_to_multiple_of`.
 
     With `by_length=False` a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
     padded to the length that its longest row takes: for losses that a token or an example has a share in which depends
@@ -31,8 +32,8 @@ class LengthBatches(keras.utils.PyDataset):
     that share a number then do not meet in a batch, as far as that can be arranged, so that equal texts are no
     negatives of each other.
 
-    With `max_shapes=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
-    `padding_mask` where all its rows are. With `tokens` too, unshuffled rows are cut where their lengths change, so
+    With `num_buckets=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
+    `padding_mask` where all its rows are. With `max_tokens` too, unshuffled rows are cut where their lengths change, so
     that most batches are without padding, and where a batch would hold more than so many tokens.
 
     The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
@@ -44,7 +45,7 @@ class LengthBatches(keras.utils.PyDataset):
     padding then never exceeds. lengths: the padded lengths to take, ascending, in place of a choice. transform: called
     as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and a generator of its
     own for (seed, epoch, batch); what it returns is the batch (masked-LM masking draws its masks here). With
-    `shuffle=False`, for evaluate and predict, rows come shortest first, nothing changes between epochs, and `restore`
+    `shuffle=False`, for evaluate and predict, rows come shortest first, nothing changes between epochs, and `unsort`
     brings outputs back into the order of the rows.
 
     A batch is `(inputs,)`, `(inputs, labels)` or `(inputs, labels, sample_weight)` with inputs `token_ids`,
@@ -63,20 +64,20 @@ class LengthBatches(keras.utils.PyDataset):
         shuffle: bool = True,
         seed: int = 0,
         transform: Callable | None = None,
-        max_shapes: int | None = 8,
-        multiple: int = 8,
+        num_buckets: int | None = 8,
+        pad_to_multiple_of: int = 8,
         max_length: int | None = None,
-        tokens: int | None = None,
+        max_tokens: int | None = None,
         by_length: bool = True,
         apart: np.ndarray | None = None,
         lengths: np.ndarray | None = None,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
-        if batch_size < 1 or (max_shapes is not None and max_shapes < 2) or seed < 0:
+        if batch_size < 1 or (num_buckets is not None and num_buckets < 2) or seed < 0:
             raise ValueError(
-                f"batch_size must be at least 1, max_shapes at least 2 and seed not negative; "
-                f"got {batch_size}, {max_shapes} and {seed}."
+                f"batch_size must be at least 1, num_buckets at least 2 and seed not negative; "
+                f"got {batch_size}, {num_buckets} and {seed}."
             )
         if transform is not None and (labels is not None or sample_weight is not None):
             raise ValueError("give either labels or a transform, which makes its own: the labels would not be used.")
@@ -86,18 +87,22 @@ class LengthBatches(keras.utils.PyDataset):
         self._labels = _arrays(labels, len(encoded), "labels")
         self._sample_weight = _arrays(sample_weight, len(encoded), "sample_weight")
         self._batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
-        self._transform, self._free, self._tokens = transform, max_shapes is None, tokens
+        self._transform, self._free, self._max_tokens = transform, num_buckets is None, max_tokens
         self._by_length, self._apart = by_length, apart
         partial = len(encoded) % batch_size > 0
         maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
         if lengths is not None:
             self.lengths = lengths
-        elif max_shapes is None:
+        elif num_buckets is None:
             self.lengths = np.arange(1, maximum + 1)
         elif not by_length:
-            self.lengths = self._lengths_of_random_batches(maximum, min(max_shapes - partial, RANDOM_LENGTHS), multiple)
+            self.lengths = self._lengths_of_random_batches(
+                maximum, min(num_buckets - partial, RANDOM_LENGTHS), pad_to_multiple_of
+            )
         else:
-            self.lengths = choose_lengths(encoded.lengths, maximum, count=max_shapes - partial, multiple=multiple)
+            self.lengths = choose_lengths(
+                encoded.lengths, maximum, count=num_buckets - partial, pad_to_multiple_of=pad_to_multiple_of
+            )
         self._bucket = np.searchsorted(self.lengths, encoded.lengths)
         self.epoch = self.passes = 0  # `passes` counts what was read to its end, where rows are not shuffled too
 
@@ -123,12 +128,12 @@ class LengthBatches(keras.utils.PyDataset):
         return np.concatenate(self._plan)
 
     @property
-    def real_share(self) -> float:
+    def padding_efficiency(self) -> float:
         """Of the tokens computed in an epoch, the share that are not padding."""
         computed = sum(len(rows) * self._length_of(rows) for rows in self._plan)
         return len(self._encoded.token_ids) / computed
 
-    def parts(self, rows: int) -> Iterator[LengthBatches]:
+    def chunks(self, rows: int) -> Iterator[BucketedDataset]:
         """The batches of this epoch in data sets of about so many rows each, for outputs that are to be fetched before
         the next are computed."""
         size = max(2, rows // self._batch_size)
@@ -137,7 +142,7 @@ class LengthBatches(keras.utils.PyDataset):
             part._plan = self._vary_first_two(self._plan[begin : begin + size])
             yield part
 
-    def restore(self, outputs):
+    def unsort(self, outputs):
         """Outputs of `predict`, one array or a nest of arrays (n, …) in batch order, back in the order of the rows."""
         order = self.order
 
@@ -229,14 +234,14 @@ class LengthBatches(keras.utils.PyDataset):
             return int(self.lengths[-1])  # one shape, whatever rows the smaller batch of an epoch has
         return int(self.lengths[self._bucket[rows].max()])
 
-    def _lengths_of_random_batches(self, maximum: int, count: int, multiple: int) -> np.ndarray:
+    def _lengths_of_random_batches(self, maximum: int, count: int, pad_to_multiple_of: int) -> np.ndarray:
         """Few lengths for what the batches of some epochs reach."""
         found = []
         for epoch in range(EPOCHS_LOOKED_AT if self._shuffle else 1):
             rows = self._order(_generator(self._seed, epoch, 0))
             batches = np.split(rows, range(self._batch_size, len(self._encoded), self._batch_size))
             found.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
-        lengths = choose_lengths(np.concatenate(found), maximum, count=count, multiple=multiple)
+        lengths = choose_lengths(np.concatenate(found), maximum, count=count, pad_to_multiple_of=pad_to_multiple_of)
         # On TensorFlow Keras takes the length of the first two batches that it sees, those of epoch 0, for that of all
         # if they are alike.
         return lengths if len(set(np.searchsorted(lengths, found[0]))) > 1 else lengths[-1:]
@@ -258,8 +263,8 @@ class LengthBatches(keras.utils.PyDataset):
             rows = np.argsort(self._encoded.lengths, kind="stable")
         # Consecutive cuts are what moves left-overs up: a batch across a border takes the larger length.
         starts = range(0, len(rows), self._batch_size)
-        if self._tokens is not None and not self._shuffle:
-            starts = cut_alike(self._encoded.lengths[rows], self._batch_size, self._tokens)
+        if self._max_tokens is not None and not self._shuffle:
+            starts = batch_by_tokens(self._encoded.lengths[rows], self._batch_size, self._max_tokens)
         batches = np.split(rows, starts[1:])
         if self._shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]

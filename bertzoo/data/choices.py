@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertzoo.data.table_columns import as_list, column_names, first_of, needed
+from bertzoo.data.table_columns import as_list, column_names, find_column, require_column
 
 # What is read before the choice, in tables: a passage, situation or question, and a question or beginning that stands
 # right before each choice (SWAG's sent2, the question about a passage).
@@ -111,16 +111,16 @@ def find_columns(names: list) -> dict[str, str | None]:
     Raises:
         ValueError: There is no question, or there are no choices.
     """
-    first, listed = needed(FIRST, names), first_of(LISTED, names)
+    first, listed = require_column(FIRST, names), find_column(LISTED, names)
     numbered = [] if listed is not None else numbered_columns(names)
     if listed is None and not numbered:
         raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
     return {
         "question": first,
-        "before each choice": first_of([name for name in STEMS if name != first], names),
+        "before each choice": find_column([name for name in STEMS if name != first], names),
         "choices": listed,
         **{f"choice {i + 1}": name for i, name in enumerate(numbered)},
-        "label": first_of(ANSWERS, names),
+        "label": find_column(ANSWERS, names),
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bertzoo.data.table_columns import as_list, column_names, first_of, label_column, needed
+from bertzoo.data.table_columns import as_list, column_names, find_column, label_column, require_column
 from bertzoo.text.inputs import as_pairs
 
 # Column names of GLUE-style and common tables, in the order in which they are tried.
@@ -72,10 +72,10 @@ def find_columns(names: list) -> dict[str, str | None]:
             f"to use as x=(table[{pairs[0][0]!r}], table[{pairs[0][1]!r}]), with y; on the command line, --text and "
             "--pair."
         )
-    first, second = needed(FIRST, names), None
+    first, second = require_column(FIRST, names), None
     if len(pairs) == 1 and ("text" not in names or pairs[0][0] == "text"):
         first, second = pairs[0]
-    return {"text": first, "second text": second, "label": first_of(TARGET, names)}
+    return {"text": first, "second text": second, "label": find_column(TARGET, names)}
 
 
 def _is_row(part) -> bool:

@@ -9,15 +9,15 @@ def choose_lengths(
     lengths: np.ndarray,
     maximum: int,
     count: int = 7,
-    multiple: int = 8,
+    pad_to_multiple_of: int = 8,
     tolerance: float = 0.01,
 ) -> np.ndarray:
     """The padded lengths, ascending, that make the fewest tokens of padding when every row takes the next one up.
 
-    lengths: (n,) tokens of each row. Candidates are the multiples of `multiple` (matrix units work on tiles of eight),
-    except that none is over `maximum`. Exact, by dynamic programming over the histogram of lengths, O(count * L^2) for
-    L candidates. Of at most `count` lengths, as few are taken as come within `tolerance` of the best token count,
-    because each is compiled once. Raises `ValueError` for no rows and for a row longer than `maximum`.
+    lengths: (n,) tokens of each row. Candidates are the multiples of `pad_to_multiple_of` (matrix units work on
+    tiles of eight), except that none is over `maximum`. Exact, by dynamic programming over the histogram of lengths,
+    O(count * L^2) for L candidates. Of at most `count` lengths, as few are taken as come within `tolerance` of the best
+    token count, because each is compiled once. Raises `ValueError` for no rows and for a row longer than `maximum`.
     """
     lengths = np.asarray(lengths)
     if len(lengths) == 0:
@@ -27,7 +27,7 @@ def choose_lengths(
             f"row {int(lengths.argmax())} has {int(lengths.max())} tokens, over the maximum of {maximum}; "
             f"encode with max_length={maximum}."
         )
-    rounded = np.minimum(-(-np.maximum(lengths, 1) // multiple) * multiple, maximum)
+    rounded = np.minimum(-(-np.maximum(lengths, 1) // pad_to_multiple_of) * pad_to_multiple_of, maximum)
     candidates, rows = np.unique(rounded, return_counts=True)
     tokens, previous = _fewest_tokens(candidates, np.concatenate([[0], np.cumsum(rows)]), count)
     enough = int(np.argmax(tokens <= tokens[-1] * (1 + tolerance)))  # a place in the list: this many lengths less one
@@ -55,7 +55,7 @@ def _fewest_tokens(candidates: np.ndarray, rows_up_to: np.ndarray, count: int) -
     return np.array(tokens), previous
 
 
-def cut_alike(lengths: np.ndarray, rows: int, tokens: int) -> np.ndarray:
+def batch_by_tokens(lengths: np.ndarray, rows: int, tokens: int) -> np.ndarray:
     """Where the batches start that cut rows of ascending `lengths` so that those of a batch are of almost one length:
     int64 (batches,).
 

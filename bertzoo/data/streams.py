@@ -33,7 +33,7 @@ def check_steps(x, steps: int | None) -> None:
         raise ValueError(f"steps ({steps!r}) counts the batches of a stream, and x is none: pass fewer rows.")
 
 
-class StreamBatches(keras.utils.PyDataset):
+class StreamDataset(keras.utils.PyDataset):
     """The batches of a stream, each turned by `convert` into what Keras takes; in the stream's order, anew each epoch.
 
     With fewer `steps` than a PyDataset has batches, an epoch goes on where the one before it stopped; a generator does

@@ -12,18 +12,18 @@ def column_names(x) -> list | None:
     return None if names is None else list(names)
 
 
-def first_of(known: Sequence[str], names: list) -> str | None:
+def find_column(known: Sequence[str], names: list) -> str | None:
     """The first known name that is among the table's; None where there is none."""
     return next((name for name in known if name in names), None)
 
 
-def needed(known: Sequence[str], names: list) -> str:
-    """As `first_of`, of a column that must be there.
+def require_column(known: Sequence[str], names: list) -> str:
+    """As `find_column`, of a column that must be there.
 
     Raises:
         ValueError: The table has no such column.
     """
-    name = first_of(known, names)
+    name = find_column(known, names)
     if name is None:
         raise ValueError(f"the table has the columns {names}; one must be called {', '.join(known)}.")
     return name

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertzoo.data.table_columns import as_list, column_names, first_of, label_column, needed
+from bertzoo.data.table_columns import as_list, column_names, find_column, label_column, require_column
 from bertzoo.data.targets import class_index
 from bertzoo.text import tags as bio
 from bertzoo.text.inputs import as_texts
@@ -66,8 +66,8 @@ def find_columns(names: list) -> dict[str, str | None]:
     Raises:
         ValueError: The table has no column of words or texts with a known name.
     """
-    source = needed((*WORDS, *TEXTS), names)
-    return {"words" if source in WORDS else "text": source, "tags": first_of(TAGS, names)}
+    source = require_column((*WORDS, *TEXTS), names)
+    return {"words" if source in WORDS else "text": source, "tags": find_column(TAGS, names)}
 
 
 def label_ids(tagged: Tagged, labels: list[str], scheme: str | None) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Labels of a classification task, by name or number, to arrays; and what kind of problem they make."""
+"""Labels of a classification task, by name or number, to arrays; and the problem types."""
 
 import math
 from collections.abc import Mapping, Set
@@ -9,10 +9,10 @@ import numpy as np
 
 from bertzoo.models.config import EncoderConfig
 
-CLASSES = "single_label_classification"
-SEVERAL = "multi_label_classification"
-NUMBER = "regression"
-PROBLEMS = (CLASSES, SEVERAL, NUMBER)
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
 
 
 def label_names(labels) -> list[str]:
@@ -206,7 +206,7 @@ def row_weights(sample_weight, count: int) -> np.ndarray | None:
     return weights
 
 
-def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray:
+def encode_targets(y, labels: list[str], problem_type: str, count: int) -> np.ndarray:
     """Targets as an array: int32 (n,) classes, float32 (n, labels) for several at once, float32 (n, labels) numbers.
 
     Args:
@@ -214,7 +214,7 @@ def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray
             rows of 0 and 1, for several at once; numbers for regression. A list, array, Series, one-column frame or
             tensor.
         labels: The names.
-        problem: One of PROBLEMS.
+        problem_type: One of PROBLEM_TYPES.
         count: How many rows there must be.
 
     Raises:
@@ -228,10 +228,10 @@ def encode_targets(y, labels: list[str], problem: str, count: int) -> np.ndarray
     rows = host_rows(y)
     if len(rows) != count:
         raise ValueError(f"x has {count} rows and y has {len(rows)}; they must be the same number.")
-    if problem == CLASSES:
+    if problem_type == SINGLE_LABEL:
         return np.array([_class_id(row, i, labels) for i, row in enumerate(rows)], dtype="int32")
-    if problem == SEVERAL:
-        return np.array([_several(row, i, labels) for i, row in enumerate(rows)], dtype="float32").reshape(
+    if problem_type == MULTI_LABEL:
+        return np.array([_multi_label(row, i, labels) for i, row in enumerate(rows)], dtype="float32").reshape(
             count, len(labels)
         )
     return _numbers(rows, len(labels))
@@ -246,12 +246,12 @@ def _class_id(row, index: int, labels: list[str]) -> int:
         else:
             raise ValueError(
                 f"y[{index}] must be one label, or a one-hot row of {len(labels)}. Received: {row!r:.80}. For several "
-                'labels of one text, pass problem="multi_label_classification".'
+                'labels of one text, pass problem_type="multi_label_classification".'
             )
     return class_index(row, labels, f"y[{index}]")
 
 
-def _several(row, index: int, labels: list[str]) -> list[float]:
+def _multi_label(row, index: int, labels: list[str]) -> list[float]:
     row = row.tolist() if hasattr(row, "tolist") else row
     if isinstance(row, str) or not hasattr(row, "__iter__"):
         raise ValueError(f"y[{index}] is {row!r}; with several labels at once, each row is a list of names.")

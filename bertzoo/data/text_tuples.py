@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.data.columns import PAIRS, TARGET
-from bertzoo.data.table_columns import as_list, column_names, first_of
+from bertzoo.data.table_columns import as_list, column_names, find_column
 from bertzoo.data.targets import host_rows
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_texts
@@ -68,10 +68,10 @@ def find_columns(names: list) -> dict[str, str | None]:
     Raises:
         ValueError: There is a column positive, and beside it no anchor, or a column of another name.
     """
-    label = first_of(TARGET, names)
+    label = find_column(TARGET, names)
     texts = [name for name in names if name not in TARGET and str(name).lower() not in IDENTIFIERS]
     if "positive" in texts:
-        anchor = first_of(ANCHORS, texts)
+        anchor = find_column(ANCHORS, texts)
         ordered = [anchor, "positive", *(name for name in texts if str(name).startswith("negative"))]
         rest = [name for name in texts if name not in ordered]
         if anchor is None or rest:
@@ -123,7 +123,7 @@ def _turned(rows) -> list[tuple]:
 
 @dataclass(frozen=True)
 class EncodedTuples:
-    """Rows of several texts, as `LengthBatches` takes them: what it pads is int32 (rows, columns, length).
+    """Rows of several texts, as `BucketedDataset` takes them: what it pads is int32 (rows, columns, length).
 
     With `present` bool (n, columns), False where a row has no such text, batches have a `choice_mask`."""
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.data.batches import LengthBatches
+from bertzoo.data.batches import BucketedDataset
 
 DIVISOR = "divisor"
 
@@ -30,7 +30,7 @@ class TrainingBatches(keras.utils.PyDataset):
     def __init__(self, data, class_weights: np.ndarray | None, accumulated: int, begun: int, epoch: int):
         super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
         self.data, self.class_weights = data, class_weights
-        self.accumulated = accumulated if isinstance(data, LengthBatches) else 1
+        self.accumulated = accumulated if isinstance(data, BucketedDataset) else 1
         self.begun, self.first = begun, epoch
         self._group: tuple[int, float, dict] = (-1, 1.0, {})
 

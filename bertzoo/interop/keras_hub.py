@@ -22,7 +22,6 @@ from bertzoo.layers.initialization import skip_drawing
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import FAMILIES
-from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tokenizer import Tokenizer
 
 # KerasHub's class -> our family, and the activation that the class has built in.
@@ -63,7 +62,7 @@ def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
 
     Returns:
         An `Encoder`; for a text classifier a `TextClassifier`, for a masked LM a `MaskedLM`. Where theirs has a
-        WordPiece tokenizer, ours has one of the same vocabulary as preprocessor, otherwise none.
+        WordPiece tokenizer, ours has one of the same vocabulary, otherwise none.
 
     Raises:
         CheckpointError: KerasHub is missing, or the model is of a class or shape that bertzoo does not have.
@@ -210,10 +209,10 @@ def _task(theirs, encoder: Encoder, report: LoadReport) -> keras.Model:
     from bertzoo.tasks.masked_lm import MaskedLM
     from bertzoo.tasks.text_classifier import TextClassifier
 
-    preprocessor = _preprocessor(theirs, encoder.config)
+    tokenizer = _tokenizer(theirs, encoder.config)
     if hasattr(theirs, "masked_lm_head"):
         head = theirs.masked_lm_head
-        mine = MaskedLM(encoder, preprocessor)
+        mine = MaskedLM(encoder, tokenizer)
         activation = getattr(head.intermediate_activation, "__name__", "")
         if (activation == "gelu") != (mine.masked_lm.activation == "gelu"):
             report.notes.append(f"KerasHub's head computes {activation}, ours {mine.masked_lm.activation}")
@@ -226,18 +225,19 @@ def _task(theirs, encoder: Encoder, report: LoadReport) -> keras.Model:
     if hasattr(theirs, "num_classes") and hasattr(theirs, "output_dense"):
         if getattr(theirs.activation, "__name__", "linear") != "linear":
             report.notes.append(f"KerasHub's classifier ends with {theirs.activation.__name__}, ours gives logits")
-        return TextClassifier(encoder, preprocessor, labels=theirs.num_classes)
+        return TextClassifier(encoder, tokenizer, labels=theirs.num_classes)
     raise CheckpointError(f"bertzoo reads backbones, text classifiers and masked LMs, not a {type(theirs).__name__}.")
 
 
-def _preprocessor(theirs, config: EncoderConfig) -> Preprocessor | None:
+def _tokenizer(theirs, config: EncoderConfig) -> Tokenizer | None:
     tokenizer = getattr(getattr(theirs, "preprocessor", None), "tokenizer", None)
     if not hasattr(tokenizer, "lowercase") or not hasattr(tokenizer, "get_vocabulary"):
         return None
     strip = bool(getattr(tokenizer, "strip_accents", False))
     mine = Tokenizer.from_vocabulary(tokenizer.get_vocabulary(), tokenizer.lowercase, strip_accents=strip)
     length = min(config.max_length, getattr(theirs.preprocessor, "sequence_length", None) or config.max_length)
-    return Preprocessor(mine, length, segments=config.type_vocab_size > 1)
+    mine.max_length, mine.segments = length, config.type_vocab_size > 1
+    return mine
 
 
 # ---- the table

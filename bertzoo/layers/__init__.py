@@ -1,7 +1,7 @@
 """The layers that the family is built from; each works alone in a Keras model or in a hand-written loop."""
 
 from bertzoo.layers.activations import activation
-from bertzoo.layers.attention import SelfAttention, attention_mask, attention_weights, fused_attention
+from bertzoo.layers.attention import SelfAttention, attention_weights, fused_attention, make_attention_mask
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.context_head import ContextHead
 from bertzoo.layers.convolved_block import ConvolvedBlock
@@ -42,8 +42,8 @@ __all__ = [
     "RotaryAttention",
     "SelfAttention",
     "activation",
-    "attention_mask",
     "attention_weights",
     "dropout",
     "fused_attention",
+    "make_attention_mask",
 ]

@@ -16,7 +16,7 @@ from bertzoo.layers.own_key import OwnKey
 MASKED = -1e30
 
 
-class Attend(NamedTuple):
+class AttentionMask(NamedTuple):
     """What may be attended to, in the forms that the backends' kernels take.
 
     mask: bool (batch, 1, 1, length). lengths: int32 (batch,), the number of real tokens, where it is known that all
@@ -27,17 +27,19 @@ class Attend(NamedTuple):
     lengths: Any = None
 
 
-def attention_mask(padding_mask, lengths=None) -> Attend | None:
+def make_attention_mask(padding_mask, lengths=None) -> AttentionMask | None:
     """A padding mask, int or bool (batch, length), made ready once for all blocks; None stays None."""
-    return None if padding_mask is None else Attend(ops.cast(padding_mask, "bool")[:, None, None, :], lengths)
+    return None if padding_mask is None else AttentionMask(ops.cast(padding_mask, "bool")[:, None, None, :], lengths)
 
 
-def as_attend(attend) -> Attend | None:
+def as_attention_mask(attention_mask) -> AttentionMask | None:
     """The same, from a bare bool mask that broadcasts to (batch, heads, length, length) too."""
-    if attend is None or isinstance(attend, Attend):
-        return attend
+    if attention_mask is None or isinstance(attention_mask, AttentionMask):
+        return attention_mask
     # Keras's files make a list of it.
-    return Attend(*attend) if isinstance(attend, (list, tuple)) else Attend(attend)
+    return (
+        AttentionMask(*attention_mask) if isinstance(attention_mask, (list, tuple)) else AttentionMask(attention_mask)
+    )
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -72,47 +74,56 @@ class SelfAttention(OwnKey):
         build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.hidden_size, self.initializer_range)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None, training=None):
+    def call(
+        self,
+        x,
+        attention_mask=None,
+        position_bias=None,
+        key=None,
+        return_attention: bool = False,
+        query=None,
+        training=None,
+    ):
         """(batch, length, hidden), or as long as `query`.
 
         Args:
             x: (batch, length, hidden).
-            attend: What `attention_mask` made of the padding mask, or another bool mask, 1 where a query (axis 2) may
-                see a key (axis 3); None to attend everywhere.
-            relative: What the family made of relative positions for all blocks; here, added to the scaled scores:
+            attention_mask: The result of `make_attention_mask`, or a bool array that broadcasts to (batch, heads,
+                queries, keys), True where a query may attend to a key; None to attend everywhere.
+            position_bias: What the family made of relative positions for all blocks; here, added to the scaled scores:
                 broadcastable to (batch, heads, length, length).
             key: Dropout key, int32 (2,); where none comes, one of its own in training.
             return_attention: Also return the weights (batch, heads, length, length); leaves the fused path.
             query: Another stream of vectors (batch, queries, hidden) that attends to x, in place of x itself.
         """
         key = self.key_of(key, training)
-        context, weights = self.context(x, attend, relative, key, return_attention, query)
+        context, weights = self.context(x, attention_mask, position_bias, key, return_attention, query)
         out = linear(self.output_dense, context)
         return (out, weights) if return_attention else out
 
-    def context(self, x, attend, relative, key, return_attention: bool, query):
+    def context(self, x, attention_mask, position_bias, key, return_attention: bool, query):
         """What `call` projects, (batch, length, hidden), and the weights, None where they are not asked for."""
-        attend = as_attend(attend)
+        attention_mask = as_attention_mask(attention_mask)
         explicit = return_attention or (key is not None and self.attention_dropout > 0)
-        if not explicit and query is None and relative is None:
-            context = self._in_one_kernel(x, attend)
+        if not explicit and query is None and position_bias is None:
+            context = self._in_one_kernel(x, attention_mask)
             if context is not None:
                 return context, None
         queries, key_, value = self.project(x) if query is None else self._project_apart(query, x)
-        bias = self.score_bias(queries, key_, relative, key)
+        bias = self.score_bias(queries, key_, position_bias, key)
         if explicit:
-            context, weights = self._explicit(queries, key_, value, attend, bias, key)
+            context, weights = self._explicit(queries, key_, value, attention_mask, bias, key)
         else:
-            context, weights = fused_attention(queries, key_, value, attend, bias, query is not None), None
+            context, weights = fused_attention(queries, key_, value, attention_mask, bias, query is not None), None
         context = ops.reshape(context, (ops.shape(x)[0], ops.shape(queries)[1], self.hidden_size))
         return context, weights if return_attention else None
 
-    def _in_one_kernel(self, x, attend):
+    def _in_one_kernel(self, x, attention_mask):
         """The context, where a kernel makes it of the projection as it is; else None."""
         if keras.backend.backend() != "jax" or type(self) is not SelfAttention:
             return None
-        attend = as_attend(attend)
-        known = attend is None or attend.lengths is not None
+        attention_mask = as_attention_mask(attention_mask)
+        known = attention_mask is None or attention_mask.lengths is not None
         if not (known and x.dtype in ("bfloat16", "float16") and is_plain_for(self.qkv, x) and self.qkv.use_bias):
             return None
         from bertzoo.kernels.pallas import on_each_device, rows_for_kernels  # needs JAX
@@ -124,7 +135,7 @@ class SelfAttention(OwnKey):
         batch, length, _ = x.shape
         if not fits(length, self.hidden_size // self.num_heads):
             return None
-        lengths = ops.full((batch,), length, "int32") if attend is None else attend.lengths
+        lengths = ops.full((batch,), length, "int32") if attention_mask is None else attention_mask.lengths
         product = ops.matmul(x, ops.convert_to_tensor(self.qkv.kernel))
         call = on_each_device(lambda *arrays: short_attention(*arrays, self.num_heads), (True, False, True))
         return call(product, kept_bias(self.qkv), lengths)
@@ -148,13 +159,13 @@ class SelfAttention(OwnKey):
         # Indexed, not split: 3 % faster on an H100 under XLA.
         return tuple(product[:, :, i] for i in range(count))
 
-    def score_bias(self, query, key, relative, dropout_key):
+    def score_bias(self, query, key, position_bias, dropout_key):
         """What is added to the scaled scores: None, or broadcastable to (batch, heads, length, length)."""
-        return relative
+        return position_bias
 
-    def _explicit(self, query, key_, value, attend, bias, dropout_key):
-        weights = attention_weights(query, key_, attend, bias)
-        dropped = dropout(weights, self.attention_dropout, dropout_key, site=0)
+    def _explicit(self, query, key_, value, attention_mask, bias, dropout_key):
+        weights = attention_weights(query, key_, attention_mask, bias)
+        dropped = dropout(weights, self.attention_dropout, dropout_key, salt=0)
         return ops.einsum("bhts,bshk->bthk", ops.cast(dropped, value.dtype), value), weights
 
     def get_config(self):
@@ -162,7 +173,7 @@ class SelfAttention(OwnKey):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def attention_weights(query, key, attend=None, bias=None):
+def attention_weights(query, key, attention_mask=None, bias=None):
     """softmax(q·k / √head size + bias) in float32.
 
     Queries and keys are (batch, length, heads, head size), the weights (batch, heads, length, length).
@@ -171,30 +182,30 @@ def attention_weights(query, key, attend=None, bias=None):
     scores = ops.cast(ops.einsum("bthk,bshk->bhts", query, key), "float32")
     if bias is not None:
         scores = scores + ops.cast(bias, "float32")
-    if attend is not None:
-        scores = ops.where(as_attend(attend).mask, scores, MASKED)
+    if attention_mask is not None:
+        scores = ops.where(as_attention_mask(attention_mask).mask, scores, MASKED)
     return ops.softmax(scores, axis=-1)
 
 
-def fused_attention(query, key, value, attend: Attend | None = None, bias=None, apart: bool = False):
+def fused_attention(query, key, value, attention_mask: AttentionMask | None = None, bias=None, apart: bool = False):
     """Attention without its weights, by the backend's own kernel: (batch, length, heads, head size) three times -> the
     same. `apart`: the queries are of another stream, of any length, and all of them real."""
-    backend, attend = keras.backend.backend(), as_attend(attend)
+    backend, attention_mask = keras.backend.backend(), as_attention_mask(attention_mask)
     if backend == "jax" and _has_kernel(query):
-        return _jax_attention(query, key, value, attend, bias, apart)
+        return _jax_attention(query, key, value, attention_mask, bias, apart)
     if backend == "torch":
-        return _torch_attention(query, key, value, attend, bias)
+        return _torch_attention(query, key, value, attention_mask, bias)
     # Nor has TensorFlow one.
-    weights = attention_weights(query, key, attend, bias)
+    weights = attention_weights(query, key, attention_mask, bias)
     return ops.einsum("bhts,bshk->bthk", ops.cast(weights, value.dtype), value)
 
 
-def _jax_attention(query, key, value, attend, bias, apart):
-    if attend is not None and attend.lengths is not None and _has_cudnn(query):
-        return _cudnn_attention(query, key, value, attend.lengths, bias, apart)
-    mask = attend
-    if attend is not None:  # cuDNN's kernel takes masks of full size only
-        mask = ops.broadcast_to(attend.mask, (query.shape[0], 1, query.shape[1], key.shape[1]))
+def _jax_attention(query, key, value, attention_mask, bias, apart):
+    if attention_mask is not None and attention_mask.lengths is not None and _has_cudnn(query):
+        return _cudnn_attention(query, key, value, attention_mask.lengths, bias, apart)
+    mask = attention_mask
+    if attention_mask is not None:  # cuDNN's kernel takes masks of full size only
+        mask = ops.broadcast_to(attention_mask.mask, (query.shape[0], 1, query.shape[1], key.shape[1]))
     return ops.dot_product_attention(query, key, value, bias=bias, mask=mask)
 
 
@@ -238,21 +249,21 @@ def _cudnn_attention(query, key, value, lengths, bias, apart):
     return out[:, :asking]
 
 
-def _torch_attention(query, key, value, attend, bias):
+def _torch_attention(query, key, value, attention_mask, bias):
     # One additive mask, and views instead of the copies that `keras.ops.dot_product_attention` makes.
     from torch.nn.functional import scaled_dot_product_attention
 
-    mask = _additive(attend, bias, query.dtype)
+    mask = _additive(attention_mask, bias, query.dtype)
     query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     return scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
 
 
-def _additive(attend, bias, dtype):
+def _additive(attention_mask, bias, dtype):
     import torch
 
-    if attend is None:
+    if attention_mask is None:
         return None if bias is None else bias.to(dtype)
     lowest = torch.finfo(dtype).min / 2  # a score is added to it, which must not overflow in float16
     if bias is None:
-        return torch.zeros_like(attend.mask, dtype=dtype).masked_fill(~attend.mask, lowest)
-    return bias.to(dtype).masked_fill(~attend.mask, lowest)
+        return torch.zeros_like(attention_mask.mask, dtype=dtype).masked_fill(~attention_mask.mask, lowest)
+    return bias.to(dtype).masked_fill(~attention_mask.mask, lowest)

@@ -21,7 +21,7 @@ class EncoderBlock(OwnKey):
         attention_dropout: Share of attention weights dropped.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial kernels.
-        attended_dropout: Share of elements dropped after attention; `hidden_dropout` where None.
+        attention_output_dropout: Share of elements dropped after attention; `hidden_dropout` where None.
         attention: Another kind of SelfAttention, for families that differ there.
     """
 
@@ -35,7 +35,7 @@ class EncoderBlock(OwnKey):
         attention_dropout: float = 0.0,
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
-        attended_dropout: float | None = None,
+        attention_output_dropout: float | None = None,
         attention: keras.layers.Layer | None = None,
         name: str | None = None,
         **kwargs,
@@ -44,7 +44,7 @@ class EncoderBlock(OwnKey):
         self.hidden_size, self.num_heads, self.intermediate_size = hidden_size, num_heads, intermediate_size
         self.activation, self.hidden_dropout, self.attention_dropout = activation, hidden_dropout, attention_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
-        self.attended_dropout = hidden_dropout if attended_dropout is None else attended_dropout
+        self.attention_output_dropout = hidden_dropout if attention_output_dropout is None else attention_output_dropout
         policy = self.dtype_policy
         self.attention = attention or SelfAttention(
             hidden_size, num_heads, attention_dropout, initializer_range, dtype=policy
@@ -64,18 +64,27 @@ class EncoderBlock(OwnKey):
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
         self.output_norm.build(shape)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, query=None, training=None):
+    def call(
+        self,
+        x,
+        attention_mask=None,
+        position_bias=None,
+        key=None,
+        return_attention: bool = False,
+        query=None,
+        training=None,
+    ):
         """Arguments as SelfAttention's; returns the output, or (output, attention weights).
 
         Where a `query` stream attends to x, what comes out is added to it.
         """
         key = self.key_of(key, training)
-        context, weights = self.attention.context(x, attend, relative, key, return_attention, query)
+        context, weights = self.attention.context(x, attention_mask, position_bias, key, return_attention, query)
         x = x if query is None else query
         dense = self.attention.output_dense
-        x = residual_norm(self.attention_norm, dense, context, x, self.attended_dropout, key, site=1)
+        x = residual_norm(self.attention_norm, dense, context, x, self.attention_output_dropout, key, salt=1)
         inner = activated(self.intermediate, self.activation, x)
-        x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, site=2)
+        x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, salt=2)
         return (x, weights) if return_attention else x
 
     def get_config(self):
@@ -88,7 +97,7 @@ class EncoderBlock(OwnKey):
             "attention_dropout",
             "layer_norm_eps",
             "initializer_range",
-            "attended_dropout",
+            "attention_output_dropout",
         )
         config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
         if self._takes_attention:

@@ -14,7 +14,7 @@ SETTINGS = (Number, str, tuple, FunctionType, type(None))
 
 
 def block_calls() -> Callable:
-    """A function (block, x, attend, relative, key) -> x, for the blocks of one call of an encoder.
+    """A function (block, x, attention_mask, position_bias, key) -> x, for the blocks of one call of an encoder.
 
     Tracing is most of what a step that XLA has compiled before takes to start; of 12 blocks alike it is halved so. XLA
     sees the same operations, and inlines them.
@@ -27,32 +27,32 @@ def block_calls() -> Callable:
         return _call
     traced = {}
 
-    def call(block, x, attend, relative, key):
+    def call(block, x, attention_mask, position_bias, key):
         form = _form(block)
         if form is None:
-            return _call(block, x, attend, relative, key)
+            return _call(block, x, attention_mask, position_bias, key)
         if form not in traced:
             traced[form] = jax.jit(_with_weights(block))
         with AutocastScope(None):  # as they are kept: a layer casts those that it needs in half precision
             values = [variable.value for variable in block.variables]
-        return traced[form](values, x, attend, relative, key)
+        return traced[form](values, x, attention_mask, position_bias, key)
 
     return call
 
 
-def _call(block, x, attend, relative, key):
-    return block(x, attend=attend, relative=relative, key=key)
+def _call(block, x, attention_mask, position_bias, key):
+    return block(x, attention_mask=attention_mask, position_bias=position_bias, key=key)
 
 
 def _with_weights(block) -> Callable:
     """The block's call as a function of its weights too."""
     variables = block.variables
 
-    def call(values, x, attend, relative, key):
+    def call(values, x, attention_mask, position_bias, key):
         with AutocastScope(None):  # it casts what it is given
             scope = keras.StatelessScope(state_mapping=list(zip(variables, values)))
         with scope:
-            return _call(block, x, attend, relative, key)
+            return _call(block, x, attention_mask, position_bias, key)
 
     return call
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from bertzoo.layers.activations import activation
-from bertzoo.layers.attention import as_attend
+from bertzoo.layers.attention import as_attention_mask
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import build_dense
@@ -37,18 +37,20 @@ class ConvolvedBlock(EncoderBlock):
         build_dense(self, self.convolution, self.hidden_size, self.initializer_range)
         self.convolution_norm.build((None, None, self.hidden_size))
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, training=None):
+    def call(self, x, attention_mask=None, position_bias=None, key=None, return_attention: bool = False, training=None):
         """Arguments and results as EncoderBlock's."""
         key = self.key_of(key, training)
-        out = super().call(x, attend=attend, relative=relative, key=key, return_attention=return_attention)
+        out = super().call(
+            x, attention_mask=attention_mask, position_bias=position_bias, key=key, return_attention=return_attention
+        )
         out, weights = out if return_attention else (out, None)
         near = self.convolution(x)
-        if attend is not None:
-            real = ops.transpose(as_attend(attend).mask[:, 0], (0, 2, 1))  # (batch, length, 1)
+        if attention_mask is not None:
+            real = ops.transpose(as_attention_mask(attention_mask).mask[:, 0], (0, 2, 1))  # (batch, length, 1)
             near = ops.where(real, near, ops.zeros((), near.dtype))
-        near = activation(self.convolution_activation)(dropout(near, self.hidden_dropout, key, site=4))
+        near = activation(self.convolution_activation)(dropout(near, self.hidden_dropout, key, salt=4))
         out = self.convolution_norm(added(out, near))
-        if attend is not None:
+        if attention_mask is not None:
             out = ops.where(real, out, ops.zeros((), out.dtype))
         return (out, weights) if return_attention else out
 

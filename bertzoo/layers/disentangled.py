@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.accelerator import accelerator
-from bertzoo.layers.attention import Attend, SelfAttention, as_attend
+from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask
 from bertzoo.layers.dropout import dropout
 from bertzoo.layers.embeddings import constant, lookup
 from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
@@ -62,7 +62,7 @@ class RelativeEmbeddings(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bertzoo")
 class DisentangledAttention(SelfAttention):
-    """(batch, length, hidden) -> (batch, length, hidden), with `relative` the table of `RelativeEmbeddings`.
+    """(batch, length, hidden) -> (batch, length, hidden), with `position_bias` the table of `RelativeEmbeddings`.
 
     The score of query i and key j is (q_i·k_j + q_i·pk_r + k_j·pq_r) / √(head size · number of terms), where pk and pq
     are projections of the table and r is the row of the distance i - j. Padding attends to all places alike.
@@ -116,12 +116,14 @@ class DisentangledAttention(SelfAttention):
         # call, which PyTorch would have to compile.
         self.heads_first = accelerator() is not None
 
-    def context(self, x, attend, relative, key, return_attention, query):
+    def context(self, x, attention_mask, position_bias, key, return_attention, query):
         """As SelfAttention's."""
-        if attend is not None:
-            mask = as_attend(attend).mask
-            attend = Attend(ops.logical_and(mask, ops.transpose(mask, (0, 1, 3, 2))), as_attend(attend).lengths)
-        return super().context(x, attend, relative, key, return_attention, query)
+        if attention_mask is not None:
+            mask = as_attention_mask(attention_mask).mask
+            attention_mask = AttentionMask(
+                ops.logical_and(mask, ops.transpose(mask, (0, 1, 3, 2))), as_attention_mask(attention_mask).lengths
+            )
+        return super().context(x, attention_mask, position_bias, key, return_attention, query)
 
     def project(self, x):
         query, key, value = self.project_content(x)
@@ -132,11 +134,11 @@ class DisentangledAttention(SelfAttention):
         """Queries, keys and values, not scaled."""
         return super().project(x)
 
-    def score_bias(self, query, key, relative, dropout_key):
-        if relative is None or not self.terms:
+    def score_bias(self, query, key, position_bias, dropout_key):
+        if position_bias is None or not self.terms:
             return None
         length, head_size = ops.shape(query)[1], query.shape[-1]
-        table = dropout(relative, self.position_dropout, dropout_key, site=3)
+        table = dropout(position_bias, self.position_dropout, dropout_key, salt=3)
         position_query, position_key = self.positions_by_distance(table, length)
         axes, bias = "hb" if self.heads_first else "bh", 0.0
         if "c2p" in self.terms:

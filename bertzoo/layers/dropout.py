@@ -2,17 +2,17 @@
 
 from keras import ops
 
-from bertzoo.random import fold, random_bits
+from bertzoo.random import fold_in, random_bits
 
 
-def dropout(x, rate: float, key, site: int = 0):
+def dropout(x, rate: float, key, salt: int = 0):
     """Sets a share `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate); same shape as x.
 
     Args:
         x: Float tensor (example, …, channel), two axes or more.
         rate: Share to drop, from 0 up to but not including 1.
         key: int32 tensor (2,), or None for no dropout (inference).
-        site: Tells the dropouts that share a key apart.
+        salt: Tells the dropouts that share a key apart.
 
     Raises:
         ValueError: The rate is out of its range.
@@ -21,6 +21,6 @@ def dropout(x, rate: float, key, site: int = 0):
         raise ValueError(f"a dropout rate must be at least 0 and below 1; it is {rate!r}.")
     if key is None or rate == 0:
         return x
-    bits = random_bits(fold(key, site), ops.shape(x))
+    bits = random_bits(fold_in(key, salt), ops.shape(x))
     keep = bits >= round(rate * 2**32) - 2**31
     return ops.where(keep, x * (1.0 / (1.0 - rate)), ops.zeros((), x.dtype))

@@ -8,7 +8,7 @@ from bertzoo.layers.dropout import dropout
 from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
 from bertzoo.layers.layer_norm import LayerNorm
 from bertzoo.layers.own_key import OwnKey
-from bertzoo.layers.places import vectors_at
+from bertzoo.layers.query_positions import vectors_at
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -51,8 +51,8 @@ class ClassificationHead(OwnKey):
     def call(self, x, key=None, training=None):
         key = self.key_of(key, training)
         if self.dense is not None:
-            x = activation(self.dense_activation)(self.dense(dropout(x, self.first_dropout, key, site=0)))
-        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, site=1), "float32"))
+            x = activation(self.dense_activation)(self.dense(dropout(x, self.first_dropout, key, salt=0)))
+        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, salt=1), "float32"))
 
     def get_config(self):
         names = ("num_labels", "dropout_rate", "dense_activation", "first_dropout", "initializer_range")
@@ -101,7 +101,7 @@ class MaskedLMHead(keras.layers.Layer):
             self.decoder = self.add_weight(name="decoder", shape=shape, initializer=initializer, autocast=False)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
-    def decode(self, x, before, last_block, key):
+    def prepare_hidden(self, x, before, last_block, key):
         """What the head reads, (batch, length, hidden); here, the encoder's output as it is.
 
         Args:

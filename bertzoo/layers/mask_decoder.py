@@ -5,7 +5,7 @@ from keras import ops
 
 from bertzoo.layers.heads import MaskedLMHead
 from bertzoo.layers.initialization import HostTruncatedNormal
-from bertzoo.random import fold
+from bertzoo.random import fold_in
 
 STEPS = 2
 
@@ -31,7 +31,7 @@ class EnhancedMaskDecoder(MaskedLMHead):
         shape = (self.max_positions, input_shape[-1])
         self.position = self.add_weight(name="position", shape=shape, initializer=initializer, autocast=False)
 
-    def decode(self, x, before, last_block, key):
+    def prepare_hidden(self, x, before, last_block, key):
         length = before.shape[1]
         if length is not None and length > self.max_positions:
             raise ValueError(
@@ -40,7 +40,7 @@ class EnhancedMaskDecoder(MaskedLMHead):
             )
         query = before + ops.cast(self.position[: ops.shape(before)[1]], before.dtype)
         for step in range(STEPS):
-            query = last_block(query, None if key is None else fold(key, step))
+            query = last_block(query, None if key is None else fold_in(key, step))
         return query
 
     def get_config(self):

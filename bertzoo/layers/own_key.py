@@ -5,9 +5,16 @@ import zlib
 import keras
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-from bertzoo.random import StepCounter, fold
+from bertzoo.random import StepCounter, fold_in
 
-RATES = ("hidden_dropout", "attended_dropout", "attention_dropout", "position_dropout", "dropout_rate", "first_dropout")
+RATES = (
+    "hidden_dropout",
+    "attention_output_dropout",
+    "attention_dropout",
+    "position_dropout",
+    "dropout_rate",
+    "first_dropout",
+)
 
 
 class OwnKey(keras.layers.Layer):
@@ -17,7 +24,7 @@ class OwnKey(keras.layers.Layer):
     none, so that it counts its own training calls, and draws from the project's seed and its name.
     """
 
-    own_calls: StepCounter | None = None
+    own_step: StepCounter | None = None
 
     def __call__(self, *args, **kwargs):
         # Encoders and tasks build their layers before they call them, and hand keys in: a counter each would be in the
@@ -27,14 +34,14 @@ class OwnKey(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
     def _count_calls(self) -> None:
-        if self.own_calls is None and any(getattr(part, rate, 0) for part in self._flatten_layers() for rate in RATES):
+        if self.own_step is None and any(getattr(part, rate, 0) for part in self._flatten_layers() for rate in RATES):
             if self.built and in_stateless_scope():
                 raise ValueError(
                     f"the layer {self.name!r} drops, was built before it was called and is first called in a compiled "
                     "step, where it can't begin to count its calls: call it once before, or pass key=."
                 )
             self._tracker.unlock()
-            self.own_calls = StepCounter(name=f"{self.name}_training_calls")
+            self.own_step = StepCounter(name=f"{self.name}_step")
             if self.built:
                 self._tracker.lock()
 
@@ -43,9 +50,9 @@ class OwnKey(keras.layers.Layer):
         if key is not None or not training:
             return key
         self._count_calls()
-        if self.own_calls is None:
+        if self.own_step is None:
             return None
-        return fold(self.own_calls.next_key(), zlib.crc32(self.name.encode()))
+        return fold_in(self.own_step.next_key(), zlib.crc32(self.name.encode()))
 
     def rematerialized_call(self, layer_call, *args, **kwargs):
         # Counted here, since what is recomputed would count again.

@@ -22,7 +22,7 @@ class PreNormBlock(OwnKey):
         hidden_size, intermediate_size: Widths.
         activation: Name of the feed-forward activation, as in config.json.
         hidden_dropout: Share of elements dropped inside the feed-forward part.
-        attended_dropout: Share of elements dropped after attention.
+        attention_output_dropout: Share of elements dropped after attention.
         layer_norm_eps: Added to the variance.
         initializer_range, output_range: Standard deviations of the initial kernels of W1 and W2.
         use_bias, norm_bias: Whether the dense layers, and the normalisations, have biases.
@@ -37,7 +37,7 @@ class PreNormBlock(OwnKey):
         intermediate_size: int,
         activation: str = "gelu",
         hidden_dropout: float = 0.0,
-        attended_dropout: float = 0.0,
+        attention_output_dropout: float = 0.0,
         layer_norm_eps: float = 1e-5,
         initializer_range: float = 0.02,
         output_range: float = 0.02,
@@ -50,7 +50,11 @@ class PreNormBlock(OwnKey):
     ):
         super().__init__(name=name, **kwargs)
         self.attention, self.hidden_size, self.intermediate_size = attention, hidden_size, intermediate_size
-        self.activation, self.hidden_dropout, self.attended_dropout = activation, hidden_dropout, attended_dropout
+        self.activation, self.hidden_dropout, self.attention_output_dropout = (
+            activation,
+            hidden_dropout,
+            attention_output_dropout,
+        )
         self.layer_norm_eps, self.initializer_range, self.output_range = layer_norm_eps, initializer_range, output_range
         self.use_bias, self.norm_bias, self.first, self.last = use_bias, norm_bias, first, last
         norm = {"epsilon": layer_norm_eps, "center": norm_bias, "dtype": self.dtype_policy}
@@ -69,15 +73,17 @@ class PreNormBlock(OwnKey):
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.intermediate_size, self.output_range)
 
-    def call(self, x, attend=None, relative=None, key=None, return_attention: bool = False, training=None):
+    def call(self, x, attention_mask=None, position_bias=None, key=None, return_attention: bool = False, training=None):
         """Arguments as SelfAttention's; returns the output, or (output, attention weights)."""
         key = self.key_of(key, training)
         read = x if self.first else self.attention_norm(x)
-        attended = self.attention(read, attend=attend, relative=relative, key=key, return_attention=return_attention)
+        attended = self.attention(
+            read, attention_mask=attention_mask, position_bias=position_bias, key=key, return_attention=return_attention
+        )
         attended, weights = attended if return_attention else (attended, None)
-        x = added(x, dropout(attended, self.attended_dropout, key, site=1))
+        x = added(x, dropout(attended, self.attention_output_dropout, key, salt=1))
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
-        inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, site=2)
+        inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, salt=2)
         x = added(x, self.output_dense(inner))
         if self.last:
             x = self.final_norm(x)
@@ -89,7 +95,7 @@ class PreNormBlock(OwnKey):
             "intermediate_size",
             "activation",
             "hidden_dropout",
-            "attended_dropout",
+            "attention_output_dropout",
             "layer_norm_eps",
             "initializer_range",
             "output_range",

@@ -45,7 +45,7 @@ class NormedHead(ClassificationHead):
     def call(self, x, key=None, training=None):
         key = self.key_of(key, training)
         x = self.norm(activation(self.dense_activation)(self.dense(x)))
-        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, site=1), "float32"))
+        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, salt=1), "float32"))
 
     def get_config(self):
         names = ("use_bias", "norm_bias", "layer_norm_eps", "dense_range")

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.layers.attention import Attend, SelfAttention, as_attend
+from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask
 from bertzoo.layers.embeddings import constant
 from bertzoo.layers.initialization import build_dense
 
@@ -44,14 +44,16 @@ class RotaryAttention(SelfAttention):
         head_size = self.hidden_size // self.num_heads
         self._frequency = constant(self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size))
 
-    def context(self, x, attend, relative, key, return_attention, query):
+    def context(self, x, attention_mask, position_bias, key, return_attention, query):
         """As SelfAttention's."""
         length = ops.shape(x)[1]
         if self.window is not None and not (isinstance(length, int) and length <= self.window + 1):
             place = ops.arange(length, dtype="int32")
             near = (ops.abs(place[:, None] - place[None, :]) <= self.window)[None, None]
-            attend = Attend(near if attend is None else ops.logical_and(as_attend(attend).mask, near))
-        return super().context(x, attend, relative, key, return_attention, query)
+            attention_mask = AttentionMask(
+                near if attention_mask is None else ops.logical_and(as_attention_mask(attention_mask).mask, near)
+            )
+        return super().context(x, attention_mask, position_bias, key, return_attention, query)
 
     def project(self, x):
         query, key, value = super().project(x)

@@ -1,6 +1,6 @@
 """The scores that the field reports, as the field computes them. Plain NumPy; texts and labels in, numbers out."""
 
-from bertzoo.metrics.classes import accuracy, confusion, f1, matthews, per_class
+from bertzoo.metrics.classes import accuracy, confusion_matrix, f1, matthews_corrcoef, precision_recall_f1
 from bertzoo.metrics.correlation import pearson, spearman
 from bertzoo.metrics.entities import entity_report, entity_scores
 from bertzoo.metrics.squad import answer_exact, answer_f1, best_threshold, squad_scores
@@ -10,13 +10,13 @@ __all__ = [
     "answer_exact",
     "answer_f1",
     "best_threshold",
-    "confusion",
+    "confusion_matrix",
     "entity_report",
     "entity_scores",
     "f1",
-    "matthews",
+    "matthews_corrcoef",
     "pearson",
-    "per_class",
+    "precision_recall_f1",
     "spearman",
     "squad_scores",
 ]

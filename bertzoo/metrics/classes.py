@@ -7,7 +7,9 @@ import numpy as np
 AVERAGES = ("binary", "macro", "micro", "weighted")
 
 
-def confusion(truth: Sequence[Hashable], predicted: Sequence[Hashable], classes: Sequence[Hashable]) -> np.ndarray:
+def confusion_matrix(
+    truth: Sequence[Hashable], predicted: Sequence[Hashable], classes: Sequence[Hashable]
+) -> np.ndarray:
     """int (classes, classes): row = the true class, column = the predicted one.
 
     Raises:
@@ -25,7 +27,7 @@ def confusion(truth: Sequence[Hashable], predicted: Sequence[Hashable], classes:
     return counts
 
 
-def per_class(counts: np.ndarray) -> np.ndarray:
+def precision_recall_f1(counts: np.ndarray) -> np.ndarray:
     """float (classes, 3): precision, recall and F1 of each class, from confusion counts; 0 where there are no rows."""
     right = np.diag(counts).astype(float)
     precision = right / np.maximum(counts.sum(axis=0), 1)
@@ -57,10 +59,10 @@ def f1(
         raise ValueError(f"average must be one of {', '.join(AVERAGES)}; it is {average!r}.")
     truth, predicted = _listed(truth), _listed(predicted)
     classes = sorted({*truth, *predicted}, key=lambda label: (str(type(label)), label))
-    counts = confusion(truth, predicted, classes)
+    counts = confusion_matrix(truth, predicted, classes)
     if average == "micro":
         return float(np.trace(counts) / max(counts.sum(), 1))
-    scores = per_class(counts)[:, 2]
+    scores = precision_recall_f1(counts)[:, 2]
     if average == "binary":
         return float(scores[classes.index(positive)]) if positive in classes else 0.0
     if average == "weighted":
@@ -68,12 +70,12 @@ def f1(
     return float(scores.mean()) if len(scores) else 0.0
 
 
-def matthews(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
+def matthews_corrcoef(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """Matthews' correlation of two labellings (Gorodkin 2004 for more than two classes), as GLUE's CoLA; 0 where one of
     them is constant."""
     truth, predicted = _listed(truth), _listed(predicted)
     classes = list(dict.fromkeys([*truth, *predicted]))
-    counts = confusion(truth, predicted, classes).astype(float)
+    counts = confusion_matrix(truth, predicted, classes).astype(float)
     rows, columns, total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
     spread = np.sqrt((total**2 - (columns**2).sum()) * (total**2 - (rows**2).sum()))
     return float((np.trace(counts) * total - rows @ columns) / spread) if spread > 0 else 0.0

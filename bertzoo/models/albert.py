@@ -107,7 +107,7 @@ class Albert(Family):
     def embeddings(self, config, **options):
         return super().embeddings(config, projection=config.hidden_size, **options)
 
-    def order(self, config):
+    def layer_schedule(self, config):
         layers_per_group = config.num_hidden_layers / config.num_hidden_groups
         groups = [int(i / layers_per_group) for i in range(config.num_hidden_layers)]
         return tuple(g * config.inner_group_num + j for g in groups for j in range(config.inner_group_num))

@@ -60,8 +60,8 @@ class Deberta(Family):
         "classifier": pooled("classifier", "ForSequenceClassification"),
         "multiple_choice": pooled("multiple_choice", "ForMultipleChoice"),
     }
-    classifier_pools = False
-    multiple_choice_pools = False
+    classifier_uses_pooler = False
+    multiple_choice_uses_pooler = False
     decoder = "cls.predictions.decoder.weight"
     inert_tensors = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "embeddings.position_ids")
     aliases = Bert.aliases
@@ -74,7 +74,7 @@ class Deberta(Family):
             options["projection"] = config.hidden_size
         return super().embeddings(config, layer=MaskedEmbeddings, **options)
 
-    def relative(self, config, **options):
+    def position_bias(self, config, **options):
         if not config.relative_attention:
             return None
         options.setdefault("span", config.max_distance)
@@ -120,7 +120,7 @@ class Deberta(Family):
     def names_of_head(self, config, head):
         return ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().names_of_head(config, head)
 
-    def adapt(self, config, tensors):
+    def infer_config_from_tensors(self, config, tensors):
         """Original files do not say that their masked-LM head is the paper's: its tensors tell."""
         if "lm_predictions.lm_head.bias" not in tensors:
             return config

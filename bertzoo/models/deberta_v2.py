@@ -91,11 +91,11 @@ class DebertaV2(Deberta):
     }
     attention = DisentangledAttention
 
-    def relative(self, config, **options):
+    def position_bias(self, config, **options):
         normed = "layer_norm" in [part.strip() for part in config.norm_rel_ebd.lower().split("|")]
         if normed:
             options["layer_norm_eps"] = config.layer_norm_eps
-        return super().relative(config, span=config.span, **options)
+        return super().position_bias(config, span=config.span, **options)
 
     def block(self, config, index, **options):
         if index == 0 and config.conv_kernel_size > 0:

@@ -92,13 +92,13 @@ class DistilBert(Family):
             ),
         ),
     }
-    classifier_pools = False
-    multiple_choice_pools = False
+    classifier_uses_pooler = False
+    multiple_choice_uses_pooler = False
     decoder = "vocab_projector.weight"
     inert_tensors = ("embeddings.position_ids", "vocab_projector.weight")
 
     def block(self, config, index, **options):
-        return super().block(config, index, attended_dropout=0.0, **options)
+        return super().block(config, index, attention_output_dropout=0.0, **options)
 
     def pooler(self, config, **options):
         return None

@@ -75,8 +75,8 @@ class Electra(Family):
             ),
         ),
     }
-    classifier_pools = False
-    multiple_choice_pools = False
+    classifier_uses_pooler = False
+    multiple_choice_uses_pooler = False
     decoder = "generator_lm_head.weight"
     inert_tensors = ("embeddings.position_ids", "embeddings.token_type_ids", "generator_lm_head.weight")
 

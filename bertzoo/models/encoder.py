@@ -1,18 +1,18 @@
-"""The encoder: embeddings -> blocks -> one vector per token, and one for the whole input where the family pools."""
+"""The encoder: embeddings, blocks and, where the family has one, the pooler."""
 
 from typing import Any
 
 import keras
 
 from bertzoo.adapters.applied import alter, described_alterations
-from bertzoo.layers.attention import SelfAttention, attention_mask
+from bertzoo.layers.attention import SelfAttention, make_attention_mask
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.block_calls import block_calls
-from bertzoo.layers.places import FIRST, bias_at, is_first, vectors_at, with_first
+from bertzoo.layers.query_positions import FIRST, bias_at, is_first, vectors_at, with_first
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
 from bertzoo.models.registry import FAMILIES
-from bertzoo.random import StepCounter, fold
+from bertzoo.random import StepCounter, fold_in
 from bertzoo.text.encoded import ARRAYS, check_names
 from bertzoo.training.step import BackendStep
 
@@ -42,7 +42,7 @@ class Encoder(BackendStep, keras.Model):
             configuration's `hidden_dropout_prob` where None.
         attention_dropout: Share of attention weights dropped in training. 0 keeps the backend's fused attention, so it
             is the default whatever the configuration says.
-        recompute: Recompute each block in the backward pass instead of storing what is inside it: less memory, more
+        remat: Recompute each block in the backward pass instead of storing what is inside it: less memory, more
             time.
         embeddings: Embeddings to use in place of the family's, built or not; for those that two encoders share.
         name: The encoder's name. Its weights' names, and so their initial values, depend on it.
@@ -57,7 +57,7 @@ class Encoder(BackendStep, keras.Model):
         pooler: bool = True,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
-        recompute: bool = False,
+        remat: bool = False,
         embeddings: keras.layers.Layer | None = None,
         name: str = "encoder",
         **kwargs,
@@ -71,28 +71,22 @@ class Encoder(BackendStep, keras.Model):
                 f"{FAMILIES[config.model_type].config_class.__name__}; config is a "
                 f"{type(config).__name__}. EncoderConfig.from_hf makes the right one from the keys of a config.json."
             )
-        self.config, self.recompute = config, recompute
+        self.config, self.remat = config, remat
         self.lora: dict[str, Any] | None = None  # the settings of LoRA's factors, where it has some
-        # The rates in use; `config` keeps those of the file.
-        self.rates = {
-            "hidden_dropout_prob": config.hidden_dropout_prob if dropout is None else dropout,
-            "attention_probs_dropout_prob": attention_dropout,
-        }
-        config = config.with_(**self.rates)
+        # The configuration with the dropout rates in use, for blocks and heads; `config` keeps those of the file.
+        self.dropout_config = config = config.with_(
+            hidden_dropout_prob=config.hidden_dropout_prob if dropout is None else dropout,
+            attention_probs_dropout_prob=attention_dropout,
+        )
         family, dtype = self.family, {"dtype": self.dtype_policy}
         self.embeddings = family.embeddings(config, **dtype) if embeddings is None else embeddings
-        self.relative = family.relative(config, **dtype)
+        self.position_bias = family.position_bias(config, **dtype)
         # Families that share weights apply a block more than once.
-        self.order = family.order(config)
-        self.blocks = [family.block(config, i, **dtype) for i in range(max(self.order) + 1)]
+        self.layer_schedule = family.layer_schedule(config)
+        self.blocks = [family.block(config, i, **dtype) for i in range(max(self.layer_schedule) + 1)]
         self.pooler = family.pooler(config, **dtype) if pooler else None
-        self.training_calls = StepCounter(name=f"{name}_training_calls")
+        self.step = StepCounter(name=f"{name}_step")
         self.build()
-
-    @property
-    def run_config(self) -> EncoderConfig:
-        """The configuration with the dropout rates in use, for heads."""
-        return self.config.with_(**self.rates)
 
     @property
     def family(self):
@@ -103,31 +97,37 @@ class Encoder(BackendStep, keras.Model):
         shape = (None, None, self.config.hidden_size)
         if not self.embeddings.built:
             self.embeddings.build((None, None))
-        if self.relative is not None:
-            self.relative.build(shape)
+        if self.position_bias is not None:
+            self.position_bias.build(shape)
         for block in self.blocks:
             block.build(shape)
         if self.pooler is not None:
             self.pooler.build(shape)
 
     def call(
-        self, inputs, training: bool = False, return_all: bool = False, dropout_key=None, decoder=None, places=None
+        self,
+        inputs,
+        training: bool = False,
+        return_all: bool = False,
+        dropout_key=None,
+        decoder=None,
+        query_positions=None,
     ):
         """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,).
 
         With a masked-LM head as `decoder` there is also what that head reads, `decoded_output` (batch, length, hidden).
 
-        `places` are the tokens that a head reads, where it reads no others: FIRST, the first alone, or int (batch,
-        count). `sequence_output` and `decoded_output` are then of these, (batch, count, hidden), and the last block
-        computes no others where the family's attention allows it.
+        The last block computes only the tokens at `query_positions`, FIRST (the first of each row) or int (batch,
+        count), where the family's attention allows it; `sequence_output` and `decoded_output` are then of these,
+        (batch, count, hidden).
         """
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
         check_names(inputs, INPUTS)
         padding_mask = inputs.get("padding_mask")
         if training and dropout_key is None:
-            dropout_key = self.training_calls.next_key()
-        keys = [None if not training else fold(dropout_key, i) for i in range(len(self.order) + 1)]
+            dropout_key = self.step.next_key()
+        keys = [None if not training else fold_in(dropout_key, i) for i in range(len(self.layer_schedule) + 1)]
         x = self.embeddings(
             inputs["token_ids"],
             inputs.get("segment_ids"),
@@ -135,39 +135,47 @@ class Encoder(BackendStep, keras.Model):
             key=keys[0],
             perturbation=inputs.get("perturbation"),
         )
-        attend = attention_mask(padding_mask, inputs.get("lengths"))
-        relative = None if self.relative is None else self.relative(x)
+        attention_mask = make_attention_mask(padding_mask, inputs.get("lengths"))
+        position_bias = None if self.position_bias is None else self.position_bias(x)
         hidden_states, attentions = [x], []
-        apart = places is not None and not return_all and self.takes_any_queries(self.blocks[self.order[-1]])
+        apart = (
+            query_positions is not None
+            and not return_all
+            and self.takes_any_queries(self.blocks[self.layer_schedule[-1]])
+        )
         # The pooler reads the first token, whatever else is read.
-        pooled_too = apart and not is_first(places) and self.pooler is not None
+        pooled_too = apart and not is_first(query_positions) and self.pooler is not None
         call = block_calls()
-        for place, (index, key) in enumerate(zip(self.order, keys[1:]), start=1):
+        for place, (index, key) in enumerate(zip(self.layer_schedule, keys[1:]), start=1):
             block, before = self.blocks[index], x
             if return_all:
-                x, weights = block(x, attend=attend, relative=relative, key=key, return_attention=True)
+                x, weights = block(
+                    x, attention_mask=attention_mask, position_bias=position_bias, key=key, return_attention=True
+                )
                 hidden_states.append(x)
                 attentions.append(weights)
-            elif apart and place == len(self.order):
-                asking = with_first(places) if pooled_too else places
-                bias = None if relative is None else bias_at(relative, asking)
-                x = block(x, attend=attend, relative=bias, key=key, query=vectors_at(x, asking))
-            elif self.recompute and training:
-                x = _recomputed(call, block, attend)(x, key, *([] if relative is None else [relative]))
+            elif apart and place == len(self.layer_schedule):
+                asking = with_first(query_positions) if pooled_too else query_positions
+                bias = None if position_bias is None else bias_at(position_bias, asking)
+                x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=vectors_at(x, asking))
+            elif self.remat and training:
+                x = _recomputed(call, block, attention_mask)(
+                    x, key, *([] if position_bias is None else [position_bias])
+                )
             else:
-                x = call(block, x, attend, relative, key)
+                x = call(block, x, attention_mask, position_bias, key)
         outputs = {"sequence_output": x}
         if decoder is not None:
 
             def last_block(query, key):
-                return block(before, attend=attend, relative=relative, key=key, query=query)
+                return block(before, attention_mask=attention_mask, position_bias=position_bias, key=key, query=query)
 
-            key = fold(dropout_key, len(keys)) if training else None
-            outputs["decoded_output"] = decoder.decode(x, before, last_block, key)
+            key = fold_in(dropout_key, len(keys)) if training else None
+            outputs["decoded_output"] = decoder.prepare_hidden(x, before, last_block, key)
         if pooled_too:
             outputs = {name: vectors[:, 1:] for name, vectors in outputs.items()}
-        elif places is not None and not apart:
-            outputs = {name: vectors_at(vectors, places) for name, vectors in outputs.items()}
+        elif query_positions is not None and not apart:
+            outputs = {name: vectors_at(vectors, query_positions) for name, vectors in outputs.items()}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x)
         if return_all:
@@ -186,10 +194,10 @@ class Encoder(BackendStep, keras.Model):
         return outputs
 
     def compute_output_spec(
-        self, inputs, training=False, return_all=False, dropout_key=None, decoder=None, places=None
+        self, inputs, training=False, return_all=False, dropout_key=None, decoder=None, query_positions=None
     ):
         batch, length = (inputs["token_ids"] if isinstance(inputs, dict) else inputs).shape
-        count = length if places is None else 1 if is_first(places) else places.shape[1]
+        count = length if query_positions is None else 1 if is_first(query_positions) else query_positions.shape[1]
         hidden = self.config.hidden_size
         shapes = {"sequence_output": (batch, count, hidden)}
         if decoder is not None:
@@ -197,23 +205,22 @@ class Encoder(BackendStep, keras.Model):
         if self.pooler is not None:
             shapes["pooled_output"] = (batch, hidden)
         if return_all:
-            shapes["hidden_states"] = [(batch, length, hidden)] * (len(self.order) + 1)
+            shapes["hidden_states"] = [(batch, length, hidden)] * (len(self.layer_schedule) + 1)
         found = keras.tree.map_shape_structure(lambda shape: keras.KerasTensor(shape, self.compute_dtype), shapes)
         if return_all:
             shape = (batch, self.config.num_attention_heads, length, length)
-            found["attentions"] = [keras.KerasTensor(shape, "float32") for _ in self.order]
+            found["attentions"] = [keras.KerasTensor(shape, "float32") for _ in self.layer_schedule]
         return found
 
     @property
-    def head_places(self) -> str | None:
-        """What heads of whole inputs read, as `places` of `call`: the first token alone, by the pooler or without it,
-        or all."""
+    def pooled_positions(self) -> str | None:
+        """The `query_positions` of `call` for heads of whole inputs: FIRST, or None where they read all tokens."""
         return FIRST if type(self.family).head_vectors is Family.head_vectors else None
 
-    def head_vectors(self, outputs, inputs, pools: bool):
-        """What a head of whole inputs reads, (batch, hidden): with `pools` the pooler's output, else the family's
+    def head_vectors(self, outputs, inputs, uses_pooler: bool):
+        """What a head of whole inputs reads, (batch, hidden): with `uses_pooler` the pooler's output, else the family's
         choice, from the outputs of the encoder for these inputs."""
-        if pools:
+        if uses_pooler:
             return outputs["pooled_output"]
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
         return self.family.head_vectors(self.config, outputs["sequence_output"], mask)
@@ -228,7 +235,7 @@ class Encoder(BackendStep, keras.Model):
 
         Args:
             preset: Where from.
-            options: `pooler`, `dropout`, `attention_dropout`, `recompute`, `dtype`, `name` as the constructor's, and
+            options: `pooler`, `dropout`, `attention_dropout`, `remat`, `dtype`, `name` as the constructor's, and
                 `verbose=False` to keep the load report to yourself.
         """
         from bertzoo.checkpoints.loading import load_encoder
@@ -251,9 +258,9 @@ class Encoder(BackendStep, keras.Model):
         return {
             "config": self.config.to_hf(),
             "pooler": self.pooler is not None,
-            "recompute": self.recompute,
-            "dropout": self.rates["hidden_dropout_prob"],
-            "attention_dropout": self.rates["attention_probs_dropout_prob"],
+            "remat": self.remat,
+            "dropout": self.dropout_config.hidden_dropout_prob,
+            "attention_dropout": self.dropout_config.attention_probs_dropout_prob,
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **described_alterations(self),
@@ -268,6 +275,6 @@ class Encoder(BackendStep, keras.Model):
         return encoder
 
 
-def _recomputed(call, block, attend):
+def _recomputed(call, block, attention_mask):
     # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
-    return keras.remat(lambda x, key, relative=None: call(block, x, attend, relative, key))
+    return keras.remat(lambda x, key, position_bias=None: call(block, x, attention_mask, position_bias, key))

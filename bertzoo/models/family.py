@@ -62,8 +62,8 @@ class Family:
     names: Names
     heads: Mapping[str, Head]
     # Whether these heads read the pooler; otherwise they read the first token.
-    classifier_pools: bool = True
-    multiple_choice_pools: bool = True
+    classifier_uses_pooler: bool = True
+    multiple_choice_uses_pooler: bool = True
     # The masked-LM decoder's kernel, which files have to themselves where it is not the token table.
     decoder: str | None = None
     # Buffers, and copies of tied tensors, that files may hold besides the weights.
@@ -86,7 +86,7 @@ class Family:
             **options,
         )
 
-    def relative(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
+    def position_bias(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
         """What makes, once per forward pass, something of relative positions that the attention of all blocks uses."""
         return None
 
@@ -107,7 +107,7 @@ class Family:
             **options,
         )
 
-    def order(self, config: EncoderConfig) -> tuple[int, ...]:
+    def layer_schedule(self, config: EncoderConfig) -> tuple[int, ...]:
         """The blocks' indices in the order in which they are applied; each index from 0 occurs, once or more often."""
         return tuple(range(config.num_hidden_layers))
 
@@ -189,7 +189,7 @@ class Family:
         bias = ("masked_lm/bias", self.decoder.removesuffix("weight") + "bias")
         return (*(pair for pair in names if pair[0] != bias[0]), ("masked_lm/decoder", self.decoder), bias)
 
-    def adapt(self, config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:
+    def infer_config_from_tensors(self, config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:
         """The configuration of a checkpoint, with what only the presence of tensors tells.
 
         `tensors` has the names as in the tables, without prefix.

@@ -52,8 +52,8 @@ class ModernBert(Family):
             "masked_lm": Head("ForMaskedLM", ()),
         }.items()
     }
-    classifier_pools = False
-    multiple_choice_pools = False
+    classifier_uses_pooler = False
+    multiple_choice_uses_pooler = False
     decoder = "decoder.weight"
     inert_tensors = ("decoder.weight",)
 

@@ -65,5 +65,5 @@ class MPNet(Roberta):
     def embeddings(self, config, **options):
         return super().embeddings(config.with_(pad_token_id=PAD_ID), **options)
 
-    def relative(self, config, **options):
+    def position_bias(self, config, **options):
         return RelativeBias(config.num_attention_heads, BUCKETS, initializer_range=config.initializer_range, **options)

@@ -80,7 +80,7 @@ class Roberta(Family):
     config_class = RobertaConfig
     names = Bert.names
     heads = {"masked_lm": MASKED_LM, "classifier": CLASSIFIER, **PLAIN_HEADS}
-    classifier_pools = False
+    classifier_uses_pooler = False
     decoder = "lm_head.decoder.weight"
     inert_tensors = ("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias")
     aliases = {"lm_head.decoder.bias": "lm_head.bias"}

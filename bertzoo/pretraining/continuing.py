@@ -13,7 +13,6 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.added_tokens import with_new_rows
 from bertzoo.tasks.task import Task
 from bertzoo.text.masking import Masking
-from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tokenizer import Tokenizer
 
 
@@ -59,15 +58,15 @@ def load_task(
         others = ", ".join(sorted(set(table) - {"from"}))
         raise ValueError(f"[encoder] has from, and so no {others}: the checkpoint says what the encoder is.")
     loaded = task.from_preset(table["from"], masking=masking, verbose=False, **options)
-    old = loaded.preprocessor.tokenizer
+    old = loaded.tokenizer
     _check_vocabulary(old, tokenizer, table["from"])
     if tokenizer.vocabulary_size <= old.vocabulary_size:
-        loaded.preprocessor = Preprocessor(tokenizer)
+        loaded.tokenizer = tokenizer
         return loaded
     size = loaded.backbone.config.vocab_size  # of which the last may belong to no token yet
     config = loaded.backbone.config.with_(vocab_size=max(size, tokenizer.vocabulary_size))
     encoder = Encoder(config, loaded.backbone.pooler is not None, **options)
-    larger = task(encoder, Preprocessor(tokenizer), masking, dtype=options.get("dtype"))
+    larger = task(encoder, tokenizer, masking, dtype=options.get("dtype"))
     sources = weight_names(loaded)
     for name, weight in weight_names(larger).items():
         value = ops.convert_to_numpy(sources[name])

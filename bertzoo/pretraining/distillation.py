@@ -61,7 +61,7 @@ def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None,
         teacher: The model to learn from.
         layers: The student's.
         masking: The student's rule; the teacher's where None.
-        options: `dropout`, `attention_dropout`, `recompute` and `dtype` of the student.
+        options: `dropout`, `attention_dropout`, `remat` and `dtype` of the student.
 
     Raises:
         ValueError: Students of the teacher's family are not made of its layers (ALBERT shares them).
@@ -70,7 +70,7 @@ def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None,
     kept = student_layers(config.num_hidden_layers, layers)
     encoder = Encoder(student_config(config, layers), False, name="student", **options)
     dtype = {"dtype": options["dtype"]} if options.get("dtype") else {}
-    student = MaskedLM(encoder, teacher.preprocessor, masking or teacher.masking, name="student_task", **dtype)
+    student = MaskedLM(encoder, teacher.tokenizer, masking or teacher.masking, name="student_task", **dtype)
     sources = weight_names(teacher)
     for name, weight in weight_names(student).items():
         source = LAYER.sub(lambda found: f"layer_{kept[int(found[1])]}/", name)

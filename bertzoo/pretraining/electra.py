@@ -12,11 +12,11 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.pretraining.auc import LogitAuc
 from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.pretraining.sharing import DisentangledEmbeddings, SharedEmbeddings
-from bertzoo.random import fold, get_seed, random_bits, step_key
+from bertzoo.random import fold_in, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
 from bertzoo.text.masking import Masking
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
@@ -58,12 +58,12 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
     Args:
         config: The discriminator's.
         generator: The generator's; see `generator_config`.
-        preprocessor: For the presets to save.
+        tokenizer: For the presets to save.
         masking: The rule; ELECTRA's where None: 15 %, of which 85 % become [MASK] and the rest stay.
         weight: Of the discriminator's loss.
         sharing: "plain", or "disentangled" as in DeBERTa v3, where the discriminator's loss does not move the tables of
             the generator; see `DisentangledEmbeddings`.
-        options: `dropout`, `attention_dropout`, `recompute` and `dtype` of both encoders.
+        options: `dropout`, `attention_dropout`, `remat` and `dtype` of both encoders.
 
     Raises:
         ValueError: The family has no such heads, or the embeddings differ in shape.
@@ -73,7 +73,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         self,
         config: EncoderConfig,
         generator: EncoderConfig,
-        preprocessor: Preprocessor,
+        tokenizer: Tokenizer,
         masking: Masking | None = None,
         weight: float = 50.0,
         sharing: str = "plain",
@@ -90,7 +90,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
             )
         if sharing not in SHARING:
             raise ValueError(f"sharing must be one of {', '.join(SHARING)}; it is {sharing!r}.")
-        masking = masking or Masking.for_tokenizer(preprocessor.tokenizer, masked=0.85, random=0.0)
+        masking = masking or Masking.for_tokenizer(tokenizer, masked=0.85, random=0.0)
         if sharing == "disentangled":
             made = Encoder(generator, False, name="generator", **options)
             shared = DisentangledEmbeddings(made.embeddings, config.hidden_size)
@@ -99,8 +99,8 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
             encoder = Encoder(config, False, **options)
             shared = SharedEmbeddings(encoder.embeddings, generator.hidden_size)
             made = Encoder(generator, False, embeddings=shared, name="generator", **options)
-        self.discriminator = ReplacedTokenDetector(encoder, preprocessor, **dtype)
-        self.generator = MaskedLM(made, preprocessor, masking, **dtype)
+        self.discriminator = ReplacedTokenDetector(encoder, tokenizer, **dtype)
+        self.generator = MaskedLM(made, tokenizer, masking, **dtype)
         self.masking, self.weight, self.seed = masking, weight, get_seed()
         self.scores = {
             name: keras.metrics.Mean(name=name) for name in ("masked_lm_loss", "masked_accuracy", "rtd_loss")
@@ -122,23 +122,23 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         inputs = dict(inputs)
         positions, labels, counted = (inputs.pop(f"mask_{name}") for name in ("positions", "labels", "weights"))
         if training:
-            key = self.backbone.training_calls.next_key()
+            key = self.backbone.step.next_key()
         else:  # of the batch's own tokens, so that it is the same whatever was evaluated before
             key = step_key(self.seed, ops.cast(ops.sum(inputs["token_ids"]), "int32"))
         logits = self._generate(inputs, positions, key, training)
-        drawn = draw(logits, fold(key, SAMPLING_KEY))
+        drawn = draw(logits, fold_in(key, SAMPLING_KEY))
         inputs["token_ids"], replaced = put_in(inputs["token_ids"], positions, labels, counted, drawn)
         outputs = self.backbone(
-            inputs, training=training, dropout_key=fold(key, DISCRIMINATOR_KEY) if training else None
+            inputs, training=training, dropout_key=fold_in(key, DISCRIMINATOR_KEY) if training else None
         )
-        head_key = fold(key, HEAD_KEY) if training else None
+        head_key = fold_in(key, HEAD_KEY) if training else None
         rtd = self.discriminator.rtd(outputs["sequence_output"], key=head_key)[..., 0]
         return {"masked_lm": logits, "rtd": rtd, "replaced": replaced, "token_ids": inputs["token_ids"]}
 
     def _generate(self, inputs, positions, key, training: bool):
         encoder, head = self.generator.backbone, self.generator.masked_lm
-        key = fold(key, GENERATOR_KEY) if training else None
-        outputs = encoder(inputs, training=training, dropout_key=key, decoder=head, places=positions)
+        key = fold_in(key, GENERATOR_KEY) if training else None
+        outputs = encoder(inputs, training=training, dropout_key=key, decoder=head, query_positions=positions)
         return head(outputs["decoded_output"], encoder.token_table())
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -180,7 +180,7 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         embeddings = self.backbone.embeddings
         if not isinstance(embeddings, DisentangledEmbeddings):
             return self.discriminator
-        plain = ReplacedTokenDetector(Encoder(self.backbone.config, False), self.discriminator.preprocessor)
+        plain = ReplacedTokenDetector(Encoder(self.backbone.config, False), self.discriminator.tokenizer)
         own = weight_names(self.discriminator)
         sums = {"embeddings/token": embeddings.token, "embeddings/position": embeddings.position}
         for name, weight in weight_names(plain).items():

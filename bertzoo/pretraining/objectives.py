@@ -17,9 +17,8 @@ from bertzoo.pretraining.segments import Segments
 from bertzoo.pretraining.sentences import Sentences
 from bertzoo.pretraining.shards import Shards
 from bertzoo.tasks.masked_lm import MaskedLM
-from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 from bertzoo.tasks.task import Task
-from bertzoo.text.preprocessor import Preprocessor
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def _task(task: type[Task]) -> Callable[[Plan], Task]:
             return load_task(task, plan.encoder, plan.shards.tokenizer, masking, options)
         config = plan.config()
         encoder = Encoder(config, task.needs_pooler(config), **options)
-        return task(encoder, Preprocessor(plan.shards.tokenizer), masking, dtype=options["dtype"])
+        return task(encoder, plan.shards.tokenizer, masking, dtype=options["dtype"])
 
     return make
 
@@ -55,7 +54,7 @@ def _replaced_tokens(plan: Plan) -> ReplacedTokenTraining:
     return ReplacedTokenTraining(
         config,
         generator_config(config, **table),
-        Preprocessor(plan.shards.tokenizer),
+        plan.shards.tokenizer,
         plan.masking(masked=0.85, random=0.0),
         weight,
         sharing,
@@ -109,7 +108,7 @@ def _distilled_flops(model: Distillation, shape: Shape) -> float:
 def _pairs(kind: str) -> Objective:
     return Objective(
         lambda shards, short, sentences: SentencePairs(shards, kind, short, sentences),
-        _task(MaskedLMAndPair),
+        _task(ForPreTraining),
         lambda model: model.mask,
         _trained,
     )

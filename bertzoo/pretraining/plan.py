@@ -27,7 +27,7 @@ class Training:
     """The table `training`.
 
     steps: batches; `accumulate` of them make an update. objective: see `bertzoo.pretraining.objectives`. seed: of the
-    weights, rows, masks and dropout. dtype, dropout, attention_dropout, recompute: of the encoder. learning_rate to
+    weights, rows, masks and dropout. dtype, dropout, attention_dropout, remat: of the encoder. learning_rate to
     clip: of the optimizer; a `clip` of 0 clips nothing. short: share of short rows. epoch, mask_copies: see
     `CorpusRows`. every: steps to a point of the curve. verbose: 0 prints nothing.
     """
@@ -39,7 +39,7 @@ class Training:
     dtype: str = "float32"
     dropout: float | None = None
     attention_dropout: float = 0.0
-    recompute: bool = False
+    remat: bool = False
     weight_decay: float = 0.01
     beta_1: float = 0.9
     beta_2: float = 0.98
@@ -69,12 +69,12 @@ class Training:
             global_clipnorm=self.clip or None,
             gradient_accumulation_steps=self.accumulate if self.accumulate > 1 else None,
         )
-        optimizer.begin(max(1, self.steps // self.accumulate))
+        optimizer.set_total_steps(max(1, self.steps // self.accumulate))
         return optimizer
 
     def encoder_options(self) -> dict[str, Any]:
         """What `Encoder` takes besides its configuration."""
-        names = ("dtype", "dropout", "attention_dropout", "recompute")
+        names = ("dtype", "dropout", "attention_dropout", "remat")
         return {name: getattr(self, name) for name in names}
 
 
@@ -126,7 +126,7 @@ class Plan:
             raise ValueError(
                 f"[encoder] model_type must be one of {', '.join(sorted(FAMILIES))}; it is {model_type!r}."
             )
-        table = {"vocab_size": tokenizer.vocabulary_size, "pad_token_id": tokenizer.pad_id or 0, **table}
+        table = {"vocab_size": tokenizer.vocabulary_size, "pad_token_id": tokenizer.pad_id, **table}
         if table["vocab_size"] < tokenizer.vocabulary_size:
             raise ValueError(
                 f"[encoder] vocab_size is {table['vocab_size']}; the shards' vocabulary has "

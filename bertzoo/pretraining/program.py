@@ -21,7 +21,7 @@ from bertzoo.pretraining.throughput import peak_flops
 from bertzoo.pretraining.watch import Watch, on_termination
 from bertzoo.random import set_seed
 from bertzoo.training.loss_mean import TOTALS, WEIGHTS
-from bertzoo.training.step import BackendStep, long_run
+from bertzoo.training.step import BackendStep, should_jit_compile
 
 
 def pretrain(
@@ -68,7 +68,7 @@ def pretrain(
     set_seed(plan.training.seed)
     model = objective.model(plan)
     plan.check_lengths(model.backbone.config)
-    model.compile(plan.training.optimizer(), jit_compile=long_run())
+    model.compile(plan.training.optimizer(), jit_compile=should_jit_compile())
     model.optimizer.build(model.trainable_variables)
     run = Run(plan, objective, model, Path(out), minutes, EventLog(tensorboard) if tensorboard else None)
     if resume:
@@ -171,10 +171,10 @@ class Run:
     def _block(self, end: int) -> None:
         self.watch.begin_block(self.step)
         self.model.stop_training = False
-        data = self.model.on_device(self._data(end - self.step))
+        data = self.model.to_device(self._data(end - self.step))
         fitted = BackendStep.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.watch])
         # Of all that counts steps, the one that cannot be ahead or behind.
-        self.step = self.model.backbone.training_calls.count
+        self.step = self.model.backbone.step.count
         loss = float(fitted.history["loss"][-1])
         self.watch.end_block({name: values[-1] for name, values in fitted.history.items()})
         if not np.isfinite(loss):

@@ -11,13 +11,13 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
-from bertzoo.data.targets import CLASSES, NUMBER
+from bertzoo.data.targets import REGRESSION, SINGLE_LABEL
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.prompts import find_prompt
 from bertzoo.tasks.text_classifier import TextClassifier
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 _ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -33,7 +33,7 @@ class CrossEncoder(TextClassifier):
     """Scores pairs of texts (Nogueira and Cho 2019; Reimers and Gurevych 2019, section 1).
 
     Args:
-        backbone, preprocessor, head: See `TextClassifier`.
+        backbone, tokenizer, head: See `TextClassifier`.
         labels: 1 for a score, which is the usual; more for classes of pairs, such as those of NLI.
         activation: What `predict` makes of the logits: "sigmoid", "linear", "tanh" or, of several labels, "softmax";
             the first for one label, the second for more, where None.
@@ -51,9 +51,9 @@ class CrossEncoder(TextClassifier):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         labels: int | Sequence[str] = 1,
-        problem: str | None = None,
+        problem_type: str | None = None,
         head: keras.layers.Layer | None = None,
         activation: str | None = None,
         prompts: Mapping[str, str] | None = None,
@@ -62,7 +62,7 @@ class CrossEncoder(TextClassifier):
         name: str = "cross_encoder",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, labels, problem, head, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, labels, problem_type, head, name=name, **kwargs)
         usual = "sigmoid" if len(self.labels) == 1 else "linear"
         self.activation = _checked(usual if activation is None else activation)
         self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
@@ -130,7 +130,7 @@ class CrossEncoder(TextClassifier):
         columns = self.read(x, y)
         prompt = _PROMPT.get()
         texts = [prompt + text for text in columns.texts] if prompt else columns.texts
-        return self.preprocessor.encode(texts, columns.pairs), columns.targets
+        return self.tokenizer.encode(texts, columns.pairs), columns.targets
 
     def rank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, batch_size: int = 32, verbose=0
@@ -161,21 +161,25 @@ class CrossEncoder(TextClassifier):
 
     def encode_targets(self, y, count: int):
         targets = super().encode_targets(y, count)
-        if self.problem == NUMBER and (targets.min() < 0 or targets.max() > 1):
+        if self.problem_type == REGRESSION and (targets.min() < 0 or targets.max() > 1):
             raise ValueError(
                 f"scores must lie between 0 and 1; they run from {targets.min():g} to {targets.max():g}: scale them."
             )
         return targets
 
     def default_loss(self):
-        return keras.losses.BinaryCrossentropy(from_logits=True) if self.problem == NUMBER else super().default_loss()
+        return (
+            keras.losses.BinaryCrossentropy(from_logits=True)
+            if self.problem_type == REGRESSION
+            else super().default_loss()
+        )
 
     def default_metrics(self) -> list:
-        return [] if self.problem == NUMBER else super().default_metrics()
+        return [] if self.problem_type == REGRESSION else super().default_metrics()
 
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
         # A number is what `predict` gives. The probabilities of labels come from logits, whatever the activation.
-        return super()._readable(self._scores(logits, self.activation) if self.problem == NUMBER else logits)
+        return super()._readable(self._scores(logits, self.activation) if self.problem_type == REGRESSION else logits)
 
     @classmethod
     def from_preset(cls, preset: str | Path, **options) -> "CrossEncoder":
@@ -192,8 +196,8 @@ class CrossEncoder(TextClassifier):
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
         options = super().options_from_files(config)
         # sentence-transformers reads no problem, and keeps what another model of the files had: one score is no class.
-        if options.get("problem") == CLASSES and len(options.get("labels", [0])) == 1:
-            del options["problem"]
+        if options.get("problem_type") == SINGLE_LABEL and len(options.get("labels", [0])) == 1:
+            del options["problem_type"]
         # Before version 4 of sentence-transformers it was a key of its own.
         named = (config.extra.get("sentence_transformers") or {}).get("activation_fn")
         named = named or config.extra.get("sbert_ce_default_activation_function")

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from bertzoo.data.batches import LengthBatches
+from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.columns import find_columns, read_columns
 from bertzoo.data.streams import check_steps
 from bertzoo.models.encoder import Encoder
@@ -14,7 +14,7 @@ from bertzoo.tasks.task import BATCH_SIZE, Task
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.masked_rows import MaskedRows
 from bertzoo.text.masking import Masking
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import whole_rows
 from bertzoo.training.compiled_losses import MEAN
 
@@ -31,7 +31,7 @@ class MaskedLM(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
     """
 
@@ -42,16 +42,16 @@ class MaskedLM(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         masking: Masking | None = None,
         name: str = "masked_lm_task",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
-        if masking is None and preprocessor is not None:
-            masking = Masking.for_tokenizer(preprocessor.tokenizer)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        if masking is None and tokenizer is not None:
+            masking = Masking.for_tokenizer(tokenizer)
         self.masking = masking
-        self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
+        self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):
@@ -60,7 +60,7 @@ class MaskedLM(Task):
     def call(self, inputs, training: bool = False):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
-        outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, places=positions)
+        outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, query_positions=positions)
         return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
 
     def compute_output_shape(self, input_shape):
@@ -98,8 +98,8 @@ class MaskedLM(Task):
         self.check_text()
         columns = self.read(x, y)
         if columns.pairs is not None:  # cut at the longer text, so that each row keeps both
-            return self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
-        return whole_rows(self.preprocessor, columns.texts), columns.targets
+            return self.tokenizer.encode(columns.texts, columns.pairs), columns.targets
+        return whole_rows(self.tokenizer, columns.texts), columns.targets
 
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         if sample_weight is not None:
@@ -130,8 +130,8 @@ class MaskedLM(Task):
         check_steps(x, steps)
         columns = read_columns(x)
         self.check_text()
-        encoded = self.preprocessor.encode(columns.texts, columns.pairs)
-        counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.starts[:-1])
+        encoded = self.tokenizer.encode(columns.texts, columns.pairs)
+        counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.row_splits[:-1])
         places = max(1, int(counts.max(initial=0)))
 
         def add_positions(inputs, rows, rng):
@@ -142,15 +142,17 @@ class MaskedLM(Task):
             return (inputs,)
 
         batch_size = BATCH_SIZE if batch_size is None else batch_size
-        data = LengthBatches(encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions)
-        logits = data.restore(super(Task, self).predict(data, verbose=verbose, steps=steps, callbacks=callbacks))
+        data = BucketedDataset(
+            encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions
+        )
+        logits = data.unsort(super(Task, self).predict(data, verbose=verbose, steps=steps, callbacks=callbacks))
         logits[np.arange(places) >= counts[:, None]] = 0
         return logits
 
     def check_text(self) -> None:
-        """Refuses to work on text without preprocessor."""
-        if self.preprocessor is None:
-            raise ValueError("the task has no preprocessor: call the model with token_ids and mask_positions instead.")
+        """Refuses to work on text without a tokenizer."""
+        if self.tokenizer is None:
+            raise ValueError("the task has no tokenizer: call the model with token_ids and mask_positions instead.")
 
     def fill_mask(self, x, top_k: int = 5, targets: str | list[str] | None = None, batch_size: int = 32):
         """The likeliest tokens for each [MASK].
@@ -167,10 +169,10 @@ class MaskedLM(Task):
             of these.
 
         Raises:
-            ValueError: A text has no [MASK], a target is no token, or the task has no preprocessor.
+            ValueError: A text has no [MASK], a target is no token, or the task has no tokenizer.
         """
         self.check_text()
-        texts, tokenizer = [x] if isinstance(x, str) else list(x), self.preprocessor.tokenizer
+        texts, tokenizer = [x] if isinstance(x, str) else list(x), self.tokenizer
         wrong = next((text for text in texts if not isinstance(text, str)), None)
         if wrong is not None:
             raise TypeError(f"fill_mask takes single texts, not pairs. Received: {wrong!r:.60}.")
@@ -191,15 +193,15 @@ class MaskedLM(Task):
         return answers[0] if isinstance(x, str) else answers
 
     def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
-        tokenizer = self.preprocessor.tokenizer
-        odds = softmax(logits)
+        tokenizer = self.tokenizer
+        probabilities = softmax(logits)
         # Tables of some models have more rows than there are tokens.
-        ids = np.arange(min(len(odds), tokenizer.vocabulary_size)) if allowed is None else allowed
-        best = ids[np.argsort(-odds[ids], kind="stable")[:top_k]]
+        ids = np.arange(min(len(probabilities), tokenizer.vocabulary_size)) if allowed is None else allowed
+        best = ids[np.argsort(-probabilities[ids], kind="stable")[:top_k]]
         out = []
         for i in best:
             token, text = tokenizer.text_with(mask.join(parts[: place + 1]), int(i), mask.join(parts[place + 1 :]))
-            out.append({"token": token, "score": float(odds[i]), "text": text})
+            out.append({"token": token, "score": float(probabilities[i]), "text": text})
         return out
 
     def _target_ids(self, targets: str | list[str]) -> np.ndarray:
@@ -208,8 +210,8 @@ class MaskedLM(Task):
         if not targets:
             raise ValueError("targets must hold a word or more; None lets the whole vocabulary compete.")
         for word in targets:
-            pieces = self.preprocessor.tokenizer.encode(word).row(0)
-            pieces = [int(i) for i in pieces if int(i) not in self.preprocessor.tokenizer.special_ids]
+            pieces = self.tokenizer.encode(word).row(0)
+            pieces = [int(i) for i in pieces if int(i) not in self.tokenizer.special_ids]
             if len(pieces) != 1:
                 raise ValueError(f"target {word!r} is {len(pieces)} tokens in this vocabulary; a target must be one.")
             ids.append(pieces[0])

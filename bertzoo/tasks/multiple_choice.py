@@ -14,7 +14,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.task import Task
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 
 ABSENT = -1e9  # the logit of a choice that is none
 
@@ -28,7 +28,7 @@ class MultipleChoice(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
 
     Inputs are the encoder's with one more axis, int (batch, choices, length), and where rows have fewer choices than
     others `choice_mask` int (batch, choices), 0 at those that are none. The output is float32 logits (batch, choices).
@@ -40,15 +40,15 @@ class MultipleChoice(Task):
     heads = ("multiple_choice",)
 
     def __init__(
-        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "multiple_choice_task", **kwargs
+        self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "multiple_choice_task", **kwargs
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
-        self.pools = backbone.family.multiple_choice_pools
-        if self.pools and backbone.pooler is None:
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        self.uses_pooler = backbone.family.multiple_choice_uses_pooler
+        if self.uses_pooler and backbone.pooler is None:
             raise ValueError(
                 f"multiple choice of {backbone.family.hf_name} reads the pooler; make the encoder with pooler=True."
             )
-        self.multiple_choice = backbone.family.multiple_choice(backbone.run_config, dtype=self.dtype_policy)
+        self.multiple_choice = backbone.family.multiple_choice(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):
@@ -58,8 +58,8 @@ class MultipleChoice(Task):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         present = inputs.pop("choice_mask", None)
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
-        outputs, key = self.encode_inputs(rows, training, places=self.backbone.head_places)
-        vectors = self.backbone.head_vectors(outputs, rows, self.pools)
+        outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.pooled_positions)
+        vectors = self.backbone.head_vectors(outputs, rows, self.uses_pooler)
         logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 
@@ -73,20 +73,20 @@ class MultipleChoice(Task):
         """The best choice for each question, in any form that `fit` takes: dicts with `choice` (its text), `index`,
         `score` (its probability) and `scores`, all probabilities. A single (question, choices) gives a list of one."""
         columns = read_choices(x)
-        odds = softmax(self.predict(columns, batch_size=batch_size, verbose=verbose))
+        probabilities = softmax(self.predict(columns, batch_size=batch_size, verbose=verbose))
         return [
             {"choice": row[best], "index": int(best), "score": float(scores[best]), "scores": scores.tolist()}
             for row, scores, best in (
-                (row, scores[: len(row)], scores.argmax()) for row, scores in zip(columns.choices, odds)
+                (row, scores[: len(row)], scores.argmax()) for row, scores in zip(columns.choices, probabilities)
             )
         ]
 
     # ---- data
 
     def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps=None):
-        """As `Task.batches`; without preprocessor x is a stream of ready batches."""
-        if self.preprocessor is None and not is_stream(x):
-            raise ValueError("without preprocessor, pass ready batches of (inputs, answers), or call the model.")
+        """As `Task.batches`; without a tokenizer x is a stream of ready batches."""
+        if self.tokenizer is None and not is_stream(x):
+            raise ValueError("without a tokenizer, pass ready batches of (inputs, answers), or call the model.")
         return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
 
     find_columns = staticmethod(find_columns)
@@ -102,7 +102,7 @@ class MultipleChoice(Task):
         seconds, counts = columns.seconds(), [len(row) for row in columns.choices]
         filled = list(zip_longest(*seconds, fillvalue=""))
         present = np.arange(max(counts)) < np.array(counts)[:, None]
-        encoded = [self.preprocessor.encode(columns.questions, list(choices)) for choices in filled]
+        encoded = [self.tokenizer.encode(columns.questions, list(choices)) for choices in filled]
         encoded = EncodedTuples(encoded, None if present.all() else present)
         return encoded, None if columns.answers is None else answer_ids(columns)
 
@@ -133,4 +133,4 @@ class MultipleChoice(Task):
     def needs_pooler(cls, config: EncoderConfig) -> bool:
         from bertzoo.models.registry import FAMILIES
 
-        return FAMILIES[config.model_type].multiple_choice_pools
+        return FAMILIES[config.model_type].multiple_choice_uses_pooler

@@ -10,13 +10,13 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.masking import Masking
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.loss_mean import LossMean
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentencePair(Task):
+class NextSentencePredictor(Task):
     """Judges whether two segments belong together.
 
     The output is float32 logits (batch, 2). Class 0: the second segment follows the first (BERT, section 3.1 of Devlin
@@ -25,7 +25,7 @@ class SentencePair(Task):
 
     Args:
         backbone: The encoder, with its pooler.
-        preprocessor: Turns pairs of texts into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns pairs of texts into the encoder's inputs; None if the caller tokenizes.
 
     Raises:
         ValueError: The encoder has no pooler, or its family no such head.
@@ -33,10 +33,8 @@ class SentencePair(Task):
 
     heads = ("pair",)
 
-    def __init__(
-        self, backbone: Encoder, preprocessor: Preprocessor | None = None, name: str = "sentence_pair", **kwargs
-    ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+    def __init__(self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "sentence_pair", **kwargs):
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.pair = _pair_head(self)
         self.build()
 
@@ -57,16 +55,16 @@ class SentencePair(Task):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class MaskedLMAndPair(Task):
+class ForPreTraining(Task):
     """Both heads of BERT's and ALBERT's pre-training.
 
-    Inputs and arguments are those of `MaskedLM` and `SentencePair`. The output is a dict of their outputs, `masked_lm`
-    (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the masked
-    tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.rows.CorpusRows`.
+    Inputs and arguments are those of `MaskedLM` and `NextSentencePredictor`. The output is a dict of their outputs,
+    `masked_lm` (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the
+    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.rows.CorpusRows`.
 
     Args:
         backbone: The encoder, with its pooler.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
     """
 
@@ -77,16 +75,16 @@ class MaskedLMAndPair(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         masking: Masking | None = None,
         name: str = "masked_lm_and_pair",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
-        if masking is None and preprocessor is not None:
-            masking = Masking.for_tokenizer(preprocessor.tokenizer)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        if masking is None and tokenizer is not None:
+            masking = Masking.for_tokenizer(tokenizer)
         self.masking = masking
-        self.masked_lm = backbone.family.masked_lm(backbone.run_config, dtype=self.dtype_policy)
+        self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.pair = _pair_head(self)
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
         self.build()
@@ -98,7 +96,7 @@ class MaskedLMAndPair(Task):
     def call(self, inputs, training: bool = False):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
-        outputs, key = self.encode_inputs(inputs, training, places=positions)
+        outputs, key = self.encode_inputs(inputs, training, query_positions=positions)
         logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table())
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
@@ -173,7 +171,7 @@ class MaskedLMAndPair(Task):
 def _pair_head(task: Task) -> keras.layers.Layer:
     if task.backbone.pooler is None:
         raise ValueError("judging pairs reads the pooler; make the encoder with pooler=True.")
-    return task.backbone.family.pair(task.backbone.run_config, dtype=task.dtype_policy)
+    return task.backbone.family.pair(task.backbone.dropout_config, dtype=task.dtype_policy)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -184,7 +182,7 @@ class ReplacedTokenDetector(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
 
     Raises:
         ValueError: The family has no such head.
@@ -195,12 +193,12 @@ class ReplacedTokenDetector(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         name: str = "replaced_token_detector",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
-        self.rtd = backbone.family.rtd(backbone.run_config, dtype=self.dtype_policy)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        self.rtd = backbone.family.rtd(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):

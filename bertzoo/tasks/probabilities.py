@@ -6,8 +6,8 @@ import numpy as np
 def softmax(logits, axis: int = -1) -> np.ndarray:
     """The probabilities of classes of which one is right, which add up to 1 along the axis."""
     logits = np.asarray(logits, dtype="float64")
-    odds = np.exp(logits - logits.max(axis=axis, keepdims=True))
-    return odds / odds.sum(axis=axis, keepdims=True)
+    exponentials = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    return exponentials / exponentials.sum(axis=axis, keepdims=True)
 
 
 def sigmoid(logits) -> np.ndarray:

@@ -9,17 +9,17 @@ from bertzoo.data.questions import Questions, find_columns, read_questions
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.rows import LongTextTask, predict_rows
 from bertzoo.tasks.spans import PADDING, SpanLoss, best_spans, span_accuracy
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.tasks.token_task import WindowedTask, predict_rows
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import Windows, cut_windows
-from bertzoo.text.word_alignment import find_units
+from bertzoo.text.word_alignment import align_words
 
-SETTINGS = {"stride": 128, "question_limit": 64, "no_answer_threshold": None}
+SETTINGS = {"stride": None, "max_query_length": 64, "no_answer_threshold": None}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class QuestionAnswerer(LongTextTask):
+class QuestionAnswerer(WindowedTask):
     """Finds the answer to a question in a text, as in SQuAD.
 
     `fit(records)` takes dicts with `question`, `context` and `answers` (see `bertzoo.data.questions.read_questions`);
@@ -28,9 +28,10 @@ class QuestionAnswerer(LongTextTask):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns question and text into the encoder's inputs; None if the caller tokenizes.
-        stride: From the start of one window to the next, in tokens.
-        question_limit: Tokens after which a question is cut off.
+        tokenizer: Turns question and text into the encoder's inputs; None if the caller tokenizes.
+        stride: How many tokens two neighbouring windows share; where None, windows start 128 tokens apart, as in the
+            paper's code.
+        max_query_length: Tokens after which a question is cut off.
         no_answer_threshold: None: there always is an answer (SQuAD 1.1). A number: none is given where the score of
             having none exceeds that of the best answer by more (SQuAD 2.0); `fit_threshold` finds it.
 
@@ -42,16 +43,16 @@ class QuestionAnswerer(LongTextTask):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
-        stride: int = SETTINGS["stride"],
-        question_limit: int = SETTINGS["question_limit"],
+        tokenizer: Tokenizer | None = None,
+        stride: int | None = SETTINGS["stride"],
+        max_query_length: int = SETTINGS["max_query_length"],
         no_answer_threshold: float | None = None,
         name: str = "question_answerer",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
-        self.stride, self.question_limit, self.no_answer_threshold = stride, question_limit, no_answer_threshold
-        self.qa = backbone.family.qa(backbone.run_config, dtype=self.dtype_policy)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        self.stride, self.max_query_length, self.no_answer_threshold = stride, max_query_length, no_answer_threshold
+        self.qa = backbone.family.qa(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):
@@ -67,14 +68,16 @@ class QuestionAnswerer(LongTextTask):
 
     # ---- use
 
-    def answer(self, question, context=None, n_best: int = 1, answer_limit: int = 30, batch_size: int = 32, verbose=0):
+    def answer(
+        self, question, context=None, n_best: int = 1, max_answer_length: int = 30, batch_size: int = 32, verbose=0
+    ):
         """Answers from texts of any length.
 
         Args:
             question: A question or a list of them; or records, as `fit` takes them, without `context`.
             context: The text, or a list of as many.
             n_best: How many answers to give for each question.
-            answer_limit: Most tokens in an answer.
+            max_answer_length: Most tokens in an answer.
             batch_size: Windows at once.
             verbose: 1 shows a progress bar.
 
@@ -86,7 +89,7 @@ class QuestionAnswerer(LongTextTask):
         """
         single = isinstance(question, str)
         asked = read_questions(question, context)
-        found = self._candidates(asked, max(n_best, 20), answer_limit, batch_size, verbose)
+        found = self._candidates(asked, max(n_best, 20), max_answer_length, batch_size, verbose)
         answers = [self._ranked(*candidates) for candidates in found]
         answers = [rows[0] if n_best == 1 else rows[:n_best] for rows in answers]
         return answers[0] if single else answers
@@ -151,11 +154,11 @@ class QuestionAnswerer(LongTextTask):
     def cut(self, columns: Questions) -> Windows:
         self.check_text()
         return cut_windows(
-            self.preprocessor,
+            self.tokenizer,
             columns.contexts,
             columns.questions,
             stride=self.stride,
-            question_limit=self.question_limit,
+            max_query_length=self.max_query_length,
         )
 
     def window_targets(self, columns: Questions, windows: Windows) -> np.ndarray:
@@ -167,9 +170,9 @@ class QuestionAnswerer(LongTextTask):
         for i, answers in enumerate(columns.answers):
             if answers:
                 text, start = answers[0]
-                units = find_units(windows.offsets(i), np.array([[start, start + len(text)]]))
-                if len(units.pieces):
-                    tokens[i] = units.pieces[0] - [0, 1]
+                alignment = align_words(windows.offsets(i), np.array([[start, start + len(text)]]))
+                if len(alignment.tokens):
+                    tokens[i] = alignment.tokens[0] - [0, 1]
         first, last = tokens[windows.source].T
         inside = (first >= windows.begin) & (last < windows.end) & (first >= 0)
         shift = windows.column - windows.begin

@@ -13,7 +13,7 @@ from bertzoo.checkpoints.errors import named
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
-from bertzoo.data.batches import LengthBatches, check_batch_size
+from bertzoo.data.batches import BucketedDataset, check_batch_size
 from bertzoo.data.shapes import rows_at_once, shapes_of_texts
 from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts, is_stream
 from bertzoo.data.text_tuples import (
@@ -26,16 +26,16 @@ from bertzoo.data.text_tuples import (
     repeated_texts,
 )
 from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.places import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.layers.query_positions import FIRST
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.prompts import find_prompt
-from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, preprocessor_from
+from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, tokenizer_from
 from bertzoo.tasks.task import Task
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import as_texts
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
@@ -48,7 +48,7 @@ class SentenceEncoder(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         pooling: A `Pooling` layer, or its modes: what makes one vector of a text's tokens.
         after_pooling: Keras `Dense` layers and `Normalize` that follow.
         prompts: Name -> text that `encode` puts before each text.
@@ -65,7 +65,7 @@ class SentenceEncoder(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         pooling: str | Sequence[str] | Pooling = "mean",
         after_pooling: Sequence[keras.layers.Layer] = (),
         prompts: Mapping[str, str] | None = None,
@@ -74,7 +74,7 @@ class SentenceEncoder(Task):
         name: str = "sentence_encoder",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.pooling = pooling if isinstance(pooling, Pooling) else Pooling(pooling)
         self.after_pooling = list(after_pooling)
         for layer in self.after_pooling:
@@ -111,7 +111,7 @@ class SentenceEncoder(Task):
         # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
         first = counted is None or (counted is inputs.get("padding_mask") and "lengths" in inputs)
         if first and type(self.pooling) is Pooling and self.pooling.modes == ("cls",):
-            x = self.pooling(self.backbone(inputs, training=training, places=FIRST)["sequence_output"])
+            x = self.pooling(self.backbone(inputs, training=training, query_positions=FIRST)["sequence_output"])
         else:
             x = self.pooling(self.backbone(inputs, training=training)["sequence_output"], counted)
         for layer in self.after_pooling:
@@ -134,7 +134,7 @@ class SentenceEncoder(Task):
         dtype=None,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
-        recompute: bool = False,
+        remat: bool = False,
         verbose: bool = True,
         **task_options,
     ) -> "SentenceEncoder":
@@ -143,7 +143,7 @@ class SentenceEncoder(Task):
         Args:
             preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
             max_length: Longest input in tokens, where it is not to be the file's.
-            lowercase, dtype, dropout, attention_dropout, recompute, verbose: See `Task.from_preset`.
+            lowercase, dtype, dropout, attention_dropout, remat, verbose: See `Task.from_preset`.
             task_options: What the constructor takes, in place of what the files say.
 
         Raises:
@@ -157,13 +157,13 @@ class SentenceEncoder(Task):
         policy = {"dtype": dtype} if dtype else {}
 
         def make(config: EncoderConfig, directory: Path) -> Encoder:
-            return Encoder(config, pooler, dropout, attention_dropout, recompute, **policy)
+            return Encoder(config, pooler, dropout, attention_dropout, remat, **policy)
 
         encoder = load_model(files.directory, make, verbose=False)
         options = options_from(files) | task_options
         with named(files.directory):
-            if "preprocessor" not in options:
-                options["preprocessor"] = preprocessor_from(files, encoder.config, max_length, lowercase)
+            if "tokenizer" not in options:
+                options["tokenizer"] = tokenizer_from(files, encoder.config, max_length, lowercase)
             model = cls(encoder, **policy, **options)
         fill_layers(files.modules, model.pooling, model.after_pooling, replaced=task_options)
         model.load_report = encoder.load_report
@@ -176,7 +176,7 @@ class SentenceEncoder(Task):
     def describe(self) -> str:
         """How a vector comes about, in a few words."""
         parts = [" + ".join(self.pooling.modes) + " pooling", *(type(layer).__name__ for layer in self.after_pooling)]
-        length = self.preprocessor.max_length if self.preprocessor else None
+        length = self.tokenizer.max_length if self.tokenizer else None
         return " -> ".join(parts) + (f", of at most {length} tokens" if length else "")
 
     def save_to_preset(self, directory: str | Path) -> None:
@@ -186,11 +186,11 @@ class SentenceEncoder(Task):
         """
         settings = {"prompts": self.prompts, "default_prompt_name": self.default_prompt}
         settings = {"similarity_fn_name": "cosine", **self.settings, **settings}
-        length = self.preprocessor.max_length if self.preprocessor else self.backbone.config.max_length
+        length = self.tokenizer.max_length if self.tokenizer else self.backbone.config.max_length
         save_model(
             self.backbone,
             directory,
-            tokenizer=self.preprocessor.tokenizer if self.preprocessor else None,
+            tokenizer=self.tokenizer,
             more_files=sentence_files(modules_of(self.pooling, self.after_pooling), length, settings),
         )
 
@@ -211,7 +211,7 @@ class SentenceEncoder(Task):
 
         Args:
             texts: A string, a list, array or Series of strings, or an iterator of them of any length; without
-                preprocessor, a dict of arrays.
+                tokenizer, a dict of arrays.
             batch_size: Texts computed at once; where None, as many as hold about 4,096 tokens, or on an accelerator
                 131,072.
             normalize: Scale each vector to length 1 (a model that ends in `Normalize` does so anyway).
@@ -265,36 +265,43 @@ class SentenceEncoder(Task):
                 continue
             batch_size = batch_size or rows_at_once(encoded.lengths)
             data = self._batches_of(encoded, skipped, batch_size, lengths)
-            if lengths is None and self.preprocessor is not None:
-                lengths = np.union1d(data.lengths, self.preprocessor.max_length or self.backbone.config.max_length)
+            if lengths is None and self.tokenizer is not None:
+                lengths = np.union1d(data.lengths, self.tokenizer.max_length or self.backbone.config.max_length)
             yield self._vectors(data, bar)
 
     def _encode_rows(self, rows, prompt: str) -> tuple[Encoded, int]:
         """Rows of tokens, and how many at the front of each are not pooled."""
-        if self.preprocessor is None:
+        if self.tokenizer is None:
             if prompt:
                 raise ValueError(
-                    f"without preprocessor, the prompt {prompt!r:.60} can't be put before token_ids: put its tokens "
+                    f"without a tokenizer, the prompt {prompt!r:.60} can't be put before token_ids: put its tokens "
                     'into them and pass prompt="".'
                 )
             return encoded_from_arrays(rows, self.backbone.config.vocab_size), 0
-        encoded = self.preprocessor.encode([prompt + text for text in as_texts(rows)])
+        encoded = self.tokenizer.encode([prompt + text for text in as_texts(rows)])
         if not prompt or self.pooling.include_prompt:
             return encoded, 0
-        own = self.preprocessor.encode([prompt]).row(0)
-        return encoded, len(own) - (own[-1] in self.preprocessor.tokenizer.special_ids)
+        own = self.tokenizer.encode([prompt]).row(0)
+        return encoded, len(own) - (own[-1] in self.tokenizer.special_ids)
 
-    def _batches_of(self, encoded: Encoded, skipped: int, batch_size: int, lengths: np.ndarray | None) -> LengthBatches:
+    def _batches_of(
+        self, encoded: Encoded, skipped: int, batch_size: int, lengths: np.ndarray | None
+    ) -> BucketedDataset:
         def leave_out_prompt(inputs, rows, rng):
             inputs["pooling_mask"] = inputs["padding_mask"].copy()
             inputs["pooling_mask"][:, :skipped] = 0
             return (inputs,)
 
         shapes, transform = shapes_of_texts(len(encoded), batch_size), leave_out_prompt if skipped else None
-        options = {"transform": transform, "max_shapes": shapes, "multiple": 1, "lengths": lengths if shapes else None}
+        options = {
+            "transform": transform,
+            "num_buckets": shapes,
+            "pad_to_multiple_of": 1,
+            "lengths": lengths if shapes else None,
+        }
         return super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
 
-    def _vectors(self, data: LengthBatches, bar: bool | None) -> np.ndarray:
+    def _vectors(self, data: BucketedDataset, bar: bool | None) -> np.ndarray:
         if bar is None:
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
         progress, done = keras.utils.Progbar(len(data), verbose=1 if bar else 0), 0
@@ -305,7 +312,7 @@ class SentenceEncoder(Task):
         told = keras.callbacks.LambdaCallback(on_predict_batch_end=tell)
         vectors = np.empty((len(data.order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
-        for part in data.parts(ROWS_KEPT):
+        for part in data.chunks(ROWS_KEPT):
             vectors[part.order] = super(Task, self).predict(part, verbose=0, callbacks=[told])
             done += len(part)
         return vectors
@@ -335,9 +342,7 @@ class SentenceEncoder(Task):
 
     # ---- training
 
-    def compile(
-        self, optimizer=None, loss="cosine", *options, column_prompts: Sequence[str] = (), **kwargs
-    ) -> None:
+    def compile(self, optimizer=None, loss="cosine", *options, column_prompts: Sequence[str] = (), **kwargs) -> None:
         """As `Task.compile`.
 
         Losses that compare the rows of a batch ("multiple_negatives", "cosent") are another number at another
@@ -396,7 +401,7 @@ class SentenceEncoder(Task):
             raise ValueError("there is nothing to do: x has no rows.")
         prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(rows[0])] or [""] * len(rows[0])
         encoded = [
-            self.preprocessor.encode([prompt + text for text in column]) for prompt, column in zip(prompts, zip(*rows))
+            self.tokenizer.encode([prompt + text for text in column]) for prompt, column in zip(prompts, zip(*rows))
         ]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded), targets
 
@@ -427,7 +432,7 @@ class SentenceEncoder(Task):
         return super().batch_loss(x, y, y_pred, sample_weight, training)
 
     def measured_batches(self, x, y=None, sample_weight=None, **options):
-        if self.compiled_loss().target is None and y is None and self.preprocessor and not is_stream(x):
+        if self.compiled_loss().target is None and y is None and self.tokenizer and not is_stream(x):
             x = self.read(x)
             x = x._replace(targets=np.zeros(len(x.rows), "float32"))
         return super().measured_batches(x, y, sample_weight, **options)

@@ -10,7 +10,8 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module, SentenceFiles
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.models.config import EncoderConfig
-from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
+from bertzoo.tasks.presets import load_tokenizer
+from bertzoo.text.tokenizer import Tokenizer
 
 
 def options_from(files: SentenceFiles) -> dict[str, Any]:
@@ -24,23 +25,23 @@ def options_from(files: SentenceFiles) -> dict[str, Any]:
     return {**options, "settings": settings}
 
 
-def preprocessor_from(
+def tokenizer_from(
     files: SentenceFiles, config: EncoderConfig, max_length: int | None, lowercase: bool | None
-) -> Preprocessor:
-    """The preprocessor of the files, with their longest input where `max_length` is None.
+) -> Tokenizer:
+    """The tokenizer of the files, with their longest input where `max_length` is None.
 
     Raises:
         CheckpointError: The texts are to be lowercased before a tokenizer that would not do so.
     """
     if max_length is None and files.max_length is not None:
         max_length = min(files.max_length, config.max_length)
-    preprocessor = load_preprocessor(files.directory, config, max_length, lowercase)
-    if files.lowercase and lowercase is None and not preprocessor.tokenizer.lowercase:
+    tokenizer = load_tokenizer(files.directory, config, max_length, lowercase)
+    if files.lowercase and lowercase is None and not tokenizer.lowercase:
         raise CheckpointError(
             f"{files.directory} asks for lowercased texts (do_lower_case) before a tokenizer that keeps capitals; "
             "pass lowercase=True or lowercase=False to choose."
         )
-    return preprocessor
+    return tokenizer
 
 
 def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:

@@ -1,4 +1,4 @@
-"""What all tasks share: an encoder with a head and a preprocessor, presets, and `fit` on raw text."""
+"""What all tasks share: an encoder with a head and a tokenizer, presets, and `fit` on raw text."""
 
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -8,21 +8,22 @@ import numpy as np
 
 from bertzoo.adapters.applied import alter, described_alterations
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
-from bertzoo.data.batches import LengthBatches, check_batch_size
+from bertzoo.data.batches import BucketedDataset, check_batch_size
 from bertzoo.data.columns import find_columns, read_columns
 from bertzoo.data.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
-from bertzoo.data.streams import StreamBatches, check_steps, is_stream
+from bertzoo.data.streams import StreamDataset, check_steps, is_stream
 from bertzoo.data.table_columns import column_names, describe_columns
 from bertzoo.data.targets import check_order, label_names, row_weights
 from bertzoo.data.training_batches import for_training
 from bertzoo.data.validation_split import split_arrays, split_columns
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.random import fold, get_seed
+from bertzoo.random import fold_in, get_seed
 from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.custom_head import restore
+from bertzoo.tasks.presets import load_tokenizer
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
-from bertzoo.text.preprocessor import Preprocessor, load_preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.callbacks import check_rate_callbacks, with_callback
 from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
@@ -39,7 +40,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
 
     Raises:
         ValueError: The encoder's family has no such head.
@@ -52,7 +53,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
     # like length may share a batch: each weighs the same anyway.
     draws_all_lengths: ClassVar[bool] = False
 
-    def __init__(self, backbone: Encoder, preprocessor: Preprocessor | None = None, *, name: str, **kwargs):
+    def __init__(self, backbone: Encoder, tokenizer: Tokenizer | None = None, *, name: str, **kwargs):
         super().__init__(name=name, **kwargs)
         lacking = [head for head in self.heads if head not in backbone.family.heads]
         if lacking:
@@ -60,19 +61,20 @@ class Task(CompiledTask, BackendStep, keras.Model):
                 f"{backbone.family.hf_name} has no head {lacking[0]!r}; it has "
                 f"{', '.join(sorted(backbone.family.heads))}."
             )
-        self.backbone, self.preprocessor = backbone, preprocessor
+        self.backbone, self.tokenizer = backbone, tokenizer
         self.seed = get_seed()
 
-    def encode_inputs(self, inputs, training: bool, places=None):
-        """The encoder's outputs, and a dropout key for the head (None at inference). `places`: as of `Encoder.call`."""
+    def encode_inputs(self, inputs, training: bool, query_positions=None):
+        """The encoder's outputs, and a dropout key for the head (None at inference); `query_positions` as
+        `Encoder.call` takes them."""
         key = None
         if training:
-            calls = self.backbone.training_calls
+            calls = self.backbone.step
             # A perturbed batch is compared with itself as it was, so it is the same call, with the same dropout.
             again = isinstance(inputs, dict) and "perturbation" in inputs
             key = calls.this_key() if again else calls.next_key()
-        outputs = self.backbone(inputs, training=training, dropout_key=key, places=places)
-        return outputs, fold(key, HEAD_KEY) if training else None
+        outputs = self.backbone(inputs, training=training, dropout_key=key, query_positions=query_positions)
+        return outputs, fold_in(key, HEAD_KEY) if training else None
 
     def compute_output_spec(self, *args, **kwargs):
         # Heads compute in float32, whatever the policy.
@@ -91,7 +93,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
         dtype=None,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
-        recompute: bool = False,
+        remat: bool = False,
         new_head: bool = False,
         verbose: bool = True,
         **task_options,
@@ -104,10 +106,10 @@ class Task(CompiledTask, BackendStep, keras.Model):
             max_length: Longest input in tokens; what the model has positions for where None.
             lowercase: Overrides what the tokenizer's files say.
             dtype: Keras dtype policy, such as "mixed_bfloat16"; the global one where None.
-            dropout, attention_dropout, recompute: See `Encoder`.
+            dropout, attention_dropout, remat: See `Encoder`.
             new_head: Start with a new head even where the files have one.
             verbose: Print the load report.
-            task_options: What the task's constructor takes. `preprocessor=None` leaves the tokenizer's files alone.
+            task_options: What the task's constructor takes. `tokenizer=None` leaves the tokenizer's files alone.
 
         Raises:
             CheckpointError: The files can't be used.
@@ -118,12 +120,10 @@ class Task(CompiledTask, BackendStep, keras.Model):
 
         def make(config: EncoderConfig, directory: Path) -> "Task":
             pooler = cls.needs_pooler(config)
-            encoder = Encoder(
-                config, pooler, dropout, attention_dropout, recompute, **({"dtype": dtype} if dtype else {})
-            )
+            encoder = Encoder(config, pooler, dropout, attention_dropout, remat, **({"dtype": dtype} if dtype else {}))
             options = cls.options_from_files(config)
             if new_head:
-                options = {key: value for key, value in options.items() if key not in ("head", "problem")}
+                options = {key: value for key, value in options.items() if key not in ("head", "problem_type")}
             in_file.extend(label_names(options["labels"]) if "labels" in options else ())
             options.update(task_options)
             wanted = task_options.get("labels")
@@ -131,8 +131,8 @@ class Task(CompiledTask, BackendStep, keras.Model):
                 options["labels"] = list(in_file)  # a number of classes leaves them their names
             if isinstance(options.get("head"), dict):
                 options["head"] = restore(options["head"])
-            if "preprocessor" not in options:
-                options["preprocessor"] = load_preprocessor(directory, config, max_length, lowercase)
+            if "tokenizer" not in options:
+                options["tokenizer"] = load_tokenizer(directory, config, max_length, lowercase)
             return cls(encoder, **({"dtype": dtype} if dtype else {}), **options)
 
         heads = () if task_options.get("head") is not None else cls.heads
@@ -165,7 +165,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
         hf_class = self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class
-        tokenizer = self.preprocessor.tokenizer if self.preprocessor else None
+        tokenizer = self.tokenizer
         save_model(
             self,
             directory,
@@ -219,7 +219,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
     def encode_rows(self, x, y=None):
         """Raw text -> rows of tokens, and raw targets where there are any."""
         columns = self.read(x, y)
-        return self.preprocessor.encode(columns.texts, columns.pairs), columns.targets
+        return self.tokenizer.encode(columns.texts, columns.pairs), columns.targets
 
     def encode_targets(self, y, count: int):
         """Raw targets -> an array, or None where the task makes its own."""
@@ -227,14 +227,14 @@ class Task(CompiledTask, BackendStep, keras.Model):
 
     def make_batches(
         self, encoded: Encoded, targets, sample_weight, batch_size: int | None, shuffle: bool, **options
-    ) -> LengthBatches:
-        """A dataset over rows of tokens; `options` are further ones of `LengthBatches`."""
+    ) -> BucketedDataset:
+        """A dataset over rows of tokens; `options` are further ones of `BucketedDataset`."""
         batch_size = BATCH_SIZE if batch_size is None else batch_size
         if targets is None and not shuffle and options.get("transform") is None and takes_any_shape():
-            options |= {"max_shapes": None, "tokens": UNCOMPILED_TOKENS}
-        options.setdefault("max_shapes", shapes_for(len(encoded), batch_size, shuffle))
+            options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
+        options.setdefault("num_buckets", shapes_for(len(encoded), batch_size, shuffle))
         options.setdefault("by_length", not (shuffle and self.draws_all_lengths))
-        return LengthBatches(
+        return BucketedDataset(
             encoded,
             targets,
             sample_weight,
@@ -248,7 +248,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
     @property
     def pad_id(self) -> int:
         """The id that fills rows up."""
-        return self.preprocessor.pad_id if self.preprocessor else self.backbone.config.pad_token_id
+        return self.tokenizer.pad_id if self.tokenizer else self.backbone.config.pad_token_id
 
     def batches(
         self,
@@ -263,7 +263,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
         """The dataset that `fit` makes of what it is given, for loops of your own.
 
         Args:
-            x: Texts in any form that `fit` takes, a stream of batches, or, without preprocessor, a dict of arrays.
+            x: Texts in any form that `fit` takes, a stream of batches, or, without a tokenizer, a dict of arrays.
             y: Targets, where x does not hold them.
             sample_weight: float (n,).
             batch_size: Rows in a batch; 32 where None.
@@ -273,12 +273,12 @@ class Task(CompiledTask, BackendStep, keras.Model):
         batch_size = BATCH_SIZE if batch_size is None else batch_size
         check_batch_size(batch_size)
         if is_stream(x):
-            if isinstance(x, (LengthBatches, StreamBatches)):
+            if isinstance(x, (BucketedDataset, StreamDataset)):
                 return x
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
-            return StreamBatches(x, self._convert_batch, steps)
-        if self.preprocessor is None:
+            return StreamDataset(x, self._convert_batch, steps)
+        if self.tokenizer is None:
             encoded, targets = encoded_from_arrays(x, self.backbone.config.vocab_size), y
         else:
             encoded, targets = self.encode_rows(x, y)
@@ -293,12 +293,12 @@ class Task(CompiledTask, BackendStep, keras.Model):
         x, *rest = batch
         ready = isinstance(x, dict) and "token_ids" in x
         if not ready:
-            if self.preprocessor is None:
-                raise ValueError("the batches hold texts and the task has no preprocessor.")
+            if self.tokenizer is None:
+                raise ValueError("the batches hold texts and the task has no tokenizer.")
             encoded, targets = self.encode_rows(x, rest[0] if rest else None)
             if targets is not None:
                 rest = [targets, *rest[1:]]
-            longest = width(int(encoded.lengths.max(initial=0)), self.preprocessor.max_length)
+            longest = width(int(encoded.lengths.max(initial=0)), self.tokenizer.max_length)
             x = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
         if rest:
             rest[0] = self.encode_targets(rest[0], len(x["token_ids"]))
@@ -338,7 +338,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
         names = column_names(x)
-        if names is not None and verbose and self.preprocessor is not None:
+        if names is not None and verbose and self.tokenizer is not None:
             roles = self.columns_taken(x, names)
             if y is not None:  # in place of the table's
                 roles.popitem()
@@ -358,12 +358,12 @@ class Task(CompiledTask, BackendStep, keras.Model):
         classes = None if weights is None else np.array([weights.get(i, 1) for i in range(len(self.labels))], "float32")
         data, updates = for_training(train, optimizer, classes, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
-            optimizer.begin(max(1, updates))
+            optimizer.set_total_steps(max(1, updates))
         callbacks = with_callback(callbacks, NaNGuard())
-        if isinstance(train, (LengthBatches, StreamBatches)):
+        if isinstance(train, (BucketedDataset, StreamDataset)):
             callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
         return super().fit(
-            self.on_device(data),
+            self.to_device(data),
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
@@ -399,11 +399,11 @@ class Task(CompiledTask, BackendStep, keras.Model):
         check_steps(x, steps)
         data = self.batches(self._without_targets(x), batch_size=batch_size, shuffle=False, steps=steps)
         outputs = super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
-        return data.restore(outputs) if isinstance(data, LengthBatches) else outputs
+        return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
 
     def _without_targets(self, x):
         """x without a table's labels, which may be hidden or other ones."""
-        if self.preprocessor is None or is_stream(x):
+        if self.tokenizer is None or is_stream(x):
             return x
         columns = self.read(x)
         return columns._replace(**{columns._fields[-1]: None})
@@ -413,7 +413,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
     ):
         """As `batches`, for `evaluate` and validation, which need targets."""
         data = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps)
-        if isinstance(data, LengthBatches) and not data.has_labels:
+        if isinstance(data, BucketedDataset) and not data.has_labels:
             raise ValueError("there are no targets: pass y, or a table with a column called label.")
         return data
 
@@ -426,7 +426,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
         """What `fit` takes in two parts, (x, y, sample weights) each."""
         if is_stream(x):
             raise ValueError("validation_split needs rows, and x is a stream of batches: pass validation_data instead.")
-        if self.preprocessor is not None:
+        if self.tokenizer is not None:
             columns = self.read(x, y)
             classes = self.classes_of(columns[-1], len(columns[0]))
             return split_columns(columns, sample_weight, share, self.seed, classes)
@@ -448,7 +448,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
     def get_config(self) -> dict[str, Any]:
         return {
             "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "preprocessor": self.preprocessor.get_config() if self.preprocessor else None,
+            "tokenizer": self.tokenizer.get_config() if self.tokenizer else None,
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **described_alterations(self),
@@ -459,8 +459,8 @@ class Task(CompiledTask, BackendStep, keras.Model):
         config = dict(config)
         altered = config.pop("altered", None)
         config["backbone"] = keras.saving.deserialize_keras_object(config["backbone"])
-        if config["preprocessor"] is not None:
-            config["preprocessor"] = Preprocessor.from_config(config["preprocessor"])
+        if config["tokenizer"] is not None:
+            config["tokenizer"] = Tokenizer.from_config(config["tokenizer"])
         task = cls(**config)
         alter(task, altered)
         return task

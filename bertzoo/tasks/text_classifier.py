@@ -10,10 +10,10 @@ import numpy as np
 from bertzoo.data.columns import read_columns
 from bertzoo.data.streams import in_chunks
 from bertzoo.data.targets import (
-    CLASSES,
-    NUMBER,
-    PROBLEMS,
-    SEVERAL,
+    MULTI_LABEL,
+    PROBLEM_TYPES,
+    REGRESSION,
+    SINGLE_LABEL,
     class_weights,
     encode_targets,
     label_names,
@@ -27,7 +27,7 @@ from bertzoo.tasks.custom_head import describe
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.task import Task
 from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
 from bertzoo.training.compiled_losses import refuse_one_hot
 
@@ -40,9 +40,9 @@ class TextClassifier(Task):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         labels: The names of the classes, or their number.
-        problem: "single_label_classification", "multi_label_classification" (any number of labels at once) or
+        problem_type: "single_label_classification", "multi_label_classification" (any number of labels at once) or
             "regression" (numbers).
         head: A Keras layer (batch, hidden) -> (batch, labels) in place of the family's head. The two-layer GELU head:
             `bertzoo.layers.ClassificationHead(3, dense_activation="gelu")`.
@@ -53,7 +53,7 @@ class TextClassifier(Task):
     The output is float32 logits (batch, labels).
 
     Raises:
-        ValueError: The labels are not different names, or the problem is unknown.
+        ValueError: The labels are not different names, or the problem type is unknown.
     """
 
     heads = ("classifier",)
@@ -61,21 +61,21 @@ class TextClassifier(Task):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         labels: int | Sequence[str] = 2,
-        problem: str | None = None,
+        problem_type: str | None = None,
         head: keras.layers.Layer | None = None,
         temperature: float = 1.0,
         thresholds: Sequence[float] | None = None,
         name: str = "text_classifier",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.labels = label_names(labels)
-        self.problem = problem or (NUMBER if len(self.labels) == 1 else CLASSES)
-        if self.problem not in PROBLEMS:
-            raise ValueError(f"problem must be one of {', '.join(PROBLEMS)}; it is {problem!r}.")
-        if self.problem == CLASSES and len(self.labels) < 2:
+        self.problem_type = problem_type or (REGRESSION if len(self.labels) == 1 else SINGLE_LABEL)
+        if self.problem_type not in PROBLEM_TYPES:
+            raise ValueError(f"problem_type must be one of {', '.join(PROBLEM_TYPES)}; it is {problem_type!r}.")
+        if self.problem_type == SINGLE_LABEL and len(self.labels) < 2:
             raise ValueError(
                 "classification needs at least two labels; for one yes-or-no label use multi_label_classification."
             )
@@ -89,12 +89,12 @@ class TextClassifier(Task):
         if head is not None:
             self.heads, self.hf_class = (), "Model"  # none of the family's
         family = backbone.family
-        self.pools = family.classifier_pools and backbone.pooler is not None
-        if family.classifier_pools and backbone.pooler is None and head is None:
+        self.uses_pooler = family.classifier_uses_pooler and backbone.pooler is not None
+        if family.classifier_uses_pooler and backbone.pooler is None and head is None:
             raise ValueError(
                 f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one."
             )
-        self.classifier = head or family.classifier(backbone.run_config, len(self.labels), dtype=self.dtype_policy)
+        self.classifier = head or family.classifier(backbone.dropout_config, len(self.labels), dtype=self.dtype_policy)
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()
 
@@ -103,8 +103,8 @@ class TextClassifier(Task):
             self.classifier.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs, training: bool = False):
-        outputs, key = self.encode_inputs(inputs, training, places=self.backbone.head_places)
-        vectors = self.backbone.head_vectors(outputs, inputs, self.pools)
+        outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.pooled_positions)
+        vectors = self.backbone.head_vectors(outputs, inputs, self.uses_pooler)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape):
@@ -140,12 +140,12 @@ class TextClassifier(Task):
 
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
         logits = logits.astype("float64")
-        if self.problem != NUMBER:
+        if self.problem_type != REGRESSION:
             logits = logits / self.temperature
-        if self.problem == NUMBER:
+        if self.problem_type == REGRESSION:
             values = dict(zip(self.labels, logits.tolist()))
             return {"value": next(iter(values.values()))} if len(values) == 1 else {"values": values}
-        if self.problem == SEVERAL:
+        if self.problem_type == MULTI_LABEL:
             scores = dict(zip(self.labels, sigmoid(logits).tolist()))
             limits = self.thresholds or [0.5] * len(self.labels)
             above = [name for (name, score), limit in zip(scores.items(), limits) if score > limit]
@@ -155,11 +155,11 @@ class TextClassifier(Task):
         return {"label": best, "score": scores[best], "scores": scores}
 
     def zero_shot(
-        self, x, labels: Sequence[str], template: str = TEMPLATE, several: bool = False, batch_size: int = 32
+        self, x, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
     ) -> list[dict[str, Any]]:
         """Sorts texts into classes that the model, one of natural-language inference, was never trained on; see
         `bertzoo.tasks.zero_shot.zero_shot`."""
-        return zero_shot(self, x, labels, template, several, batch_size)
+        return zero_shot(self, x, labels, template, multi_label, batch_size)
 
     def fit_temperature(self, x, y=None, batch_size: int = 32) -> float:
         """Sets and returns the temperature at which the probabilities of held-out rows are most honest (Guo et al.
@@ -168,7 +168,7 @@ class TextClassifier(Task):
         Raises:
             ValueError: The problem is regression.
         """
-        logits, targets = self._held_out(x, y, batch_size, (CLASSES, SEVERAL))
+        logits, targets = self._held_out(x, y, batch_size, (SINGLE_LABEL, MULTI_LABEL))
         self.temperature = best_temperature(logits, targets)
         return self.temperature
 
@@ -179,13 +179,13 @@ class TextClassifier(Task):
         Raises:
             ValueError: The problem is another.
         """
-        logits, targets = self._held_out(x, y, batch_size, (SEVERAL,))
+        logits, targets = self._held_out(x, y, batch_size, (MULTI_LABEL,))
         self.thresholds = best_thresholds(sigmoid(logits / self.temperature), targets)
         return dict(zip(self.labels, self.thresholds))
 
     def _held_out(self, x, y, batch_size: int, problems: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-        if self.problem not in problems:
-            raise ValueError(f"this is for {' and '.join(problems)}; the problem is {self.problem}.")
+        if self.problem_type not in problems:
+            raise ValueError(f"this is for {' and '.join(problems)}; the problem is {self.problem_type}.")
         texts, pairs, raw = read_columns(x, y)
         rows = texts if pairs is None else (texts, pairs)
         logits = self.logits(rows, batch_size).astype("float64")
@@ -214,13 +214,13 @@ class TextClassifier(Task):
             ValueError: Smoothing is asked for together with a loss, or for regression.
         """
         if label_smoothing:
-            if loss is not None or self.problem == NUMBER:
+            if loss is not None or self.problem_type == REGRESSION:
                 raise ValueError("label_smoothing is for the default losses of classes and of several labels.")
-            if self.problem == CLASSES:
+            if self.problem_type == SINGLE_LABEL:
                 loss = SmoothedCrossentropy(label_smoothing)
             else:
                 loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=label_smoothing)
-        if self.problem == CLASSES:
+        if self.problem_type == SINGLE_LABEL:
             refuse_one_hot(loss, [metrics, weighted_metrics])
         self.adversarial = adversarial
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
@@ -250,32 +250,32 @@ class TextClassifier(Task):
             part.trainable = False
 
     def encode_targets(self, y, count: int):
-        return encode_targets(y, self.labels, self.problem, count)
+        return encode_targets(y, self.labels, self.problem_type, count)
 
     def default_loss(self):
-        if self.problem == CLASSES:
+        if self.problem_type == SINGLE_LABEL:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        if self.problem == SEVERAL:
+        if self.problem_type == MULTI_LABEL:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.MeanSquaredError()
 
     def default_metrics(self) -> list:
-        if self.problem == CLASSES:
+        if self.problem_type == SINGLE_LABEL:
             return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-        if self.problem == SEVERAL:
+        if self.problem_type == MULTI_LABEL:
             return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]  # logits
         return [keras.metrics.MeanAbsoluteError(name="mae")]
 
     def classes_of(self, y, count: int) -> np.ndarray | None:
-        return self.encode_targets(y, count) if self.problem == CLASSES else None
+        return self.encode_targets(y, count) if self.problem_type == SINGLE_LABEL else None
 
     def _class_ids(self, class_weight):
         if class_weight is None:
             return None
-        if self.problem != CLASSES or not isinstance(class_weight, Mapping):
+        if self.problem_type != SINGLE_LABEL or not isinstance(class_weight, Mapping):
             raise ValueError(
                 f"class_weight is a dict of weights by label, for one label a text; it is {class_weight!r} and the "
-                f"problem {self.problem}."
+                f"problem {self.problem_type}."
             )
         return class_weights(class_weight, self.labels)
 
@@ -283,13 +283,13 @@ class TextClassifier(Task):
     def needs_pooler(cls, config: EncoderConfig) -> bool:
         from bertzoo.models.registry import FAMILIES
 
-        return FAMILIES[config.model_type].classifier_pools
+        return FAMILIES[config.model_type].classifier_uses_pooler
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
         options = labels_in_file(config)
         if config.extra.get("problem_type"):
-            options["problem"] = config.extra["problem_type"]
+            options["problem_type"] = config.extra["problem_type"]
         own = config.extra.get("bertzoo") or {}
         return {**options, **{key: own[key] for key in OWN if own.get(key) is not None}}
 
@@ -301,11 +301,11 @@ class TextClassifier(Task):
             own["temperature"] = self.temperature
         if self.thresholds is not None:
             own["thresholds"] = self.thresholds
-        return {**labels_for_file(self.labels), "problem_type": self.problem, "bertzoo": own or None}
+        return {**labels_for_file(self.labels), "problem_type": self.problem_type, "bertzoo": own or None}
 
     def get_config(self) -> dict[str, Any]:
         head = None if self.custom_head is None else keras.saving.serialize_keras_object(self.custom_head)
-        own = {"labels": self.labels, "problem": self.problem, "head": head}
+        own = {"labels": self.labels, "problem_type": self.problem_type, "head": head}
         return {**super().get_config(), **own, "temperature": self.temperature, "thresholds": self.thresholds}
 
     @classmethod

@@ -14,25 +14,24 @@ from bertzoo.layers.crf import CRF
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.rows import LongTextTask, predict_rows
+from bertzoo.tasks.token_task import WindowedTask, predict_rows
 from bertzoo.text import tags as bio
 from bertzoo.text.encoded import Encoded
-from bertzoo.text.preprocessor import Preprocessor
+from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import Windows, cut_windows
-from bertzoo.text.word_alignment import Units, find_units
+from bertzoo.text.word_alignment import WordAlignment, align_words
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.default_rate import default_rate
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 
-PIECES = ("first", "all")
 # Transitions start at 0 and get a larger rate than the encoder, at which they would hardly move.
 CRF_RATE = 100.0
 DECODED_AT_ONCE = 32
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class TokenClassifier(LongTextTask):
+class TokenClassifier(WindowedTask):
     """Labels each word of a text: its entities with `tag`, its words with `tag_words`.
 
     `fit(sentences, tags)` takes sentences as lists of words with a tag a word, or texts with entities as (start, end,
@@ -42,17 +41,17 @@ class TokenClassifier(LongTextTask):
 
     Args:
         backbone: The encoder.
-        preprocessor: Turns text into the encoder's inputs; None if the caller tokenizes.
+        tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         labels: The names of the labels, or their number.
-        pieces: "first": the label of a word is that of its first token, and the other tokens are left out of the loss
-            (Devlin et al.). "all": all tokens of a word learn its label, and their probabilities are averaged.
+        label_all_tokens: All tokens of a word learn its label, and their probabilities are averaged. By default only
+            its first token does, and the others do not count in the loss (Devlin et al. 2019).
         crf: Score whole sequences of labels with a `bertzoo.layers.CRF`, in which the transitions that the tags'
             scheme rules out are forbidden. Its weight is saved as a tensor that transformers leaves aside.
 
     The output is float32 logits (batch, length, labels).
 
     Raises:
-        ValueError: The labels are not different names, `pieces` is unknown, or "all" together with a CRF.
+        ValueError: The labels are not different names, or `label_all_tokens` is combined with a CRF.
     """
 
     heads = ("token_classifier",)
@@ -61,22 +60,20 @@ class TokenClassifier(LongTextTask):
     def __init__(
         self,
         backbone: Encoder,
-        preprocessor: Preprocessor | None = None,
+        tokenizer: Tokenizer | None = None,
         labels: int | Sequence[str] = 2,
-        pieces: str = "first",
+        label_all_tokens: bool = False,
         crf: bool = False,
         name: str = "token_classifier_task",
         **kwargs,
     ):
-        super().__init__(backbone, preprocessor, name=name, **kwargs)
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.labels = label_names(labels)
-        if pieces not in PIECES:
-            raise ValueError(f"pieces must be one of {', '.join(PIECES)}; it is {pieces!r}.")
-        if crf and pieces == "all":
-            raise ValueError('a CRF scores one label a word: leave pieces at "first".')
-        self.pieces, self.scheme = pieces, bio.scheme_of(self.labels)
+        if crf and label_all_tokens:
+            raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
+        self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
         self.token_classifier = backbone.family.token_classifier(
-            backbone.run_config, len(self.labels), dtype=self.dtype_policy
+            backbone.dropout_config, len(self.labels), dtype=self.dtype_policy
         )
         self.crf = CRF(len(self.labels), _forbidden(self.labels, self.scheme)) if crf else None
         self.custom_head = self.crf  # saved as tensors of bertzoo's own
@@ -113,19 +110,19 @@ class TokenClassifier(LongTextTask):
         """
         tagged = read_tagged(x)
         answers = []
-        for text, units, (ids, scores) in zip(tagged.texts, *self._label(tagged, batch_size, verbose)):
+        for text, alignment, (ids, scores) in zip(tagged.texts, *self._label(tagged, batch_size, verbose)):
             names = [self.labels[i] for i in ids]
             groups = bio.find_entities(names) if self.scheme else [(name, i, i + 1) for i, name in enumerate(names)]
-            answers.append([_entity(text, units, scores, *group) for group in groups])
+            answers.append([_entity(text, alignment, scores, *group) for group in groups])
         return answers
 
     def tag_words(self, sentences, batch_size: int = 32, verbose=0) -> list[list[str]]:
         """A label for each word of sentences, which are lists of words; for texts, for each of their words."""
         tagged = read_tagged(sentences)
         answers = []
-        for words, units, (ids, _) in zip(tagged.words, *self._label(tagged, batch_size, verbose)):
+        for words, alignment, (ids, _) in zip(tagged.words, *self._label(tagged, batch_size, verbose)):
             names: list[str | None] = [None] * len(words)
-            for unit, (begin, end) in enumerate(units.words):
+            for unit, (begin, end) in enumerate(alignment.words):
                 names[begin:end] = [self.labels[ids[unit]]] * int(end - begin)
             answers.append(self._without_gaps(names))
         return answers
@@ -143,25 +140,29 @@ class TokenClassifier(LongTextTask):
         return names
 
     def _label(self, tagged: Tagged, batch_size: int, verbose):
-        """Units of each text, and (label ids, scores) of its units."""
+        """The word alignment of each text, and (label ids, scores) of its words."""
         windows = self.cut(tagged)
         logits = windows.join(predict_rows(self, windows.rows, batch_size, verbose))
-        units = [find_units(windows.offsets(i), tagged.words[i]) for i in range(len(tagged.texts))]
+        alignments = [align_words(windows.offsets(i), tagged.words[i]) for i in range(len(tagged.texts))]
         if self.crf is not None:
-            return units, self._best_sequences([rows[found.pieces[:, 0]] for rows, found in zip(logits, units)])
-        return units, [self._best_labels(rows, found) for rows, found in zip(logits, units)]
+            return alignments, self._best_sequences(
+                [rows[found.tokens[:, 0]] for rows, found in zip(logits, alignments)]
+            )
+        return alignments, [self._best_labels(rows, found) for rows, found in zip(logits, alignments)]
 
-    def _best_labels(self, logits: np.ndarray, units: Units) -> tuple[np.ndarray, np.ndarray]:
-        """Label ids and their probabilities, (units,) each, from the logits of a text's tokens."""
-        odds = softmax(logits)
-        if self.pieces == "first":
-            odds = odds[units.pieces[:, 0]]
+    def _best_labels(self, logits: np.ndarray, alignment: WordAlignment) -> tuple[np.ndarray, np.ndarray]:
+        """Label ids and their probabilities, (words,) each, from the logits of a text's tokens."""
+        probabilities = softmax(logits)
+        if not self.label_all_tokens:
+            probabilities = probabilities[alignment.tokens[:, 0]]
         else:
-            odds = np.array([odds[a:b].mean(axis=0) for a, b in units.pieces]).reshape(-1, len(self.labels))
-        return odds.argmax(axis=-1), odds.max(axis=-1)
+            probabilities = np.array([probabilities[a:b].mean(axis=0) for a, b in alignment.tokens]).reshape(
+                -1, len(self.labels)
+            )
+        return probabilities.argmax(axis=-1), probabilities.max(axis=-1)
 
     def _best_sequences(self, emissions: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The same by the CRF, from the emissions of each text's units: its best sequence, and marginal
+        """The same by the CRF, from the emissions of each text's words: its best sequence, and marginal
         probabilities."""
         found: list = [None] * len(emissions)
         order = sorted(range(len(emissions)), key=lambda i: len(emissions[i]))
@@ -173,10 +174,10 @@ class TokenClassifier(LongTextTask):
             for row, i in enumerate(rows):
                 values[row, : len(emissions[i])] = emissions[i]
                 mask[row, : len(emissions[i])] = 1
-            best, odds = self._decoder.predict_on_batch({"emissions": values, "mask": mask})
+            best, probabilities = self._decoder.predict_on_batch({"emissions": values, "mask": mask})
             for row, i in enumerate(rows):
                 ids = best[row, : len(emissions[i])]
-                found[i] = ids, np.minimum(odds[row, np.arange(len(ids)), ids], 1.0)
+                found[i] = ids, np.minimum(probabilities[row, np.arange(len(ids)), ids], 1.0)
         return found
 
     @cached_property
@@ -192,21 +193,21 @@ class TokenClassifier(LongTextTask):
 
     def cut(self, columns: Tagged) -> Windows:
         self.check_text()
-        return cut_windows(self.preprocessor, columns.texts)
+        return cut_windows(self.tokenizer, columns.texts)
 
     def window_targets(self, columns: Tagged, windows: Windows) -> np.ndarray:
         """int32, a label for each token of the windows' rows, end to end; -1 where there is none to learn."""
         flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
         for i, ids in enumerate(label_ids(columns, self.labels, self.scheme)):
-            units, at = find_units(windows.offsets(i), columns.words[i]), windows.pieces.starts[i]
-            for (begin, _), (first, last) in zip(units.words, units.pieces):
-                flat[at + first : at + (last if self.pieces == "all" else first + 1)] = ids[begin]
+            alignment, at = align_words(windows.offsets(i), columns.words[i]), windows.pieces.row_splits[i]
+            for (begin, _), (first, last) in zip(alignment.words, alignment.tokens):
+                flat[at + first : at + (last if self.label_all_tokens else first + 1)] = ids[begin]
         return windows.spread(flat, IGNORED)
 
     def array_targets(self, x, y) -> np.ndarray:
         ids, y = np.asarray(x["token_ids"] if isinstance(x, dict) else x), np.asarray(y)
         if y.shape != ids.shape or y.dtype.kind not in "iu":
-            raise ValueError(f"without preprocessor, y must be integers {ids.shape}; it is {y.dtype} {y.shape}.")
+            raise ValueError(f"without a tokenizer, y must be integers {ids.shape}; it is {y.dtype} {y.shape}.")
         _check_ids(y, len(self.labels))
         mask = np.asarray(x["padding_mask"]) if isinstance(x, dict) and "padding_mask" in x else np.ones_like(ids)
         return np.maximum(y[mask > 0], IGNORED)
@@ -252,7 +253,7 @@ class TokenClassifier(LongTextTask):
     ) -> None:
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
-            optimizer = AdamW(default_rate(self.backbone.config), rate_multipliers={"crf/transitions": CRF_RATE})
+            optimizer = AdamW(default_rate(self.backbone.config), lr_multipliers={"crf/transitions": CRF_RATE})
             print(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
@@ -270,13 +271,13 @@ class TokenClassifier(LongTextTask):
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
         own = config.extra.get("bertzoo") or {}
-        return {**labels_in_file(config), **{key: own[key] for key in ("crf", "pieces") if key in own}}
+        return {**labels_in_file(config), **{key: own[key] for key in ("crf", "label_all_tokens") if key in own}}
 
     def config_changes(self) -> dict[str, Any]:
         own = dict(self.backbone.config.extra.get("bertzoo") or {})
-        for key, value, usual in (("crf", self.crf is not None, False), ("pieces", self.pieces, PIECES[0])):
+        for key, value in (("crf", self.crf is not None), ("label_all_tokens", self.label_all_tokens)):
             own.pop(key, None)
-            if value != usual:
+            if value:
                 own[key] = value
         return {**labels_for_file(self.labels), "bertzoo": own or None}
 
@@ -284,7 +285,7 @@ class TokenClassifier(LongTextTask):
         return {
             **super().get_config(),
             "labels": self.labels,
-            "pieces": self.pieces,
+            "label_all_tokens": self.label_all_tokens,
             "crf": self.crf is not None,
         }
 
@@ -306,8 +307,10 @@ class _Decoder(BackendStep, keras.Model):
         return self.crf.viterbi(emissions, mask), self.crf.marginals(emissions, mask)
 
 
-def _entity(text: str, units: Units, scores: np.ndarray, label: str, first: int, after: int) -> dict[str, Any]:
-    begin, end = int(units.spans[first, 0]), int(units.spans[after - 1, 1])
+def _entity(
+    text: str, alignment: WordAlignment, scores: np.ndarray, label: str, first: int, after: int
+) -> dict[str, Any]:
+    begin, end = int(alignment.spans[first, 0]), int(alignment.spans[after - 1, 1])
     score = float(np.mean(scores[first:after], dtype="float64"))
     return {"text": text[begin:end], "label": label, "score": score, "start": begin, "end": end}
 

@@ -12,17 +12,17 @@ TEMPLATE = "This example is {}."
 
 
 def zero_shot(
-    classifier, texts, labels: Sequence[str], template: str = TEMPLATE, several: bool = False, batch_size: int = 32
+    classifier, texts, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
 ) -> list[dict[str, Any]]:
     """Whether each text entails `template` with each label in it.
 
     Args:
         classifier: A `TextClassifier` of natural-language inference, one of whose labels begins with "entail", and,
-            for `several`, one with "contra" or "not".
+            for `multi_label`, one with "contra" or "not".
         texts: A text or a list of them.
         labels: The candidates.
         template: A sentence with {} where the label goes.
-        several: Each label is judged alone, entailment against contradiction; otherwise they compete.
+        multi_label: Each label is judged alone, entailment against contradiction; otherwise they compete.
         batch_size: Pairs at once.
 
     Returns:
@@ -43,12 +43,12 @@ def zero_shot(
     firsts = [text for text in texts for _ in hypotheses]
     logits = classifier.logits((firsts, hypotheses * len(texts)), batch_size)
     logits = logits.astype("float64").reshape(len(texts), len(labels), -1)
-    if several:
-        odds = sigmoid(logits[:, :, entails] - logits[:, :, _label(classifier, ("contra", "not"))])
+    if multi_label:
+        probabilities = sigmoid(logits[:, :, entails] - logits[:, :, _label(classifier, ("contra", "not"))])
     else:
-        odds = softmax(logits[:, :, entails])
+        probabilities = softmax(logits[:, :, entails])
     answers = []
-    for row in odds:
+    for row in probabilities:
         order = np.argsort(-row, kind="stable")
         scores = {labels[i]: float(row[i]) for i in order}
         answers.append({"label": labels[order[0]], "score": float(row[order[0]]), "scores": scores})

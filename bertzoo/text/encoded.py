@@ -16,7 +16,7 @@ class Encoded:
     """`n` rows of token ids end to end, about five bytes a token.
 
     token_ids: (total,) int32. segment_ids: (total,) int8, the sentence of a pair that a token belongs to.
-    starts: (n + 1,) int64; row i is `starts[i]:starts[i + 1]`.
+    row_splits: (n + 1,) int64; row i is `row_splits[i]:row_splits[i + 1]`.
     offsets: (total, 2) int32 or None; the characters `text[a:b]` that a token covers, (0, 0) for an added special
     token; in the second sentence of a pair they count from that sentence's start.
     word_ids: (total,) int32 or None; the number of the word within its sentence, -1 for an added special token.
@@ -24,29 +24,29 @@ class Encoded:
 
     token_ids: np.ndarray
     segment_ids: np.ndarray
-    starts: np.ndarray
+    row_splits: np.ndarray
     offsets: np.ndarray | None = None
     word_ids: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self.row_splits) - 1
 
     @property
     def lengths(self) -> np.ndarray:
         """(n,) int64: tokens in each row, special tokens included."""
-        return np.diff(self.starts)
+        return np.diff(self.row_splits)
 
     def row(self, index: int) -> np.ndarray:
         """The token ids of one row, (length,) int32, without a copy. Raises `IndexError` past the end."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"row {index} is out of range: there are {len(self)} rows.")
         index %= len(self)
-        return self.token_ids[self.starts[index] : self.starts[index + 1]]
+        return self.token_ids[self.row_splits[index] : self.row_splits[index + 1]]
 
     def rows(self, begin: int, end: int) -> Encoded:
         """The rows from `begin` up to but not including `end`, without offsets and word ids."""
-        tokens = slice(self.starts[begin], self.starts[end])
-        starts = self.starts[begin : end + 1] - self.starts[begin]
+        tokens = slice(self.row_splits[begin], self.row_splits[end])
+        starts = self.row_splits[begin : end + 1] - self.row_splits[begin]
         return Encoded(self.token_ids[tokens], self.segment_ids[tokens], starts)
 
     def pad(
@@ -83,11 +83,13 @@ class Encoded:
             return None if any(array is None for array in arrays) else np.concatenate(arrays)
 
         lengths = np.concatenate([part.lengths for part in parts])
-        return Encoded(join("token_ids"), join("segment_ids"), starts_from(lengths), join("offsets"), join("word_ids"))
+        return Encoded(
+            join("token_ids"), join("segment_ids"), row_splits_from(lengths), join("offsets"), join("word_ids")
+        )
 
     def _places(self, rows, length: int) -> tuple[np.ndarray, np.ndarray]:
         rows = np.asarray(rows, dtype=np.int64)
-        lengths = self.starts[rows + 1] - self.starts[rows]
+        lengths = self.row_splits[rows + 1] - self.row_splits[rows]
         if len(rows) and lengths.max() > length:
             worst = int(lengths.argmax())
             raise ValueError(
@@ -96,7 +98,7 @@ class Encoded:
             )
         columns = np.arange(length)
         real = columns < lengths[:, None]  # (rows, length)
-        return np.where(real, self.starts[rows][:, None] + columns, 0), real
+        return np.where(real, self.row_splits[rows][:, None] + columns, 0), real
 
 
 def check_names(arrays: Mapping, known: Sequence[str]) -> None:
@@ -134,7 +136,7 @@ def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
         ) from None
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
-            f"without preprocessor, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
+            f"without a tokenizer, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
         )
     mask = np.asarray(x.get("padding_mask", np.ones_like(ids))).astype(bool)
     segments = np.asarray(x.get("segment_ids", np.zeros_like(ids)))
@@ -153,8 +155,8 @@ def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
     return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), starts)
 
 
-def starts_from(lengths: np.ndarray) -> np.ndarray:
-    """(n,) row lengths -> (n + 1,) int64 row starts."""
+def row_splits_from(lengths: np.ndarray) -> np.ndarray:
+    """(n,) row lengths -> (n + 1,) int64 row splits."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts

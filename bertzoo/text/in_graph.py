@@ -63,7 +63,7 @@ class InGraphTokenizer(tf.Module):
         self.max_length = min(filter(None, (max_length, pad_to)), default=None)
         self.pad_to, self.segments = pad_to, segments
         self._ids = {role: getattr(tokenizer, f"{role}_id") for role in ("cls", "sep", "unk")}
-        self._pad_id = tokenizer.pad_id or 0
+        self._pad_id = tokenizer.pad_id
         self._separators = 2 if _has_double_separator(tokenizer) else 1
         self._specials = sorted(map(tokenizer.id_to_token, tokenizer.special_ids), key=len, reverse=True)
         self._special_ids = tf.constant([tokenizer.token_to_id(token) for token in self._specials], tf.int32)
@@ -150,23 +150,20 @@ class StringModel(tf.Module):
     """A task that takes strings, to be saved as one SavedModel: `StringModel(classifier).save("directory")`.
 
     Args:
-        task: A task with a WordPiece preprocessor, such as a `TextClassifier`, under the TensorFlow backend.
+        task: A task with a WordPiece tokenizer, such as a `TextClassifier`, under the TensorFlow backend.
         pairs: Whether it takes two strings a row.
 
     Raises:
-        ValueError: The backend is not TensorFlow, or the task has no preprocessor, or one of another kind.
+        ValueError: The backend is not TensorFlow, or the task has no tokenizer, or one of another kind.
     """
 
     def __init__(self, task, pairs: bool = False, name: str | None = None):
         super().__init__(name=name)
         if not isinstance(task.weights[0].value, tf.Variable):
             raise ValueError("a StringModel is a TensorFlow graph: set KERAS_BACKEND=tensorflow and load anew.")
-        if task.preprocessor is None:
-            raise ValueError(f"{task.name} has no preprocessor, and so no tokenizer to put into the graph.")
-        preprocessor = task.preprocessor
-        self.tokenizer = InGraphTokenizer(
-            preprocessor.tokenizer, preprocessor.max_length, segments=preprocessor.segments
-        )
+        if task.tokenizer is None:
+            raise ValueError(f"{task.name} has no tokenizer to put into the graph.")
+        self.tokenizer = InGraphTokenizer(task.tokenizer, task.tokenizer.max_length, segments=task.tokenizer.segments)
         self.task = task
         strings = [tf.TensorSpec([None], tf.string, name) for name in ("texts", "pairs")[: 1 + pairs]]
         # Nothing here is for autograph, which takes seconds to read the task's code for statements to convert.

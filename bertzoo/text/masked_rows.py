@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.text.encoded import Encoded, row_splits_from
 from bertzoo.text.masking import Masking
 
 AT_ONCE = 256
@@ -11,7 +11,7 @@ AT_ONCE = 256
 class MaskedRows:
     """Rows of tokens with masks that their order and the seed fix.
 
-    `rows` are the masked ones; `batch` makes a batch of them, as `LengthBatches` calls its `transform`.
+    `rows` are the masked ones; `batch` makes a batch of them, as `BucketedDataset` calls its `transform`.
 
     Args:
         masking: The rule.
@@ -28,20 +28,22 @@ class MaskedRows:
             padded = encoded.pad(rows, int(encoded.lengths[rows].max()), pad_id)
             rng = np.random.Generator(np.random.Philox(key=[seed, begin]))
             masked, guessed, weights = masking(padded, rng)
-            ids[encoded.starts[begin] : encoded.starts[rows[-1] + 1]] = masked["token_ids"][padded["padding_mask"] > 0]
+            ids[encoded.row_splits[begin] : encoded.row_splits[rows[-1] + 1]] = masked["token_ids"][
+                padded["padding_mask"] > 0
+            ]
             counted = weights > 0
             counts.append(counted.sum(axis=1))
             places.append(masked["mask_positions"][counted])
             labels.append(guessed[counted])
-        self.rows = Encoded(ids, encoded.segment_ids, encoded.starts)
+        self.rows = Encoded(ids, encoded.segment_ids, encoded.row_splits)
         self.places, self.labels = np.concatenate(places), np.concatenate(labels)
-        self.starts = starts_from(np.concatenate(counts))
+        self.row_splits = row_splits_from(np.concatenate(counts))
 
     def batch(self, inputs: dict[str, np.ndarray], rows: np.ndarray, rng=None) -> tuple[dict, np.ndarray, np.ndarray]:
         """Padded rows and their numbers -> inputs, labels and weights, as `Masking` gives them."""
-        counts = self.starts[rows + 1] - self.starts[rows]
+        counts = self.row_splits[rows + 1] - self.row_splits[rows]
         slots = np.arange(self.masking.slots(inputs["token_ids"].shape[1]))
         counted = slots < counts[:, None]
-        index = np.where(counted, self.starts[rows][:, None] + slots, 0)
+        index = np.where(counted, self.row_splits[rows][:, None] + slots, 0)
         places, labels = (np.where(counted, flat[index], 0).astype("int32") for flat in (self.places, self.labels))
         return {**inputs, "mask_positions": places}, labels, counted.astype("float32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import numpy as np
 from bertzoo.checkpoints.errors import named
 from bertzoo.text import tokenizer_files
 from bertzoo.text.charsmap import ExactCharsmap
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.text.encoded import Encoded, row_splits_from
 from bertzoo.text.inputs import as_pairs, explain_unencodable
 from bertzoo.text.special_tokens import BERT_TOKENS
 from bertzoo.text.tokenizer_settings import stored_max_length
@@ -46,7 +47,8 @@ class Tokenizer:
 
     `tokenizer(["a gripping film"])` gives `token_ids`, `segment_ids` and `padding_mask`. Special tokens written in a
     text, such as `[MASK]`, are recognised as such. `max_length` (None = no limit) is the longest row in tokens that
-    any call gives; a model's number of positions belongs there.
+    any call gives; a model's number of positions belongs there. With `segments=False`, for models without segment
+    embeddings, all segment ids are 0.
 
     Made by `from_directory`, `from_vocabulary` or `bertzoo.text.train_wordpiece`; the constructor takes a
     `tokenizers.Tokenizer`, its special tokens by role (cls, sep, pad, mask, unk) and the content of a
@@ -59,6 +61,7 @@ class Tokenizer:
         special_tokens: Mapping[str, str],
         *,
         max_length: int | None = None,
+        segments: bool = True,
         settings: Mapping | None = None,
     ):
         self._rust = rust
@@ -69,7 +72,7 @@ class Tokenizer:
         self._exact = ExactCharsmap(rust) if longest else None
         # Truncation is state of the Rust object, so that two calls at once would cut each other's rows.
         self._lock = threading.Lock()
-        self.max_length = max_length
+        self.max_length, self.segments = max_length, segments
 
     @classmethod
     def from_directory(
@@ -156,7 +159,7 @@ class Tokenizer:
         encoded = self.encode(texts, pairs, max_length=max_length, offsets=offsets)
         length = pad_to if pad_to is not None else int(encoded.lengths.max(initial=0))
         rows = np.arange(len(encoded))
-        batch = encoded.pad(rows, length, self.pad_id or 0)
+        batch = encoded.pad(rows, length, self.pad_id)
         if offsets:
             batch["offsets"] = encoded.pad_offsets(rows, length)
         return batch
@@ -254,7 +257,25 @@ class Tokenizer:
         is."""
         rust = type(self._rust).from_str(self._rust.to_str())
         rust.add_special_tokens(list(tokens))
-        return Tokenizer(rust, self._special_tokens, max_length=self.max_length, settings=self._settings)
+        return Tokenizer(
+            rust, self._special_tokens, max_length=self.max_length, segments=self.segments, settings=self._settings
+        )
+
+    def get_config(self) -> dict:
+        """The tokenizer's files and limits as text, so that a `.keras` archive of a task is complete."""
+        files = {name: content.decode() for name, content in self.files().items()}
+        return {"files": files, "max_length": self.max_length, "segments": self.segments}
+
+    @classmethod
+    def from_config(cls, config: Mapping) -> Tokenizer:
+        """Makes the tokenizer that `get_config` described."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                if name in config["files"]:
+                    Path(folder, name).write_text(config["files"][name], encoding="utf-8")
+            tokenizer = cls.from_directory(folder)
+        tokenizer.max_length, tokenizer.segments = config["max_length"], config["segments"]
+        return tokenizer
 
     @property
     def vocabulary(self) -> dict[str, int]:
@@ -268,7 +289,7 @@ class Tokenizer:
 
     @property
     def cls_id(self) -> int | None:
-        """The id of the token at the start of a row; None where the vocabulary has none, as for the four below."""
+        """The id of the token at the start of a row; None where the vocabulary has none."""
         return self._id_of("cls")
 
     @property
@@ -277,9 +298,9 @@ class Tokenizer:
         return self._id_of("sep")
 
     @property
-    def pad_id(self) -> int | None:
-        """The id of the padding token."""
-        return self._id_of("pad")
+    def pad_id(self) -> int:
+        """The id of the padding token; 0 where the vocabulary has none."""
+        return self._id_of("pad") or 0
 
     @property
     def mask_id(self) -> int | None:
@@ -352,15 +373,19 @@ class Tokenizer:
         lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
         total = int(lengths.sum())
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, total)
-        types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
+        types = np.zeros(total, np.int8)
+        if self.segments:
+            types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
         if not offsets:
-            return Encoded(ids, types, starts_from(lengths))
+            return Encoded(ids, types, row_splits_from(lengths))
         places = (e.offsets for e in encodings)
         if self._exact is not None:
             places = (self._exact.offsets(e, row) for e, row in zip(encodings, rows))
         spans = np.fromiter(chain.from_iterable(chain.from_iterable(places)), np.int32, 2 * total)
         words = (-1 if word is None else word for e in encodings for word in e.word_ids)
-        return Encoded(ids, types, starts_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total))
+        return Encoded(
+            ids, types, row_splits_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)
+        )
 
 
 def _lowercases(state: Mapping) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.text.encoded import Encoded, row_splits_from
 
 MOST_OVERLAP = 128
+SQUAD_STEP = 128
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Windows:
 
     def offsets(self, text: int) -> np.ndarray:
         """(tokens, 2): the characters of a text's tokens."""
-        return self.pieces.offsets[self.pieces.starts[text] : self.pieces.starts[text + 1]]
+        return self.pieces.offsets[self.pieces.row_splits[text] : self.pieces.row_splits[text + 1]]
 
     def own_columns(self, window: int) -> slice:
         """Where a row holds the tokens that are its own."""
@@ -55,67 +56,68 @@ class Windows:
         row's own."""
         out = np.full(len(self.rows.token_ids), fill, dtype=np.int32)
         for window, source in enumerate(self.source):
-            columns, at = self.own_columns(window), self.rows.starts[window]
-            first = self.pieces.starts[source]
+            columns, at = self.own_columns(window), self.rows.row_splits[window]
+            first = self.pieces.row_splits[source]
             own = values[first + self.own_begin[window] : first + self.own_end[window]]
             out[at + columns.start : at + columns.stop] = own
         return out
 
 
 def cut_windows(
-    preprocessor,
+    tokenizer,
     texts: Sequence[str],
     questions: Sequence[str] | None = None,
     *,
     stride: int | None = None,
-    question_limit: int = 64,
+    max_query_length: int = 64,
 ) -> Windows:
-    """Cuts texts into rows of at most the preprocessor's `max_length` tokens.
+    """Cuts texts into rows of at most the tokenizer's `max_length` tokens.
 
     Args:
-        preprocessor: A `Preprocessor`.
+        tokenizer: A `Tokenizer`.
         texts: What is cut.
-        questions: Put before every row of its text, as the first of a pair; cut to `question_limit` tokens.
-        stride: From the start of a row's text to that of the next, in tokens; rows overlap by a quarter where None, by
-            at most 128 tokens.
-        question_limit: Longest question in tokens.
+        questions: Put before every row of its text, as the first of a pair; cut to `max_query_length` tokens.
+        stride: How many tokens of text two neighbouring rows share. Where None, a quarter of a row and at most 128;
+            with questions, so many that rows start 128 tokens apart (Devlin et al. 2019's code for SQuAD).
+        max_query_length: Longest question in tokens.
 
     Raises:
-        ValueError: A question leaves no room for text, or `stride` is below 1.
+        ValueError: A question leaves no room for text, or `stride` leaves no room for new text.
     """
-    if stride is not None and stride < 1:
-        raise ValueError(f"stride must be at least 1 token; it is {stride}.")
-    frame = _Frame(preprocessor, pairs=questions is not None)
-    pieces = _without_specials(preprocessor.tokenizer, texts)
+    if stride is not None and stride < 0:
+        raise ValueError(f"stride is the overlap of two rows, at least 0 tokens. Received: stride={stride}.")
+    frame = _Frame(tokenizer, pairs=questions is not None)
+    pieces = _without_specials(tokenizer, texts)
     if questions is None:
         asked = [np.zeros(0, np.int32)] * len(pieces)
     else:
-        found = _without_specials(preprocessor.tokenizer, questions)
-        asked = [found.row(i)[:question_limit] for i in range(len(found))]
+        found = _without_specials(tokenizer, questions)
+        asked = [found.row(i)[:max_query_length] for i in range(len(found))]
+    step = None if questions is None else SQUAD_STEP
     ids, kinds, table = [], [], []
     for text, question in enumerate(asked):
         tokens = pieces.row(text)
-        room = frame.room(preprocessor.max_length, len(question), len(tokens))
+        room = frame.room(tokenizer.max_length, len(question), len(tokens))
         column = len(frame.before) + len(question) + len(frame.between)
-        for begin, end, own_begin, own_end in _cuts(len(tokens), room, stride):
+        for begin, end, own_begin, own_end in _cuts(len(tokens), room, stride, step):
             table.append((text, column, begin, end, own_begin, own_end))
             row = frame.row(question, tokens[begin:end])
             ids.append(row[0])
             kinds.append(row[1])
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
-    rows = Encoded(_joined(ids, np.int32), _joined(kinds, np.int8), starts_from(lengths))
+    rows = Encoded(_joined(ids, np.int32), _joined(kinds, np.int8), row_splits_from(lengths))
     columns = np.array(table, dtype=np.int64).reshape(-1, 6).T
     return Windows(rows, pieces, *columns)
 
 
-def whole_rows(preprocessor, texts: Sequence[str]) -> Encoded:
+def whole_rows(tokenizer, texts: Sequence[str]) -> Encoded:
     """Rows of all tokens of texts: one a text, and of those that are too long several, side by side without overlap."""
-    limit = preprocessor.max_length
-    encoded = preprocessor.encode(texts, truncate=False)
+    limit = tokenizer.max_length
+    encoded = tokenizer.encode(texts, truncate=False)
     long = [] if limit is None else np.flatnonzero(encoded.lengths > limit).tolist()
     parts, begin = [], 0
     for text in long:
-        parts += [encoded.rows(begin, text), cut_windows(preprocessor, [texts[text]], stride=limit).rows]
+        parts += [encoded.rows(begin, text), cut_windows(tokenizer, [texts[text]], stride=0).rows]
         begin = text + 1
     return Encoded.concatenate([*parts, encoded.rows(begin, len(encoded))]) if long else encoded
 
@@ -124,9 +126,13 @@ def _joined(parts: list[np.ndarray], dtype) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
-def _cuts(length: int, room: int, stride: int | None) -> list[tuple[int, int, int, int]]:
+def _cuts(length: int, room: int, stride: int | None, step: int | None) -> list[tuple[int, int, int, int]]:
     """(begin, end, own begin, own end) of each row. Where two overlap, the middle is the border of what is whose."""
-    step = room - min(MOST_OVERLAP, room // 4) if stride is None else min(stride, room)
+    if stride is None:
+        stride = min(MOST_OVERLAP, room // 4) if step is None else max(0, room - step)
+    if length > room <= stride:
+        raise ValueError(f"stride must be less than the {room} tokens of text in a row. Received: stride={stride}.")
+    step = room - stride
     begins = [0]
     while begins[-1] + room < length:
         begins.append(begins[-1] + step)
@@ -140,12 +146,16 @@ def _without_specials(tokenizer, texts: Sequence[str]) -> Encoded:
     before, after = _specials(tokenizer, pairs=False)
     keep = np.ones(len(whole.token_ids), dtype=bool)
     for i in range(len(before)):
-        keep[whole.starts[:-1] + i] = False
+        keep[whole.row_splits[:-1] + i] = False
     for i in range(len(after)):
-        keep[whole.starts[1:] - 1 - i] = False
+        keep[whole.row_splits[1:] - 1 - i] = False
     lengths = whole.lengths - len(before) - len(after)
     return Encoded(
-        whole.token_ids[keep], whole.segment_ids[keep], starts_from(lengths), whole.offsets[keep], whole.word_ids[keep]
+        whole.token_ids[keep],
+        whole.segment_ids[keep],
+        row_splits_from(lengths),
+        whole.offsets[keep],
+        whole.word_ids[keep],
     )
 
 
@@ -160,12 +170,11 @@ def _specials(tokenizer, pairs: bool) -> list[np.ndarray]:
 class _Frame:
     """What surrounds the text in every row."""
 
-    def __init__(self, preprocessor, pairs: bool):
-        tokenizer = preprocessor.tokenizer
+    def __init__(self, tokenizer, pairs: bool):
         self.before, *between, self.after = _specials(tokenizer, pairs)
         self.between = between[0] if pairs else self.before[:0]
         probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
-        kinds = probe.segment_ids if preprocessor.segments else np.zeros_like(probe.segment_ids)
+        kinds = probe.segment_ids
         inside = np.flatnonzero(probe.word_ids >= 0)
         self.first_kind, self.kind = kinds[inside[0]], kinds[inside[-1]]
         self.kinds = kinds[probe.word_ids < 0]

@@ -5,20 +5,20 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Units(NamedTuple):
-    """What is labelled as one: a word, or neighbouring words that share a token. Words without tokens are left out.
+class WordAlignment(NamedTuple):
+    """Which tokens hold which words of a text: `n` groups, each a word, or neighbouring words that share a token.
 
-    spans: int (units, 2), characters. pieces: int (units, 2), from the first token to after the last. words: int
-    (units, 2), from the first word to after the last.
+    Words without tokens are left out. All arrays are int (n, 2), from the first to after the last: `spans` in
+    characters, `tokens`, `words`.
     """
 
     spans: np.ndarray
-    pieces: np.ndarray
+    tokens: np.ndarray
     words: np.ndarray
 
 
-def find_units(offsets: np.ndarray, words: np.ndarray) -> Units:
-    """The units of a text.
+def align_words(offsets: np.ndarray, words: np.ndarray) -> WordAlignment:
+    """Aligns the words of a text with its tokens.
 
     Args:
         offsets: int (tokens, 2), the characters of the text's tokens in order.
@@ -26,7 +26,7 @@ def find_units(offsets: np.ndarray, words: np.ndarray) -> Units:
     """
     if not len(words) or not len(offsets):
         empty = np.zeros((0, 2), dtype=np.int64)
-        return Units(empty, empty, empty)
+        return WordAlignment(empty, empty, empty)
     # Bytes of one character share its offsets, and a tokenizer may report a token as empty: only the order is sure.
     begins, ends = np.minimum.accumulate(offsets[::-1, 0])[::-1], np.maximum.accumulate(offsets[:, 1])
     first = np.searchsorted(ends, words[:, 0], side="right")
@@ -36,7 +36,7 @@ def find_units(offsets: np.ndarray, words: np.ndarray) -> Units:
     apart = np.concatenate([[True], first[1:] >= np.maximum.accumulate(last)[:-1]]) if len(has) else np.zeros(0, bool)
     heads = np.flatnonzero(apart)
     tails = np.concatenate([heads[1:], [len(has)]])[: len(heads)] - 1
-    return Units(
+    return WordAlignment(
         np.stack([words[has[heads], 0], words[has[tails], 1]], axis=1),
         np.stack([first[heads], last[tails]], axis=1),
         np.stack([has[heads], has[tails] + 1], axis=1),

@@ -6,7 +6,6 @@ _HOMES = {
     "AdamW": "optimizer",
     "AnswerF1": "scores",
     "EntityF1": "scores",
-    "LAMB": "lamb",
     "MacroF1": "scores",
     "NaNGuard": "nan_guard",
     "Resume": "resume",

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.data.targets import NUMBER, SEVERAL
-from bertzoo.random import fold, random_bits
+from bertzoo.data.targets import MULTI_LABEL, REGRESSION
+from bertzoo.random import fold_in, random_bits
 
 NOISE_KEY = 1 << 21  # far from the keys of the blocks and of the head
 
@@ -65,14 +65,14 @@ class SiFT:
             return model({**batch, "perturbation": perturbation}, training=True)
 
         slope = gradient(
-            lambda noise: ops.sum(divergence(before, moved(noise), model.problem)), self._noise(model, batch)
+            lambda noise: ops.sum(divergence(before, moved(noise), model.problem_type)), self._noise(model, batch)
         )
         worst = ops.stop_gradient(self.radius * self._scaled(slope, batch.get("padding_mask")))
-        return self.weight * ops.mean(divergence(logits, moved(worst), model.problem))
+        return self.weight * ops.mean(divergence(logits, moved(worst), model.problem_type))
 
     def _noise(self, model, batch):
         width = model.backbone.embeddings.norm.gamma.shape[0]
-        key = fold(model.backbone.training_calls.this_key(), NOISE_KEY)
+        key = fold_in(model.backbone.step.this_key(), NOISE_KEY)
         bits = random_bits(key, (*ops.shape(batch["token_ids"]), width))
         # Uniform numbers from -1 to 1 have a standard deviation of 1 / √3.
         return ops.cast(bits, "float32") * (self.noise * np.sqrt(3.0) / 2**31)
@@ -96,16 +96,16 @@ class SiFT:
         return cls(**config)
 
 
-def divergence(logits, others, problem: str):
+def divergence(logits, others, problem_type: str):
     """How far two predictions are apart: (batch, labels) twice -> (batch,), in float32.
 
     Symmetric Kullback-Leibler divergences, of one distribution or of one for each of several labels; for regression the
     squared difference, summed over the columns.
     """
     a, b = ops.cast(logits, "float32"), ops.cast(others, "float32")
-    if problem == NUMBER:
+    if problem_type == REGRESSION:
         return ops.sum(ops.square(a - b), axis=-1)
-    if problem == SEVERAL:
+    if problem_type == MULTI_LABEL:
         return ops.sum((ops.sigmoid(a) - ops.sigmoid(b)) * (a - b), axis=-1)
     a, b = ops.log_softmax(a, axis=-1), ops.log_softmax(b, axis=-1)
     return ops.sum((ops.exp(a) - ops.exp(b)) * (a - b), axis=-1)

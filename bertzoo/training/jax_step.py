@@ -28,7 +28,7 @@ class JaxStep(Calls):
         else:
             super().__setattr__(name, value)
 
-    def on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+    def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
         """The dataset itself: JAX copies a batch while it computes another."""
         return data
 

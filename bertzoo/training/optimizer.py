@@ -34,8 +34,8 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
     Keras adds epsilon to √v before the correction, which at epsilon 1e-8 slows rare words' vectors, whose gradients are
     small, by up to a quarter in a short run.
 
-    Before `begin` is called, the rate is the peak rate, without warm-up. `begin(total_steps)` starts the schedule at
-    the present update. `learning_rate` is the peak, for reading as for setting, so that a callback such as
+    Before `set_total_steps` is called, the rate is the peak rate, without warm-up; the call starts the schedule at the
+    present update. `learning_rate` is the peak, for reading as for setting, so that a callback such as
     `ReduceLROnPlateau` scales the peak; `current_learning_rate` reads the rate of the next update. The moments, the
     count of updates and the schedule's place are saved and loaded with the model.
 
@@ -50,7 +50,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         schedule: What follows it: "linear" to 0 at the end, "cosine" to 0 at the end, "constant", or "inverse_sqrt",
             which is peak × √(warmup / update), counted from 10,000 where there is no warm-up.
         no_decay: Regular expressions; a variable whose path one of them is found in is not decayed.
-        rate_multipliers: Regular expression -> factor on the learning rate. The first that is found in a variable's
+        lr_multipliers: Regular expression -> factor on the learning rate. The first that is found in a variable's
             path counts; without one the factor is 1. Do not anchor a pattern to the model's own name with "^": Keras
             leaves that out of the paths of some models when it loads them.
         global_clipnorm: The greatest norm of all gradients together; None to switch clipping off.
@@ -78,7 +78,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         warmup: float = 0.1,
         schedule: str = "linear",
         no_decay: Sequence[str] = NO_DECAY,
-        rate_multipliers: Mapping[str, float] | None = None,
+        lr_multipliers: Mapping[str, float] | None = None,
         global_clipnorm: float | None = GLOBAL_CLIPNORM,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
@@ -117,8 +117,8 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.warmup, self.schedule = warmup, schedule
         self.no_decay = _patterns("no_decay", no_decay)
-        self.rate_multipliers = dict(rate_multipliers or {})
-        _patterns("rate_multipliers", tuple(self.rate_multipliers))
+        self.lr_multipliers = dict(lr_multipliers or {})
+        _patterns("lr_multipliers", tuple(self.lr_multipliers))
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Makes the moments and puts each variable into its decay and rate group, by its path."""
@@ -128,15 +128,15 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
         paths = [getattr(variable, "path", variable.name) for variable in variables]
         self._decays = [0.0 if _first_found(self.no_decay, path) else self.weight_decay for path in paths]
-        found = [_first_found(self.rate_multipliers, path) for path in paths]
-        self._multipliers = [1.0 if pattern is None else float(self.rate_multipliers[pattern]) for pattern in found]
-        unused = [pattern for pattern in self.rate_multipliers if pattern not in found]
+        found = [_first_found(self.lr_multipliers, path) for path in paths]
+        self._multipliers = [1.0 if pattern is None else float(self.lr_multipliers[pattern]) for pattern in found]
+        unused = [pattern for pattern in self.lr_multipliers if pattern not in found]
         if unused:
             warnings.warn(
-                f"rate_multipliers: no trainable variable has {unused} in its path, e.g. {paths[0]!r}.", stacklevel=2
+                f"lr_multipliers: no trainable variable has {unused} in its path, e.g. {paths[0]!r}.", stacklevel=2
             )
 
-    def begin(self, total_steps: int) -> None:
+    def set_total_steps(self, total_steps: int) -> None:
         """Starts the schedule at the present update; `fit` calls it. Moments and the count of updates stay.
 
         Args:
@@ -168,8 +168,10 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         rate, correction, epsilon = learning_rate
         rate = rate if multiplier == 1 else rate * multiplier
         self._update_moments(gradient, momentum, velocity)
-        step = ops.cast(rate * correction, variable.dtype) * momentum / (
-            ops.sqrt(velocity) + ops.cast(epsilon, variable.dtype)
+        step = (
+            ops.cast(rate * correction, variable.dtype)
+            * momentum
+            / (ops.sqrt(velocity) + ops.cast(epsilon, variable.dtype))
         )
         self.assign_sub(variable, ops.cast(rate * decay, variable.dtype) * variable + step if decay else step)
 
@@ -191,7 +193,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         config = super().get_config()
         names = ("beta_1", "beta_2", "epsilon", "bias_correction", "warmup", "schedule")
         own = {name: getattr(self, name) for name in names}
-        return {**config, **own, "no_decay": list(self.no_decay), "rate_multipliers": dict(self.rate_multipliers)}
+        return {**config, **own, "no_decay": list(self.no_decay), "lr_multipliers": dict(self.lr_multipliers)}
 
     @property
     def learning_rate(self):

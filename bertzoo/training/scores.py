@@ -26,8 +26,8 @@ class MacroF1(keras.metrics.Metric):
         labels = y_pred.shape[-1]
         if self.counts is None:
             self.counts = self.add_variable(shape=(3, labels), initializer="zeros", name="counts")
-        self.several = len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == labels
-        if self.several:
+        self.multi_label = len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == labels
+        if self.multi_label:
             true, found = ops.cast(y_true, "float32"), ops.cast(y_pred > 0, "float32")
         else:
             true = ops.one_hot(ops.reshape(ops.cast(y_true, "int32"), (-1,)), labels)
@@ -44,7 +44,7 @@ class MacroF1(keras.metrics.Metric):
             return ops.zeros(())
         both, true, found = self.counts[0], self.counts[1], self.counts[2]
         scores = ops.divide_no_nan(2 * both, true + found)
-        occurs = ops.ones_like(true) if self.several else ops.cast(true + found > 0, "float32")
+        occurs = ops.ones_like(true) if self.multi_label else ops.cast(true + found > 0, "float32")
         return ops.divide_no_nan(ops.sum(scores), ops.sum(occurs))
 
     def reset_state(self) -> None:

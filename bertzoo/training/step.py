@@ -14,15 +14,15 @@ else:
     class BackendStep(Calls):
         """Keras compiles the whole step on TensorFlow."""
 
-        def on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+        def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
             """The dataset itself: TensorFlow copies a batch while it computes another."""
             return data
 
 
-def long_run() -> bool | str:
+def should_jit_compile() -> bool | str:
     """`jit_compile` for a run of many steps: PyTorch compiles for minutes, and only where it is told to. On a GPU that
     pays; elsewhere Keras decides."""
     return (keras.backend.backend() == "torch" and accelerator() is not None) or "auto"
 
 
-__all__ = ["BackendStep", "long_run"]
+__all__ = ["BackendStep", "should_jit_compile"]

@@ -5,7 +5,7 @@ import torch
 from keras import ops
 
 
-def sent(batch, device: torch.device):
+def to_device(batch, device: torch.device):
     """A batch's arrays as tensors on a device, perhaps still under way."""
 
     def one(part):
@@ -19,7 +19,7 @@ def sent(batch, device: torch.device):
     return keras.tree.map_structure(one, batch, none_is_leaf=False)
 
 
-class OnDevice(keras.utils.PyDataset):
+class OnDeviceDataset(keras.utils.PyDataset):
     """The batches of another dataset, as tensors on a device.
 
     Keras copies array by array, and each copy waits for all that the GPU was asked before: a tenth of a step is lost.
@@ -33,7 +33,7 @@ class OnDevice(keras.utils.PyDataset):
         return len(self.data)
 
     def __getitem__(self, index: int):
-        return sent(self.data[index], self.device)
+        return to_device(self.data[index], self.device)
 
     def on_epoch_begin(self) -> None:
         self.data.on_epoch_begin()

@@ -7,9 +7,9 @@ import keras
 import torch
 
 from bertzoo.layers.dropout import dropout
-from bertzoo.random import fold, random_bits
+from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import Calls, interrupts_wait
-from bertzoo.training.torch_data import OnDevice, sent
+from bertzoo.training.torch_data import OnDeviceDataset, to_device
 
 # The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
 # that anew for each use, which is exponential in the length of the hash; its own limit for CPUs takes minutes.
@@ -34,10 +34,10 @@ class TorchStep(Calls):
     def _device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+    def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
         """A dataset of the same batches, where the weights are."""
         device = self._device()
-        return OnDevice(data, device) if device.type == "cuda" else data
+        return OnDeviceDataset(data, device) if device.type == "cuda" else data
 
     def _should_torch_compile(self) -> bool:
         return False  # not by Keras
@@ -55,7 +55,7 @@ class TorchStep(Calls):
         return super().make_train_function(force)
 
     def _compiled(self, function):
-        for known in (dropout, fold, random_bits):  # functions of tensors alone, most of what there is to trace
+        for known in (dropout, fold_in, random_bits):  # functions of tensors alone, most of what there is to trace
             torch.compiler.allow_in_graph(known)
         # Keras's tables of dtypes are behind such caches; that they are traced is as it should be.
         warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
@@ -67,7 +67,7 @@ class TorchStep(Calls):
         return compiled
 
     def train_step(self, data):
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(sent(data, self._device()))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(to_device(data, self._device()))
         loss, logs = self._forward_pass(self, x, y, sample_weight)
         trained = self.trainable_weights[:]
         if not trained:

@@ -24,7 +24,7 @@ class RelationClassifier(bz.TextClassifier):
 
     def call(self, inputs, training: bool = False):
         outputs, key = self.encode_inputs(inputs, training)
-        tokenizer, vectors = self.preprocessor.tokenizer, []
+        tokenizer, vectors = self.tokenizer, []
         for start in MARKERS[::2]:
             here = ops.cast(inputs["token_ids"] == tokenizer.token_to_id(start), self.compute_dtype)
             vectors.append(ops.einsum("bt,bth->bh", here, outputs["sequence_output"]))
@@ -39,8 +39,9 @@ def make(preset: str = "bert_mini_en") -> RelationClassifier:
     """An untrained classifier on a pre-trained encoder that has learnt of the markers."""
     encoder = bz.Encoder.from_preset(preset, pooler=False, verbose=False)
     encoder, tokenizer = add_tokens(encoder, bz.Tokenizer.from_directory(resolve(preset)), MARKERS)
+    tokenizer.max_length = 64
     head = bz.layers.ClassificationHead(len(RELATIONS))
-    return RelationClassifier(encoder, bz.Preprocessor(tokenizer, 64), labels=RELATIONS, head=head)
+    return RelationClassifier(encoder, tokenizer, labels=RELATIONS, head=head)
 
 
 def fit(model: bz.TextClassifier, rows: int = 600, epochs: int = 2, rate: float = 3e-4) -> None:

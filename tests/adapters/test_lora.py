@@ -29,7 +29,7 @@ def torch_inputs(model):
     import torch
 
     names = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
-    return {names[name]: torch.tensor(x.astype("int64")) for name, x in model.preprocessor(TEXTS).items()}
+    return {names[name]: torch.tensor(x.astype("int64")) for name, x in model.tokenizer(TEXTS).items()}
 
 
 def values(weights):
@@ -113,7 +113,7 @@ def test_a_head_of_which_peft_keeps_the_last_layer(tmp_path, close, numpy):
             if "lora_B" in name or "modules_to_save" in name:
                 weight.normal_(0, 0.3)
     theirs.save_pretrained(tmp_path / "theirs")
-    model = bz.TextClassifier.from_preset(tmp_path / "base", preprocessor=None, verbose=False)
+    model = bz.TextClassifier.from_preset(tmp_path / "base", tokenizer=None, verbose=False)
     load_adapter(model, tmp_path / "theirs")
     ids = np.random.default_rng(0).integers(3, 50, (2, 7)).astype("int32")
     with torch.no_grad():
@@ -166,8 +166,8 @@ def test_peft_reads_an_adapter_with_a_crf(preset, tmp_path, close, numpy):
     theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     with torch.no_grad():
         expected = theirs(**torch_inputs(model)).logits.numpy()
-    real = model.preprocessor(TEXTS)["padding_mask"] == 1
-    close(numpy(model(model.preprocessor(TEXTS)))[real], expected[real])
+    real = model.tokenizer(TEXTS)["padding_mask"] == 1
+    close(numpy(model(model.tokenizer(TEXTS)))[real], expected[real])
 
 
 def test_adapters_of_another_head_are_refused(make, preset, tmp_path):

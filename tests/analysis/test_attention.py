@@ -22,7 +22,7 @@ def task(write_checkpoint, words):
     directory, reference = write_checkpoint("BertForSequenceClassification")
     task = bz.TextClassifier.from_preset(directory, verbose=False)
     vocabulary = [word if word != "##happy" else "##happi" for word in words]
-    task.preprocessor.tokenizer = Tokenizer.from_vocabulary(vocabulary, max_length=64)
+    task.tokenizer = Tokenizer.from_vocabulary(vocabulary, max_length=64)
     return task, reference
 
 
@@ -37,9 +37,9 @@ def test_weights_are_transformers_and_padding_gets_none(task, close):
         close(found.weights, torch.stack(expected)[:, 0])
         close(found.weights.sum(axis=-1), np.ones(found.weights.shape[:-1]))
     encoder = ours.backbone
-    (alone,) = attention_maps(encoder, TEXTS[1], preprocessor=ours.preprocessor, batch_size=1)
+    (alone,) = attention_maps(encoder, TEXTS[1], tokenizer=ours.tokenizer, batch_size=1)
     close(alone.weights, maps[1].weights)
-    with pytest.raises(ValueError, match="pass preprocessor="):
+    with pytest.raises(ValueError, match="pass tokenizer="):
         attention_maps(encoder, TEXTS)
 
 
@@ -66,7 +66,7 @@ def test_names_of_byte_level_pieces_are_the_texts_characters(task):
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     rust.post_processor = frame(ROBERTA_TOKENS, rust.token_to_id)
     tokenizer = Tokenizer(rust, ROBERTA_TOKENS)
-    _, (found,) = encode_pieces(task[0], "a cé", preprocessor=bz.Preprocessor(tokenizer))
+    _, (found,) = encode_pieces(task[0], "a cé", tokenizer=tokenizer)
     assert found.strings[:3] == ("<s>", "a", "c") and found.strings[3].startswith("##")
     assert found.words == ("<s>", "a", "cé", "</s>")
 

@@ -17,7 +17,7 @@ def pair(write_checkpoint, numpy_bert):
 
 
 def ids_of(task, text=TEXT):
-    return task.preprocessor([text])["token_ids"][0]
+    return task.tokenizer([text])["token_ids"][0]
 
 
 def slope(function, x):
@@ -102,7 +102,7 @@ def test_pairs_of_texts_and_numbers_of_tokens(pair, write_checkpoint):
 
 def test_a_model_is_left_as_it_was(pair, numpy):
     task, _ = pair
-    inputs = task.preprocessor([TEXT])
+    inputs = task.tokenizer([TEXT])
     before = numpy(task(inputs))
     integrated_gradients(task, TEXT, 0, steps=8)
     gradient_times_attention(task, TEXT, 0)
@@ -118,5 +118,5 @@ def test_what_cannot_be_attributed(pair):
             way(task, TEXT, 2)
     with pytest.raises(ValueError, match="steps and batch_size must be"):
         integrated_gradients(task, TEXT, 0, steps=0)
-    with pytest.raises(ValueError, match="no preprocessor"):
+    with pytest.raises(ValueError, match="no tokenizer"):
         occlusion(bz.TextClassifier(task.backbone), TEXT, 0)

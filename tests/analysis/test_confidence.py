@@ -23,14 +23,14 @@ def test_from_text(write_checkpoint):
     found = predictions(task, TEXTS, ["yes", "no", "yes", "no"], batch_size=3)
     for number, text in enumerate(TEXTS):
         with torch.no_grad():
-            ids = torch.tensor(task.preprocessor([text])["token_ids"]).long()
+            ids = torch.tensor(task.tokenizer([text])["token_ids"]).long()
             odds = torch.softmax(reference(ids).logits[0] / 2, dim=-1).numpy()
         assert found.predicted[number] == ["no", "yes"][odds.argmax()]
         assert found.confidence[number] == pytest.approx(odds.max(), abs=1e-5)
     assert found.texts == tuple(TEXTS) and found.truth == ("yes", "no", "yes", "no")
     assert predictions(task, (TEXTS, TEXTS), [0, 1, 0, 1]).texts[0] == (TEXTS[0], TEXTS[0])
     with pytest.raises(ValueError, match="TextClassifier of classes"):
-        predictions(bz.TextClassifier(task.backbone, task.preprocessor, labels=1), TEXTS, [1.0] * 4)
+        predictions(bz.TextClassifier(task.backbone, task.tokenizer, labels=1), TEXTS, [1.0] * 4)
 
 
 def test_bins_and_error():

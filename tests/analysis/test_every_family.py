@@ -59,7 +59,8 @@ def task(request, words):
     config = EncoderConfig.from_hf({**SHAPE, **FAMILIES[request.param], "model_type": request.param})
     bz.set_seed(1)
     tokenizer = Tokenizer.from_vocabulary(words, max_length=38)
-    return bz.TextClassifier(bz.Encoder(config), bz.Preprocessor(tokenizer, segments=config.type_vocab_size > 1))
+    tokenizer.segments = config.type_vocab_size > 1
+    return bz.TextClassifier(bz.Encoder(config), tokenizer)
 
 
 def test_rows_sum_to_1_and_padding_gets_0(task, numpy, close):
@@ -69,7 +70,7 @@ def test_rows_sum_to_1_and_padding_gets_0(task, numpy, close):
     close(found.weights.sum(axis=-1), ones)
     close(found.by_word().weights.sum(axis=-1), np.ones((2, 2, 11)))
     close(found.rollout().sum(axis=-1), ones[0])
-    inputs = task.preprocessor(TEXTS)
+    inputs = task.tokenizer(TEXTS)
     real = int(inputs["padding_mask"][1].sum())
     assert real < 12
     for weights in numpy(task.backbone(inputs, return_all=True)["attentions"]):
@@ -77,7 +78,7 @@ def test_rows_sum_to_1_and_padding_gets_0(task, numpy, close):
 
 
 def test_an_ablated_head_adds_nothing(task, numpy):
-    inputs, encoder = task.preprocessor(TEXTS), task.backbone
+    inputs, encoder = task.tokenizer(TEXTS), task.backbone
     kernel = encoder.blocks[0].attention.qkv.kernel
     whole = numpy(encoder(inputs)["sequence_output"])
     trained = numpy(kernel.value).copy()
@@ -99,7 +100,7 @@ def test_an_ablated_head_adds_nothing(task, numpy):
 def test_attributions_sum_to_the_difference(task, numpy):
     found = integrated_gradients(task, TEXTS[0], 0, steps=32, batch_size=32)
     assert found.scores.sum() == pytest.approx(found.value - found.base, rel=0.01)
-    value = numpy(task(task.preprocessor(TEXTS[:1])))[0, 0]
+    value = numpy(task(task.tokenizer(TEXTS[:1])))[0, 0]
     assert found.value == pytest.approx(value, abs=1e-5)
     hidden = occlusion(task, TEXTS[0], 0, batch_size=2)
     assert hidden.value == pytest.approx(found.value, abs=1e-5) and hidden.base == pytest.approx(found.base, abs=1e-5)
@@ -107,7 +108,7 @@ def test_attributions_sum_to_the_difference(task, numpy):
 
 def test_gradient_times_attention_is_the_derivative_of_a_heads_factor(task, numpy, close):
     found = gradient_times_attention(task, TEXTS[0], 0)
-    inputs, encoder = task.preprocessor(TEXTS[:1]), task.backbone
+    inputs, encoder = task.tokenizer(TEXTS[:1]), task.backbone
     kernel = encoder.blocks[-1].attention.output_dense.kernel
     trained, ends = numpy(kernel.value).copy(), []
     for factor in (1.01, 0.99):
@@ -116,7 +117,7 @@ def test_gradient_times_attention_is_the_derivative_of_a_heads_factor(task, nump
         kernel.assign(changed)
         ends.append(float(numpy(task(inputs))[0, 0]))
     kernel.assign(trained)
-    layers = [i for i, block in enumerate(encoder.order) if block == encoder.order[-1]]
+    layers = [i for i, block in enumerate(encoder.layer_schedule) if block == encoder.layer_schedule[-1]]
     assert found.by_head()[layers, 0].sum() == pytest.approx((ends[0] - ends[1]) / 0.02, abs=2e-3)
 
 
@@ -126,7 +127,7 @@ def test_words_anisotropy_and_pruning(task, numpy):
     assert np.abs(found.vectors[-1, 0] - found.vectors[-1, 1]).max() > 1e-3
     cones = layer_anisotropy(task, TEXTS)
     assert cones.before.shape == cones.after.shape == (3,) and cones.dimensions.max() <= 8
-    inputs = task.preprocessor(TEXTS)
+    inputs = task.tokenizer(TEXTS)
     weights = numpy(task.backbone.get_weights())
     with ablated(task, [(0, 0)]):
         expected = numpy(task(inputs))

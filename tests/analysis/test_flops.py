@@ -15,7 +15,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining.objectives import OBJECTIVES
 from bertzoo.pretraining.rows import Shape
-from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 from bertzoo.text.masking import Masking
 
 pytestmark = pytest.mark.once
@@ -127,7 +127,7 @@ def test_of_a_classifier(case):
 def test_of_pretraining(case, pooler):
     """Its last block computes the masked tokens alone, and the first where a pooler reads it."""
     config, _ = counted(case)
-    task = (MaskedLMAndPair if pooler else bz.MaskedLM)(bz.Encoder(config, pooler=pooler, attention_dropout=0.1))
+    task = (ForPreTraining if pooler else bz.MaskedLM)(bz.Encoder(config, pooler=pooler, attention_dropout=0.1))
     inputs = {"token_ids": torch.full((1, LENGTH), 5), "mask_positions": torch.tensor([[2, 4, 7]])}
     with FlopCounterMode(display=False) as counter:
         out = task(inputs, training=True)

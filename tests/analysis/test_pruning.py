@@ -20,7 +20,7 @@ def pair(write_checkpoint, numpy_bert):
 
 def test_scores_before_and_after_each(pair, numpy, close):
     task, numpy_model = pair
-    inputs = task.preprocessor(TEXTS[:1])
+    inputs = task.tokenizer(TEXTS[:1])
     found = prune_heads(task, LOST, lambda: float(numpy(task(inputs))[0, 0]))
     x = numpy_model.embed(inputs["token_ids"][0])[None]
     expected = [numpy_model.logits(x, lost=LOST[:count])[0, 0] for count in range(3)]
@@ -41,7 +41,7 @@ def test_training_and_transformers_leave_them_out(pair, numpy, close, tmp_path, 
         assert numpy(attention.output_dense.kernel.value).any(axis=1).sum() == 24
     task.save_to_preset(tmp_path / "saved")
     reference = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
-    inputs = task.preprocessor(TEXTS[:1])
+    inputs = task.tokenizer(TEXTS[:1])
     import torch
 
     with torch.no_grad():

@@ -47,7 +47,7 @@ def test_layers_are_transformers_without_padding(write_checkpoint, close):
         states = [[x[0].numpy() for x in reference(ids, output_hidden_states=True).hidden_states] for ids in rows]
     tokens, means = (
         layer_vectors(task, TEXTS),
-        layer_vectors(task.backbone, TEXTS, per="text", preprocessor=task.preprocessor),
+        layer_vectors(task.backbone, TEXTS, per="text", tokenizer=task.tokenizer),
     )
     for layer in range(3):
         close(tokens[layer], np.concatenate([states[0][layer], states[1][layer]]))

@@ -20,7 +20,7 @@ def test_word_vectors_are_means_of_transformers_states(pair, close):
     task, reference = pair
     states = []
     for text in TEXTS:
-        ids = torch.tensor(task.preprocessor([text])["token_ids"]).long()
+        ids = torch.tensor(task.tokenizer([text])["token_ids"]).long()
         with torch.no_grad():
             states.append(np.stack([s[0].numpy() for s in reference(ids, output_hidden_states=True).hidden_states]))
     found = word_vectors(task, TEXTS, "the")
@@ -29,7 +29,7 @@ def test_word_vectors_are_means_of_transformers_states(pair, close):
     whole = word_vectors(task, TEXTS, batch_size=1)
     assert whole.words == ("unhappy", ",", "the", "film", "ends", ".", "The", "plot", "of", "THE", "film")
     close(whole.vectors[:, 0], states[0][:, 1:3].mean(axis=1))
-    close(word_vectors(task.backbone, TEXTS[0], "film", preprocessor=task.preprocessor).vectors[:, 0], states[0][:, 5])
+    close(word_vectors(task.backbone, TEXTS[0], "film", tokenizer=task.tokenizer).vectors[:, 0], states[0][:, 5])
     with pytest.raises(ValueError, match="no text has the word 'dog'"):
         word_vectors(task, TEXTS, "dog")
 

@@ -93,7 +93,7 @@ def run(model):
 def test_masked_lm(reference, tmp_path, numpy, close, wrapped, fused):
     theirs = reference["RobertaForMaskedLM"]
     directory = write(tmp_path / "model", fairseq_state(theirs, wrapped, fused))
-    task = bz.MaskedLM.from_preset(directory, preprocessor=None, verbose=False)
+    task = bz.MaskedLM.from_preset(directory, tokenizer=None, verbose=False)
     assert not task.load_report.new and not task.load_report.unused
     real = MASK.astype(bool)
     close(numpy(task({"token_ids": IDS, "padding_mask": MASK}))[real], run(theirs).logits.detach().numpy()[real])
@@ -106,7 +106,7 @@ def test_masked_lm(reference, tmp_path, numpy, close, wrapped, fused):
 def test_a_fine_tuned_classifier(reference, tmp_path, numpy, close):
     theirs = reference["RobertaForSequenceClassification"]
     directory = write(tmp_path / "model", fairseq_state(theirs))
-    task = bz.TextClassifier.from_preset(directory, preprocessor=None, verbose=False)
+    task = bz.TextClassifier.from_preset(directory, tokenizer=None, verbose=False)
     assert len(task.labels) == 3 and not task.load_report.new
     close(numpy(task({"token_ids": IDS, "padding_mask": MASK})), run(theirs).logits.detach().numpy())
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_right_is_refused(reference, tmp_path, change, settings, 
     state = {**fairseq_state(reference["RobertaForMaskedLM"]), **change}
     directory = write(tmp_path / "model", {k: v for k, v in state.items() if v is not None}, settings)
     with pytest.raises(ValueError, match=message):
-        bz.MaskedLM.from_preset(directory, preprocessor=None, verbose=False)
+        bz.MaskedLM.from_preset(directory, tokenizer=None, verbose=False)
 
 
 def test_what_is_no_fairseq_checkpoint(tmp_path):

@@ -20,7 +20,7 @@ import transformers
 import bertzoo as bz
 from bertzoo.adapters.lora import enable_lora
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import tensor_files
+from bertzoo.checkpoints.tensors import tensor_files
 
 TASKS = {"BertModel": bz.Encoder, "BertForMaskedLM": bz.MaskedLM, "BertForSequenceClassification": bz.TextClassifier}
 IDS = np.array([[2, 7, 9, 30, 3], [2, 8, 8, 4, 3]], "int32")
@@ -114,7 +114,7 @@ def test_transformers_loads_what_is_saved(
         )
     if auto != "AutoModel":
         tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-        assert tokens("A good film!")["input_ids"] == ours.preprocessor("A good film!")["token_ids"][0].tolist()
+        assert tokens("A good film!")["input_ids"] == ours.tokenizer("A good film!")["token_ids"][0].tolist()
 
 
 def test_minilm_goes_through_unchanged(minilm, tmp_path):
@@ -142,7 +142,7 @@ def test_keys_that_change_nothing_are_carried_through(copy, tmp_path):
     assert {key: content[key] for key in own} == own
     notes = "\n".join(encoder.load_report.notes)
     assert "my_note" in notes and "finetuning_task" not in notes and "0.25" in notes
-    assert encoder.rates["attention_probs_dropout_prob"] == 0
+    assert encoder.dropout_config.attention_probs_dropout_prob == 0
 
 
 # ---- spellings of the same weights

@@ -81,6 +81,6 @@ def test_a_prefix_of_the_family_is_none_of_a_wrapper(tmp_path, numpy, close):
     tensors = safetensors.numpy.load_file(path)
     for wrapper in ("", "model."):
         safetensors.numpy.save_file({wrapper + name: value for name, value in tensors.items()}, path)
-        again = bz.TextClassifier.from_preset(tmp_path, verbose=False, preprocessor=None)
+        again = bz.TextClassifier.from_preset(tmp_path, verbose=False, tokenizer=None)
         close(numpy(again(ids)), numpy(model(ids)))
         assert ("begin with" in str(again.load_report)) == bool(wrapper)

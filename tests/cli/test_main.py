@@ -37,7 +37,7 @@ def preset(tmp_path_factory):
         max_position_embeddings=32,
     )
     directory = tmp_path_factory.mktemp("presets") / "tiny"
-    bz.MaskedLM(bz.Encoder(config, pooler=False), bz.Preprocessor(tokenizer)).save_to_preset(directory)
+    bz.MaskedLM(bz.Encoder(config, pooler=False), tokenizer).save_to_preset(directory)
     return directory
 
 

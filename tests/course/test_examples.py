@@ -30,8 +30,8 @@ def preset(tmp_path_factory):
         max_position_embeddings=64,
     )
     directory = tmp_path_factory.mktemp("presets") / "tiny"
-    preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(tokens), 64)
-    bz.MaskedLM(bz.Encoder(config, pooler=False), preprocessor).save_to_preset(directory)
+    tokenizer = bz.Tokenizer.from_vocabulary(tokens, max_length=64)
+    bz.MaskedLM(bz.Encoder(config, pooler=False), tokenizer).save_to_preset(directory)
     return directory
 
 
@@ -59,11 +59,11 @@ def test_added_tokens_change_nothing_else(preset, tmp_path):
 
 def test_the_head_reads_the_vectors_of_the_markers(preset, tmp_path, close):
     model = relations.make(preset)
-    inputs = model.preprocessor(TEXTS)
+    inputs = model.tokenizer(TEXTS)
     states = ops.convert_to_numpy(model.backbone(inputs)["sequence_output"])
     kernel, bias = (ops.convert_to_numpy(weight) for weight in model.classifier.weights)
     assert kernel.shape == (32, len(RELATIONS))
-    starts = [[inputs["token_ids"][row].tolist().index(model.preprocessor.tokenizer.token_to_id(marker)) for marker in
+    starts = [[inputs["token_ids"][row].tolist().index(model.tokenizer.token_to_id(marker)) for marker in
                ("[E1]", "[E2]")] for row in range(2)]  # fmt: skip
     assert starts == [[1, 7], [6, 1]]
     expected = np.stack([np.concatenate(states[row, places]) for row, places in enumerate(starts)]) @ kernel + bias

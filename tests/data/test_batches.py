@@ -8,15 +8,15 @@ import keras
 import numpy as np
 import pytest
 
-from bertzoo.data.batches import LengthBatches
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.data.batches import BucketedDataset
+from bertzoo.text.encoded import Encoded, row_splits_from
 from bertzoo.text.tokenizer import Tokenizer
 
 
 def make_encoded(rows: int, longest: int = 60, seed: int = 0) -> Encoded:
     """Row i starts with token i + 1, so that a batch tells its rows."""
     lengths = np.minimum(np.random.default_rng(seed).geometric(0.08, rows) + 1, longest)
-    starts = starts_from(lengths)
+    starts = row_splits_from(lengths)
     ids = np.full(starts[-1], 100_000, np.int32)
     ids[starts[:-1]] = np.arange(rows) + 1
     return Encoded(ids, np.zeros(len(ids), np.int8), starts)
@@ -35,7 +35,7 @@ def read_epoch(data) -> list[list[int]]:
 @pytest.mark.parametrize("rows", [1, 5, 32, 33, 100, 517])
 def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
     encoded = make_encoded(rows, seed=rows)
-    data = LengthBatches(encoded, np.arange(rows), batch_size=16, shuffle=shuffle, max_shapes=5)
+    data = BucketedDataset(encoded, np.arange(rows), batch_size=16, shuffle=shuffle, num_buckets=5)
     shapes = set()
     for epoch in range(3):
         data.epoch = epoch
@@ -57,7 +57,7 @@ def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
 @pytest.mark.parametrize("rows", [1, 5, 32, 33, 100, 517])
 def test_random_batches_hold_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
     encoded = make_encoded(rows, seed=rows)
-    data = LengthBatches(encoded, np.arange(rows), batch_size=16, shuffle=shuffle, by_length=False)
+    data = BucketedDataset(encoded, np.arange(rows), batch_size=16, shuffle=shuffle, by_length=False)
     shapes, epochs = set(), []
     for epoch in range(6):
         data.epoch = epoch
@@ -84,7 +84,7 @@ def test_random_batches_hold_every_row_once_an_epoch_in_few_shapes(rows, shuffle
 def test_the_first_two_random_batches_show_whether_lengths_vary():
     """On TensorFlow Keras takes what is alike in them for fixed."""
     for seed in range(20):
-        data = LengthBatches(make_encoded(70, seed=seed), batch_size=16, by_length=False, seed=seed)
+        data = BucketedDataset(make_encoded(70, seed=seed), batch_size=16, by_length=False, seed=seed)
         seen = [data[i][0]["token_ids"].shape[1] for i in range(2)]
         later = {data.batch_of(epoch, i)[0]["token_ids"].shape[1] for epoch in range(20) for i in range(len(data))}
         assert seen[0] != seen[1] or later == {seen[0]}
@@ -93,7 +93,7 @@ def test_the_first_two_random_batches_show_whether_lengths_vary():
 @pytest.mark.once
 def test_the_order_follows_from_seed_and_epoch():
     encoded = make_encoded(300)
-    one, same, other = (LengthBatches(encoded, seed=seed) for seed in (3, 3, 4))
+    one, same, other = (BucketedDataset(encoded, seed=seed) for seed in (3, 3, 4))
     first = read_epoch(one)
     assert read_epoch(same) == first and read_epoch(other) != first
     one.epoch = 1
@@ -105,7 +105,7 @@ def test_the_order_follows_from_seed_and_epoch():
 
 @pytest.mark.once
 def test_rows_in_a_batch_are_of_like_length():
-    data = LengthBatches(make_encoded(5000), batch_size=32)
+    data = BucketedDataset(make_encoded(5000), batch_size=32)
     for (x,) in data:
         bucket = np.searchsorted(data.lengths, x["padding_mask"].sum(1))
         assert bucket.max() - bucket.min() <= 1 or len(bucket) < 32
@@ -113,7 +113,7 @@ def test_rows_in_a_batch_are_of_like_length():
 
 @pytest.mark.once
 def test_left_overs_alone_reach_a_larger_length():
-    data = LengthBatches(make_encoded(5000), batch_size=32)
+    data = BucketedDataset(make_encoded(5000), batch_size=32)
     mixed = [len(set(np.searchsorted(data.lengths, x["padding_mask"].sum(1)))) > 1 for (x,) in data]
     assert sum(mixed) <= len(data.lengths) - 1
 
@@ -121,7 +121,7 @@ def test_left_overs_alone_reach_a_larger_length():
 @pytest.mark.once
 def test_hardly_any_padding_where_any_shape_will_do():
     encoded = make_encoded(3000)
-    data = LengthBatches(encoded, batch_size=64, shuffle=False, max_shapes=None, tokens=512)
+    data = BucketedDataset(encoded, batch_size=64, shuffle=False, num_buckets=None, max_tokens=512)
     batches = [x for (x,) in data]
     assert len(batches) == len(data)
     assert sorted(row for x in batches for row in rows_of((x,))) == list(range(3000))
@@ -131,20 +131,20 @@ def test_hardly_any_padding_where_any_shape_will_do():
         assert rows <= 64 and x["token_ids"].size <= 512 and length == lengths.max()
         assert rows * length - lengths.sum() <= 64
         assert ("padding_mask" in x) == (lengths.min() < length)
-    assert data.real_share > 0.98
-    assert data.restore(np.concatenate([x["token_ids"][:, 0] for x in batches])).tolist() == list(range(1, 3001))
+    assert data.padding_efficiency > 0.98
+    assert data.unsort(np.concatenate([x["token_ids"][:, 0] for x in batches])).tolist() == list(range(1, 3001))
 
 
 @pytest.mark.once
 def test_a_row_longer_than_the_tokens_of_a_batch_is_alone():
-    data = LengthBatches(make_encoded(40), batch_size=8, shuffle=False, max_shapes=None, tokens=1)
+    data = BucketedDataset(make_encoded(40), batch_size=8, shuffle=False, num_buckets=None, max_tokens=1)
     assert [len(x["token_ids"]) for (x,) in data] == [1] * 40
 
 
 @pytest.mark.once
 def test_labels_and_weights_in_nests():
     labels = {"a": np.arange(50), "b": {"c": np.arange(100).reshape(50, 2)}}
-    data = LengthBatches(make_encoded(50), labels, np.arange(50) / 2, batch_size=8)
+    data = BucketedDataset(make_encoded(50), labels, np.arange(50) / 2, batch_size=8)
     for batch in data:
         rows = np.array(rows_of(batch))
         np.testing.assert_array_equal(batch[1]["a"], rows)
@@ -157,7 +157,7 @@ def test_transform_has_its_own_generator_for_each_batch():
     def transform(inputs, rows, rng):
         return inputs, rows, rng.random(4)
 
-    data = LengthBatches(make_encoded(80), batch_size=8, transform=transform)
+    data = BucketedDataset(make_encoded(80), batch_size=8, transform=transform)
     draws = {epoch: [] for epoch in (0, 1)}
     for epoch, kept in draws.items():
         data.epoch = epoch
@@ -172,22 +172,22 @@ def test_transform_has_its_own_generator_for_each_batch():
 
 @pytest.mark.once
 def test_restore_brings_outputs_back():
-    data = LengthBatches(make_encoded(75), batch_size=8, shuffle=False)
+    data = BucketedDataset(make_encoded(75), batch_size=8, shuffle=False)
     outputs = np.concatenate([x["token_ids"][:, :1] for (x,) in data])
-    restored = data.restore({"a": outputs, "b": outputs[:, 0]})
+    restored = data.unsort({"a": outputs, "b": outputs[:, 0]})
     assert restored["a"][:, 0].tolist() == restored["b"].tolist() == list(range(1, 76))
     with pytest.raises(ValueError, match="3 rows, the data set has 75"):
-        data.restore(outputs[:3])
+        data.unsort(outputs[:3])
 
 
 @pytest.mark.once
 def test_lengths_stay_within_the_model():
     encoded = make_encoded(200, longest=50)
-    assert LengthBatches(encoded, max_length=50).lengths[-1] == 50
-    assert LengthBatches(encoded, max_length=512).lengths[-1] == 56
-    assert LengthBatches(encoded).lengths[-1] == 50
+    assert BucketedDataset(encoded, max_length=50).lengths[-1] == 50
+    assert BucketedDataset(encoded, max_length=512).lengths[-1] == 56
+    assert BucketedDataset(encoded).lengths[-1] == 50
     with pytest.raises(ValueError, match="over the maximum of 20"):
-        LengthBatches(encoded, max_length=20)
+        BucketedDataset(encoded, max_length=20)
 
 
 @pytest.mark.once
@@ -207,13 +207,13 @@ def test_lengths_stay_within_the_model():
 )
 def test_wrong_arguments_are_named(arguments, error, message):
     with pytest.raises(error, match=message):
-        LengthBatches(make_encoded(10), **arguments)
+        BucketedDataset(make_encoded(10), **arguments)
 
 
 @pytest.mark.once
 def test_no_rows_is_an_error():
     with pytest.raises(ValueError, match="no rows"):
-        LengthBatches(make_encoded(0))
+        BucketedDataset(make_encoded(0))
 
 
 class FirstToken(keras.Model):
@@ -263,14 +263,14 @@ def expected_losses(data, epoch: int) -> list[float]:
 
 @pytest.mark.parametrize("rows", [pytest.param(5, marks=pytest.mark.once), 20, 150])
 def test_fit_trains_on_each_row_once_an_epoch_in_the_order_of_the_epoch(rows):
-    data = LengthBatches(make_encoded(rows), np.zeros((rows, 1), "float32"), batch_size=16)
+    data = BucketedDataset(make_encoded(rows), np.zeros((rows, 1), "float32"), batch_size=16)
     got = fit(data, compiled(), callbacks=[data.begin_at(2)], initial_epoch=2, epochs=5)
     for epoch, losses in zip((2, 3, 4), got, strict=True):
         np.testing.assert_allclose(losses, expected_losses(data, epoch), rtol=1e-4)
 
 
 def test_a_second_fit_goes_on_where_the_first_ended():
-    data = LengthBatches(make_encoded(100), np.zeros((100, 1), "float32"), batch_size=16)
+    data = BucketedDataset(make_encoded(100), np.zeros((100, 1), "float32"), batch_size=16)
     model = compiled()
     got = fit(data, model, epochs=1) + fit(data, model, epochs=2)
     for epoch, losses in enumerate(got):
@@ -279,20 +279,20 @@ def test_a_second_fit_goes_on_where_the_first_ended():
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_steps_per_epoch_does_not_break_a_pass():
-    data = LengthBatches(make_encoded(150), np.zeros((150, 1), "float32"), batch_size=16)  # 10 batches
+    data = BucketedDataset(make_encoded(150), np.zeros((150, 1), "float32"), batch_size=16)  # 10 batches
     got = fit(data, compiled(), callbacks=[data.begin_at(0)], steps_per_epoch=4, epochs=6)
     assert [len(losses) for losses in got] == [4, 4, 2, 4, 4, 2]
     np.testing.assert_allclose(got[0] + got[3], expected_losses(data, 0)[:4] + expected_losses(data, 1)[:4], rtol=1e-4)
 
 
 def test_validation_does_not_move_and_predictions_can_be_put_in_order():
-    data = LengthBatches(make_encoded(60), np.zeros((60, 1), "float32"), batch_size=16)
-    validation = LengthBatches(make_encoded(40), np.zeros((40, 1), "float32"), batch_size=16, shuffle=False)
+    data = BucketedDataset(make_encoded(60), np.zeros((60, 1), "float32"), batch_size=16)
+    validation = BucketedDataset(make_encoded(40), np.zeros((40, 1), "float32"), batch_size=16, shuffle=False)
     before = validation.order.tolist()
     model = compiled()
     fit(data, model, validation_data=validation, epochs=2)
     assert validation.order.tolist() == before and validation.epoch == 0
-    outputs = validation.restore(model.predict(validation, verbose=0))
+    outputs = validation.unsort(model.predict(validation, verbose=0))
     np.testing.assert_allclose(outputs[:, 0], np.arange(1, 41) / 100, rtol=1e-5)
 
 
@@ -327,11 +327,11 @@ def test_share_of_real_tokens(minilm, name, at_least):
         encoded = tokenizer.encode(*read_columns(folder / "stsb" / "train.tsv", "sentence1", "sentence2"))
     else:
         encoded = tokenizer.encode(*squad_pairs(folder / "squad" / "train.json.gz"), max_length=384)
-    data = LengthBatches(encoded, batch_size=32, max_length=512)
+    data = BucketedDataset(encoded, batch_size=32, max_length=512)
     masks = [x["padding_mask"] for (x,) in data]
     share = sum(int(mask.sum()) for mask in masks) / sum(mask.size for mask in masks)
     assert share >= at_least
-    assert share == pytest.approx(data.real_share)
+    assert share == pytest.approx(data.padding_efficiency)
     assert len({mask.shape for mask in masks}) <= 8
 
 
@@ -339,7 +339,7 @@ def test_rows_that_share_a_text_do_not_meet():
     """All rows once, batches as large as ever, none with a number twice while another batch has room."""
     rng = np.random.default_rng(0)
     numbers = np.stack([rng.integers(0, 40, 200), 40 + rng.integers(0, 150, 200)], axis=1)
-    data = LengthBatches(make_encoded(200), batch_size=16, by_length=False, apart=numbers, seed=1)
+    data = BucketedDataset(make_encoded(200), batch_size=16, by_length=False, apart=numbers, seed=1)
     orders = []
     for _ in range(3):
         plan = data._plan
@@ -350,5 +350,5 @@ def test_rows_that_share_a_text_do_not_meet():
         orders.append(data.order.tolist())
         data.epoch += 1
     assert len({str(order) for order in orders}) == 3
-    same = LengthBatches(make_encoded(6), batch_size=3, by_length=False, apart=np.zeros((6, 1), int))
+    same = BucketedDataset(make_encoded(6), batch_size=3, by_length=False, apart=np.zeros((6, 1), int))
     assert sorted(same.order) == list(range(6))  # where all are alike, they meet

@@ -16,7 +16,7 @@ def tokens(lengths: np.ndarray, chosen) -> int:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_as_good_as_trying_all_sets_of_lengths(seed, count):
     lengths = np.minimum(np.random.default_rng(seed).geometric(0.12, 300), 40)
-    chosen = choose_lengths(lengths, 40, count, multiple=2, tolerance=0.0)
+    chosen = choose_lengths(lengths, 40, count, pad_to_multiple_of=2, tolerance=0.0)
     top = -(-int(lengths.max()) // 2) * 2
     sets = [(*below, top) for k in range(count) for below in combinations(range(2, top, 2), k)]
     assert tokens(lengths, chosen) == min(tokens(lengths, candidate) for candidate in sets)

@@ -3,20 +3,20 @@ import numpy as np
 import pytest
 
 from bertzoo.data import shapes
-from bertzoo.data.batches import LengthBatches
-from bertzoo.text.encoded import Encoded, starts_from
+from bertzoo.data.batches import BucketedDataset
+from bertzoo.text.encoded import Encoded, row_splits_from
 
 
 @pytest.mark.once
 def test_a_small_set_on_an_accelerator_is_not_all_padded_to_its_longest_row(monkeypatch):
     monkeypatch.setattr(shapes, "accelerator", lambda: "NVIDIA H200")
     lengths = np.minimum(np.random.default_rng(0).geometric(0.05, 3001), 128)  # a left-over batch too
-    starts = starts_from(lengths)
+    starts = row_splits_from(lengths)
     encoded = Encoded(np.ones(starts[-1], np.int32), np.zeros(starts[-1], np.int8), starts)
     allowed = shapes.shapes_for(3001, 64, training=True)
-    data = LengthBatches(encoded, batch_size=64, max_shapes=allowed)
+    data = BucketedDataset(encoded, batch_size=64, num_buckets=allowed)
     assert len({x["token_ids"].shape for (x,) in data}) <= allowed <= 3
-    assert data.real_share > 2 * lengths.mean() / lengths.max()
+    assert data.padding_efficiency > 2 * lengths.mean() / lengths.max()
 
 
 @pytest.mark.once

@@ -134,7 +134,7 @@ def test_a_preset_and_its_tokenizer(tmp_path, numpy, close):
     ours = bz.from_keras_hub(
         keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor), verbose=False
     )
-    assert ours.preprocessor(["w1 w2 zebra"])["token_ids"].tolist() == [[2, 6, 7, 1, 3]]
+    assert ours.tokenizer(["w1 w2 zebra"])["token_ids"].tolist() == [[2, 6, 7, 1, 3]]
     assert ours.predict(["w1 w2", "w3"], verbose=0).shape == (2, 2)
 
 
@@ -205,7 +205,7 @@ def test_texts_are_split_as_theirs_are():
         preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=6)
         backbone = keras_hub.models.BertBackbone(**{**SMALL, "vocabulary_size": len(words)})
         theirs = keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor)
-        ours = bz.from_keras_hub(theirs, verbose=False).preprocessor
+        ours = bz.from_keras_hub(theirs, verbose=False).tokenizer
         assert ours.max_length == 6
         for text in ("Café w1", "w1 w1 w1 w1 w1 cafe"):
             expected = keras.ops.convert_to_numpy(preprocessor([text])["token_ids"])[0]

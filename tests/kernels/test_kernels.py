@@ -22,7 +22,7 @@ FOUR_DEVICES = """
 import jax, keras
 import numpy as np
 from bertzoo.kernels import pallas as kernels
-from bertzoo.layers import EncoderBlock, attention_mask
+from bertzoo.layers import EncoderBlock, make_attention_mask
 
 draws = np.random.default_rng(0)
 x, weights = (draws.normal(size=(8, 16, 64)).astype("float32") for _ in range(2))
@@ -36,7 +36,7 @@ def made(policy):
 
     def result(values, x, mask, lengths):
         with keras.StatelessScope(state_mapping=list(zip(block.variables, values))):
-            return block(x, attention_mask(mask, lengths), key=np.array([12345, -678], "int32"))
+            return block(x, make_attention_mask(mask, lengths), key=np.array([12345, -678], "int32"))
 
     def step():
         def loss(values, x, mask, lengths, weights):

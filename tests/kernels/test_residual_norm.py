@@ -14,7 +14,7 @@ import bertzoo as bz
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels.residual_norm import fits, fused_residual_norm
 from bertzoo.layers.dropout import dropout
-from bertzoo.random import fold
+from bertzoo.random import fold_in
 
 BATCH, LENGTH, WIDTH, RATE, EPSILON = 3, 8, 96, 0.25, 1e-5
 KEY = np.array([12345, -678], "int32")
@@ -36,7 +36,7 @@ def plain(product, bias, residual, gamma, beta, rate):
 def test_values_and_gradients(rate):
     rows = (BATCH * LENGTH, WIDTH)
     *inputs, gradient = arrays(rows, WIDTH, rows, WIDTH, WIDTH, rows)
-    dropped = (fold(KEY, 0), jnp.arange(BATCH)) if rate else ()
+    dropped = (fold_in(KEY, 0), jnp.arange(BATCH)) if rate else ()
 
     def both(function):
         out, back = jax.vjp(function, *inputs)

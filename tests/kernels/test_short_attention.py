@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import bertzoo as bz
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels import short_attention
-from bertzoo.layers import SelfAttention, attention_mask
+from bertzoo.layers import SelfAttention, make_attention_mask
 
 HEADS = 3
 ROUNDING = 200 if jax.default_backend() == "gpu" else 1  # a GPU rounds the factors of float32 products to ten bits
@@ -93,9 +93,9 @@ def test_who_does_not_take_it(monkeypatch):
     with pytest.raises(pytest.fail.Exception):
         call(layer)
     call(exact)
-    call(layer, attend=attention_mask(mask))
+    call(layer, attention_mask=make_attention_mask(mask))
     call(layer, return_attention=True)
-    call(layer, relative=np.zeros((1, 2, 8, 8), "float32"))
+    call(layer, position_bias=np.zeros((1, 2, 8, 8), "float32"))
     call(layer, query=x)
     call(dropping, key=np.array([1, 2], "int32"))
     call(layer, np.ones((2, 129, 32), "float32"))

@@ -31,7 +31,7 @@ LAYERS = {
 # Those that read a table besides. Class: arguments, the table's name and shape, shape of the output.
 HEAD = {"vocab_size": 9, "width": 16}
 WITH_A_TABLE = {
-    layers.DisentangledAttention: ({**ATTENTION, "max_distance": 8}, "relative", (16, 16), X),
+    layers.DisentangledAttention: ({**ATTENTION, "max_distance": 8}, "position_bias", (16, 16), X),
     layers.EnhancedMaskDecoder: ({**HEAD, "max_positions": 8}, "token_table", (9, 16), (2, 4, 9)),
     layers.MaskedLMHead: (HEAD, "token_table", (9, 16), (2, 4, 9)),
 }

@@ -34,7 +34,7 @@ def encoder():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"return_all": True}, {"places": "first"}, {"places": np.ones((2, 3), "int32")}]
+    "options", [{}, {"return_all": True}, {"query_positions": "first"}, {"query_positions": np.ones((2, 3), "int32")}]
 )
 def test_an_encoder(encoder, options):
     said = encoder(keras.Input((4,), dtype="int32"), **options)
@@ -64,9 +64,11 @@ def test_a_crf():
 
 def test_a_mask_between_the_layers_of_a_functional_model_is_saved(tmp_path, numpy):
     x, mask = keras.Input((4, 16)), keras.Input((4,), dtype="int32")
-    attend = layers.attention_mask(mask)
-    y = layers.EncoderBlock(16, 2, 32, initializer_range=0.5)(x, attend=attend)
-    model = keras.Model([x, mask], layers.ConvolvedBlock(16, 2, 32, initializer_range=0.5)(y, attend=attend))
+    attention_mask = layers.make_attention_mask(mask)
+    y = layers.EncoderBlock(16, 2, 32, initializer_range=0.5)(x, attention_mask=attention_mask)
+    model = keras.Model(
+        [x, mask], layers.ConvolvedBlock(16, 2, 32, initializer_range=0.5)(y, attention_mask=attention_mask)
+    )
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     vectors = np.random.default_rng(0).standard_normal((2, 4, 16)).astype("float32")

@@ -178,7 +178,7 @@ def test_classes_are_scored_as_scikit_learn_does():
         classes, count = int(rng.integers(1, 5)), int(rng.integers(1, 20))
         truth, predicted = rng.integers(0, classes, count), rng.integers(0, classes, count)
         assert metrics.accuracy(truth, predicted) == pytest.approx(sklearn.accuracy_score(truth, predicted))
-        assert metrics.matthews(truth, predicted) == pytest.approx(
+        assert metrics.matthews_corrcoef(truth, predicted) == pytest.approx(
             sklearn.matthews_corrcoef(truth, predicted), abs=1e-9
         )
         for average in ("macro", "micro", "weighted"):
@@ -211,6 +211,6 @@ def test_errors_of_classes_and_numbers():
     with pytest.raises(ValueError, match="average"):
         metrics.f1([1], [1], "best")
     with pytest.raises(ValueError, match="not one of the classes"):
-        metrics.confusion([1], [2], [1])
+        metrics.confusion_matrix([1], [2], [1])
     with pytest.raises(ValueError, match="at least two"):
         metrics.pearson([1], [1])

@@ -11,7 +11,7 @@ import transformers
 from keras import ops
 
 import bertzoo as bz
-from bertzoo.layers.attention import attention_mask
+from bertzoo.layers.attention import make_attention_mask
 from bertzoo.layers.convolved_block import ConvolvedBlock
 from bertzoo.layers.disentangled import DisentangledAttention, rows_of_distances, skew
 from bertzoo.models.registry import FAMILIES
@@ -152,7 +152,7 @@ def test_enhanced_mask_decoder(model_type, prefix, tmp_path):
     )
     expected = x @ tensors["embeddings.word_embeddings.weight"].T + tensors["lm_predictions.lm_head.bias"]
 
-    task = bz.MaskedLM.from_preset(tmp_path / "original", preprocessor=None, verbose=False)
+    task = bz.MaskedLM.from_preset(tmp_path / "original", tokenizer=None, verbose=False)
     assert task.load_report.new == [] and task.backbone.config.unknown_keys == []
     assert all(name.startswith("mask_predictions") for name in task.load_report.unused)
     inputs = {"token_ids": IDS, "padding_mask": REAL}
@@ -171,7 +171,7 @@ def test_enhanced_mask_decoder(model_type, prefix, tmp_path):
     }
     assert all(torch.equal(x, original[name.replace("deberta.", prefix)]) for name, x in ours.items())
     for again in (
-        bz.MaskedLM.from_preset(tmp_path / "ours", preprocessor=None, verbose=False),
+        bz.MaskedLM.from_preset(tmp_path / "ours", tokenizer=None, verbose=False),
         bz.MaskedLM(bz.Encoder.from_config(task.backbone.get_config())),
     ):
         again.set_weights(task.get_weights())
@@ -189,7 +189,7 @@ def test_replaced_token_detection(tmp_path):
     expected = affine(
         np.maximum(affine(x, tensors, "mask_predictions.dense"), 0), tensors, "mask_predictions.classifier"
     )
-    task = bz.ReplacedTokenDetector.from_preset(tmp_path / "original", preprocessor=None, verbose=False)
+    task = bz.ReplacedTokenDetector.from_preset(tmp_path / "original", tokenizer=None, verbose=False)
     assert task.load_report.new == []
     assert_close(task({"token_ids": IDS, "padding_mask": REAL}), expected[..., 0])
     task.save_to_preset(tmp_path / "ours")
@@ -264,8 +264,8 @@ def test_a_bare_mask_means_what_it_means_to_other_blocks(numpy):
     block.build((None, None, 16))
     x = np.random.default_rng(0).normal(size=(*REAL.shape, 16)).astype("float32")
     mask = ops.convert_to_tensor(REAL[:, None, None] == 1)
-    out = numpy(block(x, attend=mask))
-    np.testing.assert_array_equal(out, numpy(block(x, attend=attention_mask(REAL))))
+    out = numpy(block(x, attention_mask=mask))
+    np.testing.assert_array_equal(out, numpy(block(x, attention_mask=make_attention_mask(REAL))))
     assert not out[REAL == 0].any() and out[REAL == 1].all()
 
 
@@ -306,7 +306,7 @@ def test_relative_embeddings_are_dropped_out_anew_in_each_block():
             return of(table)
 
         object.__setattr__(block.attention, "project_positions", note)
-    table = ops.convert_to_numpy(encoder.relative(None))
+    table = ops.convert_to_numpy(encoder.position_bias(None))
     encoder({"token_ids": IDS}, training=True)
     for dropped in seen:
         assert dropped.shape == table.shape and 0.3 < (dropped == 0).mean() < 0.7

@@ -8,9 +8,9 @@ from keras import ops
 
 import bertzoo as bz
 import bertzoo.data
-from bertzoo.layers.places import FIRST
+from bertzoo.layers.query_positions import FIRST
 from bertzoo.models.registry import FAMILIES
-from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 
 LENGTHS = (12, 5, 1, 9)
 
@@ -210,7 +210,7 @@ def test_the_first_token_alone(family, compiled, close, numpy):
 
     def run(places):
         inputs = {"token_ids": ids, "padding_mask": mask}
-        return compiled(lambda key: encoder(inputs, training=True, dropout_key=key, places=places), encoder)(
+        return compiled(lambda key: encoder(inputs, training=True, dropout_key=key, query_positions=places), encoder)(
             keras.ops.convert_to_tensor(key)
         )
 
@@ -236,7 +236,7 @@ def test_some_tokens(family, lengths, close, numpy):
     }
     places = np.array([[3, 1, 6, 6, 0, 2, 5, 4], [2, 3, 0, 0, 0, 0, 1, 1], [0] * 8], "int32")
     whole = numpy(encoder(inputs, decoder=head))
-    some = numpy(encoder(inputs, decoder=head, places=keras.ops.convert_to_tensor(places)))
+    some = numpy(encoder(inputs, decoder=head, query_positions=keras.ops.convert_to_tensor(places)))
     assert some.keys() == whole.keys()
     for name, vectors in some.items():
         expected = whole[name]
@@ -267,7 +267,7 @@ def test_who_asks_for_some_tokens_alone(monkeypatch):
         (bz.TokenClassifier(encoder, labels=["a", "b"]), ids, False),
         (bz.MaskedLM(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
         (bz.MaskedLM(encoder), masked, False),
-        (MaskedLMAndPair(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
+        (ForPreTraining(encoder), {**masked, "mask_positions": ids[:, :2]}, True),
     ):
         asked.clear()
         model(inputs)

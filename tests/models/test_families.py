@@ -20,9 +20,9 @@ TASKS = {
     "token_classifier": bz.TokenClassifier,
     "qa": bz.QuestionAnswerer,
     "multiple_choice": bz.MultipleChoice,
-    "pair": bz.SentencePair,
+    "pair": bz.NextSentencePredictor,
     "rtd": bz.ReplacedTokenDetector,
-    "pretraining": bz.MaskedLMAndPair,
+    "pretraining": bz.ForPreTraining,
 }
 SMALL = {
     "vocab_size": 50,
@@ -205,7 +205,7 @@ def stored(directory) -> dict[str, tuple[torch.dtype, bytes]]:
 def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
     reference = make_reference(case, head)
     reference.save_pretrained(tmp_path / "theirs")
-    task = TASKS[head].from_preset(tmp_path / "theirs", preprocessor=None, verbose=False)
+    task = TASKS[head].from_preset(tmp_path / "theirs", tokenizer=None, verbose=False)
     assert task.load_report.new == [] and task.load_report.unused == [] and task.backbone.config.unknown_keys == []
 
     inputs = make_inputs(case, choices=2 if head == "multiple_choice" else None)
@@ -226,7 +226,7 @@ def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
 @pytest.mark.parametrize(("case", "head"), EVERY_HEAD)
 def test_bfloat16_files_come_back_bit_by_bit(case, head, tmp_path):
     make_reference(case, head, torch.bfloat16).save_pretrained(tmp_path / "theirs")
-    task = TASKS[head].from_preset(tmp_path / "theirs", preprocessor=None, verbose=False)
+    task = TASKS[head].from_preset(tmp_path / "theirs", tokenizer=None, verbose=False)
     task.save_to_preset(tmp_path / "ours")
     theirs = stored(tmp_path / "theirs")
     assert {kind for kind, *_ in theirs.values()} == {torch.bfloat16}
@@ -272,7 +272,7 @@ def test_files_with_and_without_prefix(case, tmp_path):
     real = inputs["padding_mask"] == 1
     bare = make_reference(case)
     bare.save_pretrained(tmp_path / "bare")
-    task = bz.TokenClassifier.from_preset(tmp_path / "bare", preprocessor=None, verbose=False)
+    task = bz.TokenClassifier.from_preset(tmp_path / "bare", tokenizer=None, verbose=False)
     assert task.load_report.new == ["token_classifier"]
     assert_close(task.backbone(inputs)["sequence_output"], run_reference(bare, inputs)[0], real)
 
@@ -306,7 +306,7 @@ def test_tied_copies_are_ignored_and_stand_in(case, alias, name, tmp_path):
     tensors[alias] = tensors.pop(name)
     tensors[alias.replace(".bias", ".weight")] = reference.get_output_embeddings().weight.detach().clone()
     safetensors.torch.save_file(tensors, file)
-    task = bz.MaskedLM.from_preset(tmp_path, preprocessor=None, verbose=False)
+    task = bz.MaskedLM.from_preset(tmp_path, tokenizer=None, verbose=False)
     assert task.load_report.unused == [] and task.load_report.new == []
     inputs = make_inputs(case)
     assert_close(task(inputs), run_reference(reference, inputs).logits, inputs["padding_mask"] == 1)
@@ -328,9 +328,7 @@ def test_one_step_of_training_equals_torch(case, tmp_path, eager):
         if weight.grad is not None
     }
 
-    task = bz.TokenClassifier.from_preset(
-        tmp_path / "before", preprocessor=None, verbose=False, dropout=0.0, recompute=True
-    )
+    task = bz.TokenClassifier.from_preset(tmp_path / "before", tokenizer=None, verbose=False, dropout=0.0, remat=True)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
     task.compile(keras.optimizers.SGD(0.5), loss, run_eagerly=eager)
     task.train_on_batch(inputs, labels.astype("int32"), inputs["padding_mask"].astype("float32"))
@@ -520,7 +518,7 @@ def test_parameter_counts(checkpoint):
     assert full - counts.get("pooler", 0) == no_pooler
     assert config.vocab_size * config.embedding_size == table
     both = "pair" in family.heads
-    task = bz.MaskedLMAndPair if both else bz.ReplacedTokenDetector if "discriminator" in checkpoint else bz.MaskedLM
+    task = bz.ForPreTraining if both else bz.ReplacedTokenDetector if "discriminator" in checkpoint else bz.MaskedLM
     assert sum(count_parameters(config, pooler=both, task=task).values()) == with_head
 
 
@@ -559,7 +557,7 @@ def test_longest_inputs():
 def test_a_head_that_the_family_lacks():
     encoder = bz.Encoder(FAMILIES["mpnet"].config_class(**mini(1, 64, 1, 50)), pooler=True)
     with pytest.raises(ValueError, match="MPNet has no head 'pair'"):
-        bz.SentencePair(encoder)
+        bz.NextSentencePredictor(encoder)
 
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert"])
@@ -572,7 +570,7 @@ def test_untied_decoders(model_type, tmp_path, close, numpy):
         for weight in theirs.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
     theirs.save_pretrained(tmp_path / "theirs")
-    task = bz.MaskedLM.from_preset(tmp_path / "theirs", preprocessor=None, verbose=False)
+    task = bz.MaskedLM.from_preset(tmp_path / "theirs", tokenizer=None, verbose=False)
     ids = np.random.default_rng(0).integers(4, 40, (2, 7)).astype("int32")
     with torch.no_grad():
         expected = theirs(torch.tensor(ids).long()).logits.numpy()

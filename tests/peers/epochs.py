@@ -29,7 +29,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from tasks import COLUMNS, QUESTION, SETTINGS, STRIDE, SquadPeer, TextPeer, bundle, column, load, texts
+from tasks import COLUMNS, QUESTION, SETTINGS, SquadPeer, TextPeer, bundle, column, load, texts
 
 from bertzoo.bench.case import SIZES, Case
 from bertzoo.models.config import EncoderConfig
@@ -55,18 +55,18 @@ def bertzoo(run, train: list[dict]):
 
     import bertzoo as bz
     from bertzoo.accelerator import accelerator
-    from bertzoo.text.preprocessor import load_preprocessor
-    from bertzoo.training.step import long_run
+    from bertzoo.tasks.presets import load_tokenizer
+    from bertzoo.training.step import should_jit_compile
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator() else "float32")
     config, squad = shape(run), run.task == "squad"
-    parts = bz.Encoder(config, pooler=not squad), load_preprocessor(PRESET, config, SETTINGS[run.task][2], None)
+    parts = bz.Encoder(config, pooler=not squad), load_tokenizer(PRESET, config, SETTINGS[run.task][2], None)
     if squad:
-        model, data = bz.QuestionAnswerer(*parts, stride=STRIDE, question_limit=QUESTION), (train,)
+        model, data = bz.QuestionAnswerer(*parts, max_query_length=QUESTION), (train,)
     else:
         model = bz.TextClassifier(*parts, labels=1 if run.task == "stsb" else 2)
         data = bundle(texts(train, run.task)), column(train, COLUMNS[run.task][1])
-    model.compile(bz.AdamW(RATE), metrics=[], jit_compile=long_run())
+    model.compile(bz.AdamW(RATE), metrics=[], jit_compile=should_jit_compile())
 
     def epoch() -> None:
         model.fit(*data, batch_size=run.batch_size, verbose=0)  # it reads the mean loss at its end, and so waits

@@ -94,11 +94,11 @@ def run_bertzoo(task: str, model: str, train, held, seed: int, epochs: int, rate
     bz.set_seed(seed)
     options = {"max_length": length, "new_head": True, "verbose": False}
     if task in COLUMNS:
-        kind = {"labels": 1, "problem": "regression"} if task == "stsb" else {"labels": 2}
+        kind = {"labels": 1, "problem_type": "regression"} if task == "stsb" else {"labels": 2}
         network = bz.TextClassifier.from_preset(model, **kind, **options)
         x, y = bundle(texts(train, task)), column(train, COLUMNS[task][1])
     elif task == "squad":
-        network = bz.QuestionAnswerer.from_preset(model, stride=STRIDE, question_limit=QUESTION, **options)
+        network = bz.QuestionAnswerer.from_preset(model, max_query_length=QUESTION, **options)
         x, y = train, None
     else:
         network = bz.TokenClassifier.from_preset(model, labels=labels_of(train), **options)

@@ -25,7 +25,7 @@ def teacher(written):
 
 @pytest.fixture
 def batch(teacher):
-    rows = teacher.preprocessor(TEXTS)
+    rows = teacher.tokenizer(TEXTS)
     return rows | {"lengths": rows["padding_mask"].sum(axis=1, dtype="int32")}
 
 
@@ -140,6 +140,6 @@ def test_mistakes_are_named(teacher):
     narrow = bz.EncoderConfig(
         vocab_size=teacher.backbone.config.vocab_size, hidden_size=8, num_hidden_layers=1, num_attention_heads=1
     )
-    other = bz.MaskedLM(bz.Encoder(narrow, pooler=False), teacher.preprocessor)
+    other = bz.MaskedLM(bz.Encoder(narrow, pooler=False), teacher.tokenizer)
     with pytest.raises(ValueError, match="agree in hidden_size; they have 32 and 8"):
         Distillation(teacher, other)

@@ -24,8 +24,8 @@ def make(hidden=0.5, changes=(), **options):
     config = ElectraConfig(
         vocab_size=len(WORDS), num_hidden_layers=1, max_position_embeddings=64, **{**SIZE, **dict(changes)}
     )
-    preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(WORDS))
-    return ReplacedTokenTraining(config, generator_config(config, hidden), preprocessor, **options)
+    tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
+    return ReplacedTokenTraining(config, generator_config(config, hidden), tokenizer, **options)
 
 
 @pytest.fixture(scope="module")
@@ -214,11 +214,11 @@ def test_saved_as_two_checkpoints_that_transformers_loads(batch, tmp_path, numpy
 
 def test_mistakes_are_named():
     config = ElectraConfig(vocab_size=len(WORDS), num_hidden_layers=1, **SIZE)
-    preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(WORDS))
+    tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
     with pytest.raises(ValueError, match="share their embeddings"):
-        ReplacedTokenTraining(config, config.with_(embedding_size=8), preprocessor)
+        ReplacedTokenTraining(config, config.with_(embedding_size=8), tokenizer)
     with pytest.raises(ValueError, match="must be above 0"):
         generator_config(config, 0.0)
     bert = bz.EncoderConfig(vocab_size=len(WORDS), num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
     with pytest.raises(ValueError, match="Bert has no head 'rtd'"):
-        ReplacedTokenTraining(bert, bert, preprocessor)
+        ReplacedTokenTraining(bert, bert, tokenizer)

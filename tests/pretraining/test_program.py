@@ -84,10 +84,10 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
     theirs, info = getattr(transformers, architecture).from_pretrained(tmp_path / "model", output_loading_info=True)
     assert theirs.config.architectures == [architecture]
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    task = bz.MaskedLM if objective == "mlm" else bz.MaskedLMAndPair
+    task = bz.MaskedLM if objective == "mlm" else bz.ForPreTraining
     ours = task.from_preset(tmp_path / "model", verbose=False)
     texts = (["a b c d", "d e"],) if objective == "mlm" else (["a b c d", "d e"], ["e f . g", "h"])
-    inputs = ours.preprocessor(*texts)
+    inputs = ours.tokenizer(*texts)
     names = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
     with torch.no_grad():
         outputs = theirs.eval()(**{names[key]: torch.tensor(value) for key, value in inputs.items()})
@@ -110,7 +110,7 @@ def test_losses_are_true_means(shards, numpy, eager, compiled):
 
     corpus = Shards.open(shards)
     config = bz.EncoderConfig(vocab_size=len(WORDS), **ENCODER)
-    model = bz.MaskedLMAndPair(bz.Encoder(config), bz.Preprocessor(corpus.tokenizer))
+    model = bz.ForPreTraining(bz.Encoder(config), corpus.tokenizer)
     model.compile(bz.AdamW(1e-3), run_eagerly=eager)
     data = CorpusRows(SentencePairs(corpus, "nsp", short=0.5), [Shape(48, 16)], model.mask, steps=1)
     inputs, targets, weights = data[0]
@@ -139,7 +139,7 @@ def test_replaced_tokens_and_distillation(shards, write, tmp_path):
         _, info = getattr(transformers, name).from_pretrained(tmp_path / directory, output_loading_info=True)
         assert not info["missing_keys"] and not info["unexpected_keys"]
     config = bz.EncoderConfig(vocab_size=len(WORDS), **{**ENCODER, "num_hidden_layers": 2})
-    teacher = bz.MaskedLM(bz.Encoder(config), bz.Preprocessor(Shards.open(shards).tokenizer))
+    teacher = bz.MaskedLM(bz.Encoder(config), Shards.open(shards).tokenizer)
     teacher.save_to_preset(tmp_path / "bert")
     table = f'[distillation]\nteacher = "{tmp_path / "bert"}"\nlayers = 1\n[masking]\nrarity = 0.7\n'
     result = pretrain(write({}, table, objective="distillation"), shards, tmp_path / "student", shards)
@@ -225,7 +225,7 @@ def test_continued_with_more_words(shards, write, tmp_path, numpy):
     """New words are tokens of their own, and begin as the mean of the pieces that they were."""
     pretrain(write(), shards, tmp_path / "first")
     first = bz.MaskedLM.from_preset(tmp_path / "first", verbose=False)
-    tokenizer = extend_tokenizer(first.preprocessor.tokenizer, ["a-b", "c", "kk"])
+    tokenizer = extend_tokenizer(first.tokenizer, ["a-b", "c", "kk"])
     (tmp_path / "new.txt").write_text("\n\n".join(["a-b c d kk . a a-b b c ."] * 60))
     prepare([tmp_path / "new.txt"], tokenizer, tmp_path / "new")
     text = tokenizer.encode("a-b c").row(0)
@@ -235,7 +235,7 @@ def test_continued_with_more_words(shards, write, tmp_path, numpy):
     second = bz.MaskedLM.from_preset(tmp_path / "second", verbose=False)
     old, new = (numpy(model.backbone.token_table()) for model in (first, second))
     np.testing.assert_allclose(new[: len(WORDS)], old, atol=1e-6)
-    pieces = first.preprocessor.tokenizer.encode("a-b").row(0)[1:-1]
+    pieces = first.tokenizer.encode("a-b").row(0)[1:-1]
     np.testing.assert_allclose(new[len(WORDS)], old[pieces].mean(axis=0), atol=1e-6)
     theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "second")
     assert theirs.config.vocab_size == len(WORDS) + 2
@@ -267,16 +267,16 @@ def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
     from bertzoo.pretraining.continuing import load_task
     from bertzoo.tasks.added_tokens import add_tokens
 
-    tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
+    tokenizer = bz.Tokenizer.from_vocabulary(WORDS, max_length=16)
     config = FAMILIES["bert"].config_class(**{**ENCODER, "vocab_size": len(WORDS) + 4})
-    first = bz.MaskedLM(bz.Encoder(config), bz.text.preprocessor.Preprocessor(tokenizer, 16))
+    first = bz.MaskedLM(bz.Encoder(config), tokenizer)
     first.save_to_preset(tmp_path)
     larger = extend_tokenizer(tokenizer, ["a-b", "kk"])
     table = numpy(first.backbone.token_table())
     expected = table[tokenizer.encode("a-b").row(0)[1:-1]].mean(axis=0)
     task = load_task(bz.MaskedLM, {"from": str(tmp_path)}, larger, first.masking, {})
     rows = numpy(task.backbone.token_table())
-    assert len(rows) == len(WORDS) + 4 and task.preprocessor.tokenizer.vocabulary_size == len(WORDS) + 2
+    assert len(rows) == len(WORDS) + 4 and task.tokenizer.vocabulary_size == len(WORDS) + 2
     np.testing.assert_allclose(rows[len(WORDS)], expected, atol=1e-6)
     np.testing.assert_array_equal(rows[: len(WORDS)], table[: len(WORDS)])
     encoder, marked = add_tokens(first.backbone, tokenizer, ["a-b c"])

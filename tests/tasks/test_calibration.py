@@ -75,7 +75,7 @@ def test_smoothing_is_asked_for_in_compile(make, tmp_path, eager):
     model.fit(TEXTS, [0, 1] * 4, verbose=0)
     model.save(tmp_path / "model.keras")
     assert keras.models.load_model(tmp_path / "model.keras").loss.smoothing == 0.2
-    several = make(labels=2, problem="multi_label_classification")
+    several = make(labels=2, problem_type="multi_label_classification")
     several.compile(bz.AdamW(1e-3), label_smoothing=0.2)
     assert several.loss.label_smoothing == 0.2
     with pytest.raises(ValueError, match="label_smoothing"):
@@ -85,7 +85,7 @@ def test_smoothing_is_asked_for_in_compile(make, tmp_path, eager):
 
 
 def test_temperature_and_thresholds_are_used_and_saved(make, tmp_path):
-    model = make(labels=["a", "b"], problem="multi_label_classification")
+    model = make(labels=["a", "b"], problem_type="multi_label_classification")
     logits = model.predict(TEXTS, verbose=0)
     temperature = model.fit_temperature(TEXTS, [["a"], []] * 4)
     found = model.fit_thresholds(TEXTS, [["a"], []] * 4)
@@ -110,7 +110,7 @@ def test_zero_shot_is_the_softmax_of_entailment(make):
     model = make(labels=["contradiction", "neutral", "entailment"])
     labels = ["good", "bad", "dull"]
     found = model.zero_shot(TEXTS[:2], labels, template="the film is {} .")
-    alone = model.zero_shot(TEXTS[:2], labels, template="the film is {} .", several=True)
+    alone = model.zero_shot(TEXTS[:2], labels, template="the film is {} .", multi_label=True)
     for text, together, apart in zip(TEXTS, found, alone):
         logits = model.predict(([text] * 3, [f"the film is {label} ." for label in labels]), verbose=0)
         odds = np.exp(logits[:, 2]) / np.exp(logits[:, 2]).sum()

@@ -113,7 +113,7 @@ def test_what_reads_logits_gets_them_whatever_the_activation(labels, problem, ac
     import torch
 
     directory = written(labels, seed=3)
-    ours = load(directory, problem=problem, activation=activation)
+    ours = load(directory, problem_type=problem, activation=activation)
     logits = st.CrossEncoder(str(directory), device="cpu").predict(PAIRS, activation_fn=torch.nn.Identity())
     logits = logits.astype("float64").reshape(len(PAIRS), labels)
     odds = 1 / (1 + np.exp(-logits))
@@ -137,18 +137,20 @@ def test_zero_shot_is_that_of_a_text_classifier(written):
     classifier = bz.TextClassifier.from_preset(directory, verbose=False, labels=labels)
     ours = load(directory, labels=labels, activation="sigmoid")
     for several in (False, True):
-        found, expected = (model.zero_shot(DOCUMENTS, ["good", "bad"], several=several) for model in (ours, classifier))
+        found, expected = (
+            model.zero_shot(DOCUMENTS, ["good", "bad"], multi_label=several) for model in (ours, classifier)
+        )
         assert [row["label"] for row in found] == [row["label"] for row in expected]
         assert [row["score"] for row in found] == pytest.approx([row["score"] for row in expected], abs=1e-5)
 
 
 @pytest.mark.once
 def test_the_problem_of_the_files_is_kept_where_it_can_be_this_models(written, tmp_path):
-    load(written(3), problem=SEVERAL).save_to_preset(tmp_path / "saved")
-    assert load(tmp_path / "saved").problem == SEVERAL
+    load(written(3), problem_type=SEVERAL).save_to_preset(tmp_path / "saved")
+    assert load(tmp_path / "saved").problem_type == SEVERAL
     path = written(1, seed=5) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"problem_type": "single_label_classification"}))
-    assert load(path.parent).problem == "regression"
+    assert load(path.parent).problem_type == "regression"
 
 
 def test_mistakes_are_named(preset, written):

@@ -44,11 +44,11 @@ def test_guesses_equal_the_pipelines(model, pipeline):
 
 
 def test_rows_of_the_table_that_no_token_has_are_never_guessed():
-    tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
+    tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"], max_length=16)
     config = bz.EncoderConfig(
         vocab_size=12, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
     )
-    model = bz.MaskedLM(bz.Encoder(config), bz.Preprocessor(tokenizer, 16))
+    model = bz.MaskedLM(bz.Encoder(config), tokenizer)
     assert len(model.fill_mask("a [MASK]", top_k=12)) == 7
 
 
@@ -67,7 +67,7 @@ def test_predict_gives_logits_at_the_masks_in_the_order_of_the_texts(model, nump
     logits = model.predict(texts, batch_size=2, verbose=0)
     assert logits.shape == (4, 2, model.backbone.config.vocab_size) and logits.dtype == np.float32
     assert not logits[0].any() and not logits[1, 1].any()
-    inputs = model.preprocessor(texts)
+    inputs = model.tokenizer(texts)
     full = numpy(compiled(model, model)(inputs))
     for row, places in ((1, 1), (2, 2), (3, 1)):
         at_masks = full[row][inputs["token_ids"][row] == model.masking.mask_id]
@@ -95,7 +95,7 @@ def test_mistakes_are_named(model):
     with pytest.raises(ValueError, match=r"lies beyond the model's 64 tokens"):
         model.fill_mask("good " * 70 + "[MASK]")
     for targets in (None, ["film"]):
-        with pytest.raises(ValueError, match="no preprocessor: call the model with token_ids"):
+        with pytest.raises(ValueError, match="no tokenizer: call the model with token_ids"):
             bz.MaskedLM(model.backbone).fill_mask("the [MASK]", targets=targets)
     with pytest.raises(ValueError, match="pass no y"):
         model.batches(TEXTS, [1] * 16)
@@ -103,7 +103,7 @@ def test_mistakes_are_named(model):
         model.batches(TEXTS, sample_weight=[1.0] * 16)
     tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"])
     with pytest.raises(ValueError, match="no mask token"):
-        bz.MaskedLM(model.backbone, bz.Preprocessor(tokenizer))
+        bz.MaskedLM(model.backbone, tokenizer)
 
 
 def test_the_loss_is_the_mean_over_masked_tokens(written, numpy, compiled):
@@ -170,7 +170,7 @@ def test_long_texts_are_read_whole(written):
     texts = ["great", " ".join(["the film was good and bad"] * 9), "a story", " ".join(["rome"] * 14), "rome " * 15]
     rows, _ = model.encode_rows(texts)
     assert rows.lengths.max() == 16
-    tokenizer = model.preprocessor.tokenizer
+    tokenizer = model.tokenizer
     own = [tokenizer.encode([text], truncate=False).row(0)[1:-1].tolist() for text in texts]
     whole = [row[1:-1].tolist() for row in map(rows.row, range(len(rows)))]
     assert all(

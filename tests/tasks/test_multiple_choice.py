@@ -67,7 +67,7 @@ def test_logits_are_those_of_transformers_in_the_order_of_the_rows(make, preset,
     model, reference = make(), preset[1]
     logits = model.predict((QUESTIONS, CHOICES), batch_size=2, verbose=0)
     for row, question, choices in zip(logits, QUESTIONS, CHOICES):
-        batch = model.preprocessor([question] * 2, choices)
+        batch = model.tokenizer([question] * 2, choices)
         tensors = [torch.tensor(batch[k][None].astype("int64")) for k in ("token_ids", "padding_mask", "segment_ids")]
         with torch.no_grad():
             close(row, reference(*tensors).logits[0].numpy())

@@ -10,7 +10,6 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.tasks.spans import SpanLoss, best_spans, span_accuracy
-from bertzoo.text.preprocessor import Preprocessor
 
 CONTEXT = "we saw a film in rome with friends"
 RECORDS = [
@@ -51,7 +50,7 @@ def targets_of(model, records):
             (targets[row] == -1) == (inputs["padding_mask"][row] == 0)[:, None]
         ).all()
         if last:
-            found[number] = model.preprocessor.tokenizer.decode(inputs["token_ids"][row][first : last + 1].tolist())
+            found[number] = model.tokenizer.decode(inputs["token_ids"][row][first : last + 1].tolist())
     return found
 
 
@@ -62,7 +61,7 @@ def test_targets_are_the_tokens_of_the_answer(make):
 def test_a_window_without_the_whole_answer_points_to_its_first_token(make):
     context = "film " * 60 + "rome plot " + "film " * 60
     record = {"question": "rome", "context": context, "answers": ["rome plot"]}
-    model = make(max_length=32, stride=8)
+    model = make(max_length=32, stride=20)
     found = targets_of(model, [record])
     assert len(found) > 10 and set(found) == {None, "rome plot"}
     windows = model.cut(model.read([record]))
@@ -150,7 +149,7 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
 
     model, reference = make(), preset[1]
     found = model.answer("the actor", CONTEXT, n_best=5)
-    encoded = model.preprocessor.tokenizer.encode(["the actor"], [CONTEXT], offsets=True)
+    encoded = model.tokenizer.encode(["the actor"], [CONTEXT], offsets=True)
     with torch.no_grad():
         out = reference(
             torch.tensor(encoded.token_ids[None].astype("int64")),
@@ -163,7 +162,7 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
         assert (answer["start"], answer["end"]) == (encoded.offsets[a, 0], encoded.offsets[b, 1])
     assert found[0]["null_score"] == pytest.approx(starts[0] + ends[0] - max(spans)[0], abs=1e-3)
     assert sum(answer["score"] for answer in found) <= 1 + 1e-6
-    short = model.answer("the actor", CONTEXT, answer_limit=1)
+    short = model.answer("the actor", CONTEXT, max_answer_length=1)
     assert " " not in short["text"]
 
 
@@ -193,6 +192,7 @@ def test_fit_threshold_is_no_worse_than_always_or_never_answering(make):
 @pytest.mark.once
 def test_spans_are_true_for_1000_random_texts(random_texts, plain_texts):
     tokenizer = bz.train_wordpiece(plain_texts, vocabulary_size=600, progress=False)
+    tokenizer.max_length = 48
     config = bz.EncoderConfig(
         vocab_size=tokenizer.vocabulary_size,
         hidden_size=16,
@@ -204,10 +204,10 @@ def test_spans_are_true_for_1000_random_texts(random_texts, plain_texts):
     )
     model = bz.QuestionAnswerer(
         bz.Encoder(config, pooler=False),
-        Preprocessor(tokenizer, 48),
-        question_limit=20,
+        tokenizer,
+        max_query_length=20,
         no_answer_threshold=0.0,
-        stride=16,
+        stride=8,
     )
     found = model.answer(random_texts[::-1], random_texts, n_best=3, batch_size=64)
     count = 0
@@ -229,7 +229,7 @@ def test_files(make, tmp_path, close):
     config = json.loads((tmp_path / "preset" / "config.json").read_text())
     assert config["bertzoo"] == {"no_answer_threshold": 1.5, "stride": 64}
     loaded = bz.QuestionAnswerer.from_preset(tmp_path / "preset", verbose=False)
-    assert (loaded.no_answer_threshold, loaded.stride, loaded.question_limit) == (1.5, 64, 64)
+    assert (loaded.no_answer_threshold, loaded.stride, loaded.max_query_length) == (1.5, 64, 64)
     model.save(tmp_path / "model.keras")
     for other in (loaded, keras.models.load_model(tmp_path / "model.keras")):
         ours, theirs = model.answer("the actor", CONTEXT), other.answer("the actor", CONTEXT)
@@ -245,15 +245,15 @@ def test_files(make, tmp_path, close):
     assert "bertzoo" not in json.loads((tmp_path / "plain" / "config.json").read_text())
 
 
-def test_without_preprocessor(make, preset, eager):
-    bare = bz.QuestionAnswerer.from_preset(preset[0], verbose=False, preprocessor=None)
-    inputs = make().preprocessor(["we saw", "a"], ["a film", "rome"])
+def test_without_tokenizer(make, preset, eager):
+    bare = bz.QuestionAnswerer.from_preset(preset[0], verbose=False, tokenizer=None)
+    inputs = make().tokenizer(["we saw", "a"], ["a film", "rome"])
     assert bare.predict(inputs, verbose=0).shape == (2, 7, 2)
     bare.compile(run_eagerly=eager)
     bare.fit(inputs, np.array([[4, 5], [0, 0]]), verbose=0)
     with pytest.raises(ValueError, match="first and last token"):
         bare.fit(inputs, np.zeros(2), verbose=0)
-    with pytest.raises(ValueError, match="no preprocessor"):
+    with pytest.raises(ValueError, match="no tokenizer"):
         bare.answer("we", "saw")
 
 
@@ -284,4 +284,4 @@ def test_errors_of_type(make):
     with pytest.raises(ValueError, match="no y"):
         make().fit(RECORDS, [1], verbose=0)
     with pytest.raises(ValueError, match="raise max_length"):
-        make(max_length=16, question_limit=64).answer("a " * 30, "b")
+        make(max_length=16, max_query_length=64).answer("a " * 30, "b")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.tasks.pretraining_heads import MaskedLMAndPair
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
 TAGS = ["O", "B-X", "I-X"]
@@ -18,7 +18,7 @@ TASKS = {
     "answers": (bz.QuestionAnswerer, {}),
     "choices": (bz.MultipleChoice, {}),
     "masked LM": (bz.MaskedLM, {}),
-    "masked LM and pair": (MaskedLMAndPair, {}),
+    "masked LM and pair": (ForPreTraining, {}),
     "scores of pairs": (bz.CrossEncoder, {}),
     "vectors": (bz.SentenceEncoder, {"pooling": ["mean", "cls"]}),
 }
@@ -82,7 +82,7 @@ def test_a_file_of_weights(name, same, tmp_path):
 def test_a_preset(name, same, tmp_path):
     task = make(name)
     task.save_to_preset(tmp_path / "preset")
-    same(task, type(task).from_preset(tmp_path / "preset", verbose=False, preprocessor=None))
+    same(task, type(task).from_preset(tmp_path / "preset", verbose=False, tokenizer=None))
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -302,7 +302,7 @@ def test_a_stream_keeps_the_shapes_of_its_first_texts(encoder, monkeypatch, back
     if backend != "torch":  # which compiles nothing
         later = set(shapes) - first
         # The longest, and on TensorFlow, which wants lengths that differ, one more.
-        assert len(later) <= 2 and {length for _, length in later} <= {8, encoder.preprocessor.max_length}
+        assert len(later) <= 2 and {length for _, length in later} <= {8, encoder.tokenizer.max_length}
     close(found, encoder.encode(texts))
 
 
@@ -358,9 +358,9 @@ def test_mistakes_are_named(encoder, texts, options, error, message):
         list(encoder.encode(texts, **options))
 
 
-def test_without_preprocessor_it_takes_arrays(plain, encoder, close):
-    bare = bz.SentenceEncoder.from_preset(plain, verbose=False, preprocessor=None)
-    inputs = encoder.preprocessor(TEXTS)
+def test_without_tokenizer_it_takes_arrays(plain, encoder, close):
+    bare = bz.SentenceEncoder.from_preset(plain, verbose=False, tokenizer=None)
+    inputs = encoder.tokenizer(TEXTS)
     close(bare.encode(inputs), encoder.encode(TEXTS))
     with pytest.raises(ValueError, match="the prompt 'query: ' can't be put before token_ids"):
         bare.encode(inputs, prompt="query: ")
@@ -565,7 +565,7 @@ def test_mistakes_in_training_are_named(loss, x, y, message, trainable):
 
 def test_dropout_differs_between_the_texts_of_a_row(plain):
     model = bz.SentenceEncoder.from_preset(plain, verbose=False, dropout=0.2)
-    inputs = model.preprocessor(["a good film"])
+    inputs = model.tokenizer(["a good film"])
     inputs = {name: np.stack([x, x], axis=1) for name, x in inputs.items()}
     same, other = keras.ops.convert_to_numpy(model(inputs, training=True))[0]
     assert not np.allclose(same, other)
@@ -612,7 +612,7 @@ def test_minilm_equals_sentence_transformers(minilm, st, close):
     ]
     ours = bz.SentenceEncoder.from_preset(minilm, verbose=False)
     close(ours.encode(texts), st.SentenceTransformer(str(minilm), device="cpu").encode(texts))
-    assert ours.preprocessor.max_length == 256
+    assert ours.tokenizer.max_length == 256
 
 
 def test_scores_that_a_cosine_cannot_reach_are_refused(plain):

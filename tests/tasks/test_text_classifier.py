@@ -73,7 +73,7 @@ def seen(monkeypatch):
 
 
 def rows_of(model, texts, pairs=None):
-    encoded = model.preprocessor.encode(texts, pairs)
+    encoded = model.tokenizer.encode(texts, pairs)
     return [tuple(encoded.row(i).tolist()) for i in range(len(encoded))]
 
 
@@ -176,11 +176,11 @@ def test_forms_of_pairs(make, seen, form):
     )
 
 
-def test_without_preprocessor_the_caller_tokenizes(preset, model, seen):
-    bare = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, preprocessor=None)
-    assert bare.preprocessor is None
+def test_without_tokenizer_the_caller_tokenizes(preset, model, seen):
+    bare = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, tokenizer=None)
+    assert bare.tokenizer is None
     bare.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=True)
-    inputs = model.preprocessor(TEXTS)
+    inputs = model.tokenizer(TEXTS)
     bare.fit(inputs, np.array(IDS), batch_size=8, verbose=0)
     assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS), IDS))
     assert bare.predict(inputs, batch_size=8, verbose=0).shape == (16, 2)
@@ -225,7 +225,9 @@ def test_weights_of_classes_and_rows(model, seen):
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(TEXTS, NAMES, verbose=0, **options)
-    several = bz.TextClassifier(model.backbone, model.preprocessor, labels=["a"], problem="multi_label_classification")
+    several = bz.TextClassifier(
+        model.backbone, model.tokenizer, labels=["a"], problem_type="multi_label_classification"
+    )
     several.compile()
     with pytest.raises(ValueError, match="one label a text"):
         several.fit(TEXTS, [["a"]] * 16, class_weight={"a": 2.0}, verbose=0)
@@ -262,11 +264,11 @@ def test_rows_are_padded_to_what_the_data_needs(model, seen):
     mixed = model.batches([long] * 40 + [GOOD] * 40, [1] * 80, batch_size=2)
     assert {mixed[i][0]["token_ids"].shape for i in range(40)} == {(2, 8), (2, 64)}
     assert model.predict([long], verbose=0).shape == (1, 2)
-    assert model.preprocessor(long)["token_ids"].shape == (1, 64)
+    assert model.tokenizer(long)["token_ids"].shape == (1, 64)
 
 
 def test_a_shorter_limit_and_a_longer_one(make, preset):
-    assert make(max_length=8).preprocessor("good film " * 300)["token_ids"].shape == (1, 8)
+    assert make(max_length=8).tokenizer("good film " * 300)["token_ids"].shape == (1, 8)
     with pytest.raises(ValueError, match="max_length is 512; the model has positions for 64"):
         make(max_length=512)
 
@@ -290,7 +292,7 @@ def test_classes_are_learnt(make):
 def test_several_labels_at_once(make):
     """Fault 9."""
     labels = ["nice", "film", "any"]
-    model = make(labels=labels, problem="multi_label_classification", eager=False)
+    model = make(labels=labels, problem_type="multi_label_classification", eager=False)
     named = [
         [name for name, given in zip(labels, ("good" in t or "great" in t, "film" in t, True)) if given] for t in TEXTS
     ]
@@ -317,7 +319,7 @@ def test_several_labels_at_once(make):
 @pytest.mark.parametrize("width", [1, pytest.param(2, marks=pytest.mark.once)])
 def test_regression(make, width):
     """Fault 9: num_classes=1 with float targets trained at loss 0."""
-    model = make(labels=width, problem="regression", eager=False)
+    model = make(labels=width, problem_type="regression", eager=False)
     numbers = np.array([len(text) / 10 for text in TEXTS])
     targets = numbers if width == 1 else np.stack([numbers, -numbers], axis=1)
     first = model.evaluate(TEXTS, targets, batch_size=8, verbose=0, return_dict=True)
@@ -331,7 +333,7 @@ def test_regression(make, width):
 
 
 def test_one_label_means_regression(make):
-    assert make(labels=1).problem == "regression"
+    assert make(labels=1).problem_type == "regression"
 
 
 @pytest.mark.parametrize("activation", [pytest.param("gelu", marks=pytest.mark.once), None])
@@ -435,10 +437,10 @@ def test_more_mistakes(make):
         number.fit(TEXTS[:2], [1.0, float("nan")], verbose=0)
     with pytest.raises(ValueError, match="labels must be different strings"):
         make(labels=["a", "a"])
-    with pytest.raises(ValueError, match="problem must be one of"):
-        make(problem="ranking")
+    with pytest.raises(ValueError, match="problem_type must be one of"):
+        make(problem_type="ranking")
     with pytest.raises(ValueError, match="at least two labels"):
-        make(labels=1, problem="single_label_classification")
+        make(labels=1, problem_type="single_label_classification")
     with pytest.raises(ValueError, match="no targets"):
         make().evaluate(TEXTS, verbose=0)
     with pytest.raises(ValueError, match="a generator has no length"):
@@ -549,7 +551,7 @@ def test_keras_files_bring_it_back_as_it_was(make, tmp_path, capsys, custom):
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.labels == model.labels and again.problem == model.problem
+    assert again.labels == model.labels and again.problem_type == model.problem_type
     np.testing.assert_array_equal(
         again.predict(TEXTS, batch_size=8, verbose=0), model.predict(TEXTS, batch_size=8, verbose=0)
     )
@@ -572,10 +574,10 @@ def test_a_preset_whose_own_block_is_null_is_saved(preset, tmp_path):
 
 
 def test_a_trained_preset_comes_back_with_its_labels(make, tmp_path):
-    model = make(labels=["x", "y", "z"], problem="multi_label_classification")
+    model = make(labels=["x", "y", "z"], problem_type="multi_label_classification")
     model.save_to_preset(tmp_path / "out")
     again = bz.TextClassifier.from_preset(tmp_path / "out", verbose=False)
-    assert again.labels == ["x", "y", "z"] and again.problem == "multi_label_classification"
+    assert again.labels == ["x", "y", "z"] and again.problem_type == "multi_label_classification"
     content = json.loads((tmp_path / "out" / "config.json").read_text())
     assert content["id2label"] == {"0": "x", "1": "y", "2": "z"} and content["label2id"] == {"x": 0, "y": 1, "z": 2}
     np.testing.assert_allclose(

@@ -10,10 +10,9 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.data.tagged import read_tagged
-from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tags import check_tags
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import find_units
+from bertzoo.text.word_alignment import align_words
 
 LABELS = ["O", "B-CITY", "I-CITY", "B-THING", "I-THING"]
 SENTENCES = [["we", "saw", "it", "in", "paris"], ["rome", "paris", "and", "a", "film"], ["unhappy", "friends"]] * 4
@@ -48,7 +47,7 @@ def targets_of(model, x, y):
     """Text of the first character of each labelled token -> its label, of one text that fits a row."""
     data = model.batches(x, y, shuffle=False)
     inputs, labels, weights = data[0]
-    tokens = [model.preprocessor.tokenizer.id_to_token(i) for i in inputs["token_ids"][0]]
+    tokens = [model.tokenizer.id_to_token(i) for i in inputs["token_ids"][0]]
     return [(tokens[i], LABELS[labels[0, i]]) for i in np.flatnonzero(weights[0])]
 
 
@@ -60,7 +59,7 @@ def test_the_first_piece_of_each_word_is_labelled(make):
     assert targets_of(make(), [["unhappy", "friends"]], [["B-THING", "I-THING"]]) == expected
     assert targets_of(make(), [["unhappy", "friends"]], [[3, 4]]) == expected
     assert targets_of(make(), [["unhappy", "friends"]], [[-100, 3]]) == [("friends", "B-THING")]
-    every = targets_of(make(pieces="all"), [["unhappy", "friends"]], [["B-THING", "I-THING"]])
+    every = targets_of(make(label_all_tokens=True), [["unhappy", "friends"]], [["B-THING", "I-THING"]])
     assert every == [("un", "B-THING"), ("##happy", "B-THING"), ("friends", "I-THING")]
 
 
@@ -152,9 +151,9 @@ def test_callbacks_are_told_of_predictions(make):
         model.predict(iter([["a film"]]), steps=1, verbose=0)
 
 
-def test_without_preprocessor(make, preset, eager):
-    full, bare = make(), bz.TokenClassifier.from_preset(preset[0], verbose=False, preprocessor=None)
-    inputs = full.preprocessor(["paris is bright", "a film"])
+def test_without_tokenizer(make, preset, eager):
+    full, bare = make(), bz.TokenClassifier.from_preset(preset[0], verbose=False, tokenizer=None)
+    inputs = full.tokenizer(["paris is bright", "a film"])
     logits = bare.predict(inputs, verbose=0)
     assert logits.shape == (2, 5, 5) and not logits[1, 4:].any()
     for ours, rows in zip(full.predict(["paris is bright", "a film"], verbose=0), logits):
@@ -166,7 +165,7 @@ def test_without_preprocessor(make, preset, eager):
     bare.fit(inputs, labels, verbose=0)
     with pytest.raises(ValueError, match="y must be integers"):
         bare.fit(inputs, labels[:, :2], verbose=0)
-    with pytest.raises(ValueError, match="no preprocessor"):
+    with pytest.raises(ValueError, match="no tokenizer"):
         bare.tag(["paris"])
 
 
@@ -179,12 +178,14 @@ def test_logits_are_those_of_transformers(make, preset, close):
     model, reference = make(), preset[1]
     texts = ["we saw unhappy friends", "paris"]
     for text, ours in zip(texts, model.predict(texts, verbose=0)):
-        ids = model.preprocessor.tokenizer.encode([text]).token_ids
+        ids = model.tokenizer.encode([text]).token_ids
         with torch.no_grad():
             close(ours, reference(torch.tensor(ids[None].astype("int64"))).logits[0, 1:-1].numpy())
 
 
-@pytest.mark.parametrize("options", [{}, {"crf": True}, pytest.param({"pieces": "all"}, marks=pytest.mark.once)])
+@pytest.mark.parametrize(
+    "options", [{}, {"crf": True}, pytest.param({"label_all_tokens": True}, marks=pytest.mark.once)]
+)
 def test_files(make, tmp_path, options):
     model = make(new=True, **options)
     model.fit(SENTENCES, TAGS, batch_size=4, verbose=0)
@@ -193,7 +194,11 @@ def test_files(make, tmp_path, options):
     assert config["id2label"] == {str(i): name for i, name in enumerate(LABELS)}
     assert config.get("bertzoo") == (options or None)
     loaded = bz.TokenClassifier.from_preset(tmp_path / "preset", verbose=False)
-    assert (loaded.labels, loaded.pieces, loaded.crf is not None) == (LABELS, model.pieces, model.crf is not None)
+    assert (loaded.labels, loaded.label_all_tokens, loaded.crf is not None) == (
+        LABELS,
+        model.label_all_tokens,
+        model.crf is not None,
+    )
     model.save(tmp_path / "model.keras")
     for other in (loaded, keras.models.load_model(tmp_path / "model.keras")):
         ours, theirs = model.tag(["paris rome a film"])[0], other.tag(["paris rome a film"])[0]
@@ -282,8 +287,9 @@ def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_text
         max_position_embeddings=48,
         initializer_range=0.5,
     )
-    preprocessor = Preprocessor(kinds[kind], 48)
-    model = bz.TokenClassifier(bz.Encoder(config, pooler=False), preprocessor, labels=LABELS)
+    tokenizer = kinds[kind]
+    tokenizer.max_length = 48
+    model = bz.TokenClassifier(bz.Encoder(config, pooler=False), tokenizer, labels=LABELS)
     answers = model.tag(random_texts, batch_size=64)
     tagged = read_tagged(random_texts)
     count = 0
@@ -305,11 +311,11 @@ def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
         words = read_tagged(text).words[0]
         encoded = kinds[kind].encode([text], offsets=True)
         offsets = encoded.offsets[encoded.word_ids >= 0]
-        units = find_units(offsets, words)
-        covered = [i for a, b in units.words for i in range(a, b)]
+        alignment = align_words(offsets, words)
+        covered = [i for a, b in alignment.words for i in range(a, b)]
         overlaps = [bool(((offsets[:, 0] < b) & (offsets[:, 1] > a)).any()) for a, b in words]
         assert set(np.flatnonzero(overlaps)) <= set(covered) and covered == sorted(set(covered))
-        assert (units.pieces[1:, 0] >= units.pieces[:-1, 1]).all()
+        assert (alignment.tokens[1:, 0] >= alignment.tokens[:-1, 1]).all()
 
 
 # ---- mistakes, which are told before Keras has anything to do
@@ -345,7 +351,5 @@ def test_errors_of_type_and_constructor(make, preset):
         make().tag([["a"], "b"])
     with pytest.raises(TypeError, match="list of words"):
         make().tag([["a", 3]])
-    with pytest.raises(ValueError, match="pieces"):
-        bz.TokenClassifier.from_preset(preset[0], verbose=False, pieces="last")
     with pytest.raises(ValueError, match="CRF"):
-        bz.TokenClassifier.from_preset(preset[0], verbose=False, pieces="all", crf=True)
+        bz.TokenClassifier.from_preset(preset[0], verbose=False, label_all_tokens=True, crf=True)

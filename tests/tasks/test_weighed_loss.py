@@ -61,13 +61,13 @@ TASKS = {
     "classes": (bz.TextClassifier, {"labels": 3}, (TEXTS, CLASSES)),
     "several": (
         bz.TextClassifier,
-        {"labels": 3, "problem": "multi_label_classification"},
+        {"labels": 3, "problem_type": "multi_label_classification"},
         (TEXTS, (RNG.random((len(TEXTS), 3)) > 0.5).astype(int)),
     ),
     "numbers": (bz.TextClassifier, {"labels": 1}, (TEXTS, SCORES)),
     "tags": tagger(),
     "crf": tagger(crf=True),
-    "pieces": tagger(pieces="all"),
+    "pieces": tagger(label_all_tokens=True),
     "masked": (bz.MaskedLM, {}, (TEXTS, None)),
     "answers": (bz.QuestionAnswerer, {}, (RECORDS, None)),
     "choices": (bz.MultipleChoice, {}, ((TEXTS, [["good film", "bad"]] * len(TEXTS)), [c % 2 for c in CLASSES])),
@@ -160,6 +160,7 @@ def test_metrics_that_a_user_passes_count_labelled_tokens_alone(name, make, nump
 
 
 # ---- training
+
 
 def weights_after(model, x, y, **options):
     model.fit(x, y, shuffle=False, verbose=0, **options)
@@ -322,9 +323,9 @@ def test_the_split_is_that_of_the_data_whatever_their_form(form, make):
     if form == "tags":
         model, x, y = make(bz.TokenClassifier, keras.optimizers.SGD(0.0), labels=["x", "y", "z"]), SENTENCES, TAGS
     else:
-        options = {"preprocessor": None} if form == "arrays" else {}
+        options = {"tokenizer": None} if form == "arrays" else {}
         model = make(bz.TextClassifier, keras.optimizers.SGD(0.0), labels=3, **options)
-        x = make(bz.TextClassifier, labels=3).preprocessor(TEXTS) if form == "arrays" else TEXTS
+        x = make(bz.TextClassifier, labels=3).tokenizer(TEXTS) if form == "arrays" else TEXTS
     history = model.fit(x, y, validation_split=0.3, verbose=0).history
     classes = None if form == "tags" else np.array(y)
     _, held = split_rows(len(y), 0.3, 0, classes)
@@ -367,7 +368,7 @@ def test_a_loss_by_name_takes_logits(kind, loss, make):
 @pytest.mark.once
 @pytest.mark.parametrize("name", ["binary_crossentropy", "binary_focal_crossentropy", "categorical_focal_crossentropy"])
 def test_every_loss_of_keras_that_has_from_logits_gets_it(name, make):
-    model = make(bz.TextClassifier, compile={"loss": name}, labels=2, problem="multi_label_classification")
+    model = make(bz.TextClassifier, compile={"loss": name}, labels=2, problem_type="multi_label_classification")
     assert model.loss.get_config()["from_logits"] is True
 
 
@@ -417,17 +418,17 @@ def test_arguments_are_in_the_order_of_keras(make):
 def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
     """Those of pre-training, each over its own examples, from batches that were masked before they were cut."""
     if kind == "heads":
-        model = make(bz.MaskedLMAndPair)
+        model = make(bz.ForPreTraining)
     else:
         student = make(bz.MaskedLM)
         if kind == "rtd":
             sizes = {"vocab_size": student.backbone.config.vocab_size, "hidden_size": 32, "embedding_size": 16}
             config = ElectraConfig(num_hidden_layers=1, num_attention_heads=4, intermediate_size=32, **sizes)
-            model = ReplacedTokenTraining(config, generator_config(config, 0.5), student.preprocessor)
+            model = ReplacedTokenTraining(config, generator_config(config, 0.5), student.tokenizer)
         else:
             model = Distillation(make(bz.MaskedLM), student)
         model.compile(keras.optimizers.SGD(0.0), run_eagerly=eager)
-    inputs = (model if kind == "heads" else student).preprocessor(TEXTS)
+    inputs = (model if kind == "heads" else student).tokenizer(TEXTS)
     if kind == "heads":
         inputs["pair"] = np.array(CLASSES) % 2
     whole = model.mask(inputs, np.random.default_rng(0))
@@ -470,14 +471,14 @@ def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make)
 
 @pytest.mark.once
 def test_targets_out_of_range_are_named(make):
-    x = make(bz.TextClassifier, labels=3).preprocessor(TEXTS)
-    model = make(bz.TokenClassifier, labels=["x", "y"], preprocessor=None)
+    x = make(bz.TextClassifier, labels=3).tokenizer(TEXTS)
+    model = make(bz.TokenClassifier, labels=["x", "y"], tokenizer=None)
     with pytest.raises(ValueError, match="y holds 2; labels are numbers from 0 to 1"):
         model.fit(x, np.full_like(x["token_ids"], 2), verbose=0)
-    model = make(bz.QuestionAnswerer, preprocessor=None)
+    model = make(bz.QuestionAnswerer, tokenizer=None)
     with pytest.raises(ValueError, match=r"y\[0\] is \[0, 3\]; the row has 3 tokens"):
         model.fit(x, np.stack([np.zeros(len(TEXTS), int), x["padding_mask"].sum(1)], axis=1), verbose=0)
-    model = make(bz.MultipleChoice, preprocessor=None)
+    model = make(bz.MultipleChoice, tokenizer=None)
     choices = {name: np.stack([part, part], axis=1) for name, part in x.items()}
     with pytest.raises(ValueError, match="from 0 to 1, one of the 2 choices; they go from 2 to 2"):
         model.fit(Stream((choices, np.full(len(TEXTS), 2))), verbose=0)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.encoded import Encoded, encoded_from_arrays, starts_from
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, row_splits_from
 
 pytestmark = pytest.mark.once
 
@@ -13,7 +13,7 @@ def rows():
 
 def flat(rows, **extra) -> Encoded:
     ids = np.array([token for row in rows for token in row], np.int32)
-    starts = starts_from(np.array([len(row) for row in rows], dtype=np.int64))
+    starts = row_splits_from(np.array([len(row) for row in rows], dtype=np.int64))
     return Encoded(ids, (ids % 2).astype(np.int8), starts, **extra)
 
 

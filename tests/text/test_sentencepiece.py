@@ -180,7 +180,7 @@ def test_offsets_agree_with_sentencepiece(train, name, plain_probes):
     tokenizer = Tokenizer.from_directory(directory)
     encoded, differing = tokenizer.encode(plain_probes, offsets=True), []
     for i, probe in enumerate(plain_probes):
-        ours = encoded.offsets[encoded.starts[i] + 1 : encoded.starts[i + 1] - 1].tolist()
+        ours = encoded.offsets[encoded.row_splits[i] + 1 : encoded.row_splits[i + 1] - 1].tolist()
         theirs, content = [], probe.encode()
         for piece in processor.encode(probe, return_type="proto").pieces:
             theirs.append([len(content[:end].decode()) for end in (piece.begin, piece.end)])

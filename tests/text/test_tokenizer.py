@@ -120,7 +120,7 @@ def test_written_special_tokens_are_recognised(tokenizer):
 
 def test_a_vocabulary_without_mask_or_pad():
     tokenizer = Tokenizer.from_vocabulary(["[UNK]", "[CLS]", "[SEP]", "a"])
-    assert tokenizer.mask_id is None and tokenizer.pad_id is None
+    assert tokenizer.mask_id is None and tokenizer.pad_id == 0
     assert tokenizer.vocabulary_size == 4
     assert tokenizer(["a", "a a"])["token_ids"].tolist() == [[1, 3, 2, 0], [1, 3, 3, 2]]
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.preprocessor import Preprocessor
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import cut_windows
 
@@ -13,30 +12,30 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh", *(f"##{c}" for c 
 
 
 @pytest.fixture
-def preprocessor():
-    return Preprocessor(Tokenizer.from_vocabulary(VOCABULARY, max_length=12))
+def tokenizer():
+    return Tokenizer.from_vocabulary(VOCABULARY, max_length=12)
 
 
 def random_texts(count, rng):
     return [" ".join(rng.choice(list("abcdefgh"), rng.integers(0, 40))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("stride", [None, 1, 3, 100])
+@pytest.mark.parametrize("stride", [None, 0, 1, 4])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_rows_are_what_the_tokenizer_makes_of_their_part_of_the_text(preprocessor, stride, pairs):
+def test_rows_are_what_the_tokenizer_makes_of_their_part_of_the_text(tokenizer, stride, pairs):
     rng = np.random.default_rng(0)
     texts = random_texts(40, rng)
     questions = random_texts(40, rng) if pairs else None
-    windows = cut_windows(preprocessor, texts, questions, stride=stride, question_limit=4)
+    windows = cut_windows(tokenizer, texts, questions, stride=stride, max_query_length=4)
     seen = {i: [] for i in range(len(texts))}
     for w, source in enumerate(windows.source):
         offsets = windows.offsets(source)[windows.begin[w] : windows.end[w]]
         part = texts[source][offsets[0, 0] : offsets[-1, 1]] if len(offsets) else ""
         question = " ".join(questions[source].split()[:4]) if pairs else None
-        expected = preprocessor.tokenizer.encode([part], [question] if pairs else None)
+        expected = tokenizer.encode([part], [question] if pairs else None)
         if pairs:
-            expected = preprocessor.tokenizer.encode([question], [part])
-        at = slice(windows.rows.starts[w], windows.rows.starts[w + 1])
+            expected = tokenizer.encode([question], [part])
+        at = slice(windows.rows.row_splits[w], windows.rows.row_splits[w + 1])
         assert windows.rows.token_ids[at].tolist() == expected.token_ids.tolist()
         assert windows.rows.segment_ids[at].tolist() == expected.segment_ids.tolist()
         assert len(expected.token_ids) <= 12
@@ -46,22 +45,22 @@ def test_rows_are_what_the_tokenizer_makes_of_their_part_of_the_text(preprocesso
         assert seen[i] == list(range(len(text.split())))
 
 
-def test_every_token_is_owned_by_a_row_with_most_context(preprocessor):
+def test_every_token_is_owned_by_a_row_with_most_context(tokenizer):
     text = " ".join("abcdefgh" * 6)
-    windows = cut_windows(preprocessor, [text], stride=4)
+    windows = cut_windows(tokenizer, [text], stride=6)
     for token in range(48):
         context = np.minimum(token - windows.begin, windows.end - 1 - token)
         owner = int(np.flatnonzero((windows.own_begin <= token) & (token < windows.own_end))[0])
         assert context[owner] == context.max()
 
 
-def test_join_and_spread_are_inverse(preprocessor):
+def test_join_and_spread_are_inverse(tokenizer):
     rng = np.random.default_rng(1)
     texts = random_texts(20, rng)
-    windows = cut_windows(preprocessor, texts, stride=3)
+    windows = cut_windows(tokenizer, texts, stride=7)
     values = np.arange(len(windows.pieces.token_ids), dtype=np.int32)
     spread = windows.spread(values, -1)
-    rows = [spread[a:b] for a, b in zip(windows.rows.starts, windows.rows.starts[1:])]
+    rows = [spread[a:b] for a, b in zip(windows.rows.row_splits, windows.rows.row_splits[1:])]
     joined = windows.join(rows)
     assert [len(part) for part in joined] == windows.pieces.lengths.tolist()
     assert np.concatenate(joined).tolist() == values.tolist()
@@ -69,14 +68,17 @@ def test_join_and_spread_are_inverse(preprocessor):
 
 
 def test_without_segments_and_without_limit():
-    preprocessor = Preprocessor(Tokenizer.from_vocabulary(VOCABULARY), segments=False)
-    windows = cut_windows(preprocessor, ["a b " * 50], ["c"])
+    tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
+    tokenizer.segments = False
+    windows = cut_windows(tokenizer, ["a b " * 50], ["c"])
     assert len(windows.rows) == 1 and not windows.rows.segment_ids.any()
     assert windows.column.tolist() == [3]  # [CLS] c [SEP]
 
 
-def test_errors(preprocessor):
+def test_errors(tokenizer):
     with pytest.raises(ValueError, match="stride"):
-        cut_windows(preprocessor, ["a"], stride=0)
+        cut_windows(tokenizer, ["a"], stride=-1)
+    with pytest.raises(ValueError, match="stride"):
+        cut_windows(tokenizer, ["a " * 20], stride=10)
     with pytest.raises(ValueError, match="raise max_length"):
-        cut_windows(preprocessor, ["a"], ["a " * 20])
+        cut_windows(tokenizer, ["a"], ["a " * 20])

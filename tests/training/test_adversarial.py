@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import bertzoo as bz
-from bertzoo.random import fold, random_bits, step_key
+from bertzoo.random import fold_in, random_bits, step_key
 from bertzoo.training import SiFT
 from bertzoo.training.adversarial import NOISE_KEY, divergence
 
@@ -52,7 +52,7 @@ def number(x) -> float:
 
 def extra(model, sift) -> float:
     """What is added to the loss of one training call on TEXTS."""
-    batch = {name: ops.convert_to_tensor(values) for name, values in model.preprocessor(TEXTS).items()}
+    batch = {name: ops.convert_to_tensor(values) for name, values in model.tokenizer(TEXTS).items()}
     return number(sift.loss(model, batch, model(batch, training=True)))
 
 
@@ -94,8 +94,8 @@ def torch_loss(reference, batch, noise, radius, problem) -> float:
 
 def test_the_loss_is_that_of_the_formula(make, case):
     model, sift = make(), SiFT(radius=0.1, weight=2.0, noise=0.02)
-    batch = model.preprocessor(TEXTS)
-    bits = random_bits(fold(step_key(0, ops.convert_to_tensor(1, dtype="int32")), NOISE_KEY), (4, 11, 32))
+    batch = model.tokenizer(TEXTS)
+    bits = random_bits(fold_in(step_key(0, ops.convert_to_tensor(1, dtype="int32")), NOISE_KEY), (4, 11, 32))
     noise = ops.convert_to_numpy(bits).astype("float64") / 2**31 * 0.02 * np.sqrt(3)
     assert noise.std() == pytest.approx(0.02, rel=0.05)
     assert batch["token_ids"].shape == (4, 11)
@@ -113,7 +113,7 @@ def test_no_radius_adds_nothing_even_under_dropout(make):
 def test_the_worst_direction_is_worse_than_random_ones_of_its_length(make, case):
     model, sift = make(), SiFT(radius=0.02)
     found = extra(model, sift)
-    batch = model.preprocessor(TEXTS)
+    batch = model.tokenizer(TEXTS)
     clean = model(batch)
     rng, mask = np.random.default_rng(0), batch["padding_mask"][:, :, None]
     for _ in range(5):
@@ -128,7 +128,7 @@ def test_fit_adds_it_to_the_loss_and_learns(make, case, tmp_path):
         pytest.skip("the steps of the other problems differ in the formula alone, which is tested above")
     y = PROBLEMS[case[2]][1]
     first, sift = make(dropout=0.1), SiFT()
-    plain = number(first.loss(np.reshape(y, (4, -1)), first(first.preprocessor(TEXTS), training=True)))
+    plain = number(first.loss(np.reshape(y, (4, -1)), first(first.tokenizer(TEXTS), training=True)))
     model = make(0.1, bz.AdamW(1e-2, warmup=0.0, schedule="constant"), sift)
     losses = model.fit(TEXTS, y, epochs=25, batch_size=4, verbose=0, shuffle=False).history["loss"]
     assert losses[0] == pytest.approx(plain + extra(make(dropout=0.1), sift), rel=1e-4)
@@ -165,7 +165,7 @@ def test_half_precision_gives_numbers(write_checkpoint, compiled):
     model = bz.TextClassifier.from_preset(preset, verbose=False, dtype="mixed_float16")
     sift = SiFT()
     loss = compiled(lambda batch: sift.loss(model, batch, model(batch, training=True)), model)
-    assert 0 < number(loss(model.preprocessor(TEXTS))) < np.inf
+    assert 0 < number(loss(model.tokenizer(TEXTS))) < np.inf
 
 
 def test_mistakes_are_named():

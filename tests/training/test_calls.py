@@ -25,8 +25,8 @@ def made(words):
 
     def make(task, **options):
         encoder = bz.Encoder(bz.EncoderConfig(vocab_size=len(words), **SHAPE), name=f"encoder_of_{task.__name__}")
-        preprocessor = bz.Preprocessor(bz.Tokenizer.from_vocabulary(words), 16)
-        return task(encoder, preprocessor, **options)
+        tokenizer = bz.Tokenizer.from_vocabulary(words, max_length=16)
+        return task(encoder, tokenizer, **options)
 
     return make
 
@@ -82,9 +82,7 @@ def test_evaluations_at_once_do_not_mix(classifier):
     rows = slice(0, 4), slice(4, 20)
     expected = [classifier.evaluate(TEXTS[part], LABELS[part], verbose=0) for part in rows]
     turn = iter([0, 1] * 8)
-    found = at_once(
-        lambda: (i := next(turn), classifier.evaluate(TEXTS[rows[i]], LABELS[rows[i]], verbose=0)), times=2
-    )
+    found = at_once(lambda: (i := next(turn), classifier.evaluate(TEXTS[rows[i]], LABELS[rows[i]], verbose=0)), times=2)
     assert len(found) == 16 and all(np.allclose(values, expected[i], atol=1e-5) for i, values in found)
 
 

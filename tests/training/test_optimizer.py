@@ -75,7 +75,7 @@ def test_twenty_steps_follow_the_formula(corrected, scale):
         1e-2,
         weight_decay=0.1,
         bias_correction=corrected,
-        rate_multipliers={"^layer_0/dense": 0.5, "layer_0": 0.25, "head": 3.0},
+        lr_multipliers={"^layer_0/dense": 0.5, "layer_0": 0.25, "head": 3.0},
     )
     got = run(optimizer, variables, gradients)
     expected = formula(
@@ -151,7 +151,7 @@ def test_nothing_passes_between_host_and_device(steps):
             return result
 
     optimizer = AdamW(1e-2, use_ema=True, gradient_accumulation_steps=steps)
-    optimizer.begin(4)
+    optimizer.set_total_steps(4)
     with keras.device("meta"):
         variables = make_variables()
         optimizer.build(variables)
@@ -205,7 +205,7 @@ def rate_of(optimizer):
 )
 def test_rates_are_those_of_hugging_face(schedule, warmup, warmup_steps):
     optimizer, variables, rates = AdamW(3e-4, warmup=warmup, schedule=schedule), make_variables(), []
-    optimizer.begin(20)
+    optimizer.set_total_steps(20)
     for gradients in make_gradients(21):
         rates.append(rate_of(optimizer))
         run(optimizer, variables, [gradients])
@@ -215,7 +215,7 @@ def test_rates_are_those_of_hugging_face(schedule, warmup, warmup_steps):
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_the_rate_stays_zero_after_the_end(schedule):
     optimizer = AdamW(3e-4, schedule=schedule)
-    optimizer.begin(2)
+    optimizer.set_total_steps(2)
     run(optimizer, make_variables(), make_gradients(5))
     assert rate_of(optimizer) == 0.0
 
@@ -225,9 +225,9 @@ def test_a_second_begin_starts_a_schedule_and_keeps_moments_and_count():
     start = initial_values(variables)
     optimizer = AdamW(1e-2, warmup=2)
     run(optimizer, variables, gradients[:1])
-    optimizer.begin(6)
+    optimizer.set_total_steps(6)
     run(optimizer, variables, gradients[1:5])
-    optimizer.begin(6)
+    optimizer.set_total_steps(6)
     got = run(optimizer, variables, gradients[5:])
     once = hugging_face_rates("linear", 2, 6, 6)
     rates = [1e-2] + [rate * 1e-2 / 3e-4 for rate in once[:4] + once]
@@ -261,12 +261,12 @@ def fit(model, epochs=1, batch_size=4, **kwargs):
 def test_each_fit_of_a_compiled_step_sees_its_own_schedule():
     model, rates = make_model(AdamW(1e-2, warmup=0)), []
     read = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: rates.append(rate_of(model.optimizer)))
-    model.optimizer.begin(4)
+    model.optimizer.set_total_steps(4)
     fit(model, 4, batch_size=16, callbacks=[read])
     still = model.get_weights()
     fit(model, 1, batch_size=16, callbacks=[read])
     assert_close(model.get_weights(), still, 0.0)
-    model.optimizer.begin(2)
+    model.optimizer.set_total_steps(2)
     fit(model, 2, batch_size=16, callbacks=[read])
     np.testing.assert_allclose(rates, [0.0075, 0.005, 0.0025, 0, 0, 0.005, 0], rtol=1e-6)
     assert max(np.abs(a - b).max() for a, b in zip(model.get_weights(), still)) > 1e-3
@@ -275,12 +275,12 @@ def test_each_fit_of_a_compiled_step_sees_its_own_schedule():
 def test_a_saved_model_goes_on_as_if_never_stopped(tmp_path):
     def optimizer():
         return AdamW(
-            1e-2, warmup=3, schedule="cosine", no_decay=["norm", "bias"], rate_multipliers={"(^|/)head/": 5.0, "": 0.5}
+            1e-2, warmup=3, schedule="cosine", no_decay=["norm", "bias"], lr_multipliers={"(^|/)head/": 5.0, "": 0.5}
         )
 
     whole, first = make_model(optimizer()), make_model(optimizer())
     for model in (whole, first):
-        model.optimizer.begin(12)
+        model.optimizer.set_total_steps(12)
     fit(whole, 3)
     fit(first, 1)
     first.save(tmp_path / "model.keras")
@@ -305,7 +305,7 @@ def test_config_survives_json():
         "warmup": 100,
         "schedule": "cosine",
         "no_decay": ["bias$"],
-        "rate_multipliers": {"z": 2.0, "a": 0.5},
+        "lr_multipliers": {"z": 2.0, "a": 0.5},
         "global_clipnorm": None,
         "clipnorm": None,
         "clipvalue": None,
@@ -320,12 +320,12 @@ def test_config_survives_json():
     assert config["registered_name"] == "bertzoo>AdamW"
     restored = keras.saving.deserialize_keras_object(config).get_config()
     assert restored == arguments
-    assert list(restored["rate_multipliers"]) == ["z", "a"]
+    assert list(restored["lr_multipliers"]) == ["z", "a"]
 
 
 def test_a_keras_schedule_replaces_ours_and_survives():
     optimizer = AdamW(keras.optimizers.schedules.PolynomialDecay(1e-2, 10, 0.0))
-    optimizer.begin(100)
+    optimizer.set_total_steps(100)
     run(optimizer, make_variables(), make_gradients(4))
     assert rate_of(optimizer) == pytest.approx(6e-3)
     restored = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
@@ -334,7 +334,7 @@ def test_a_keras_schedule_replaces_ours_and_survives():
 
 def test_setting_the_rate_sets_the_peak():
     optimizer = AdamW(1e-2, warmup=0)
-    optimizer.begin(4)
+    optimizer.set_total_steps(4)
     run(optimizer, make_variables(), make_gradients(1))
     optimizer.learning_rate = 2e-2
     assert rate_of(optimizer) == pytest.approx(1.5e-2)
@@ -347,7 +347,7 @@ def test_setting_the_rate_sets_the_peak():
 @pytest.mark.once
 def test_every_update_of_a_schedule_has_a_rate_and_none_is_above_the_peak(warmup, schedule, total_steps):
     optimizer, variables, rates = AdamW(1e-2, warmup=warmup, schedule=schedule), make_variables(), []
-    optimizer.begin(total_steps)
+    optimizer.set_total_steps(total_steps)
     for gradients in make_gradients(total_steps):
         rates.append(rate_of(optimizer))
         run(optimizer, variables, [gradients])
@@ -359,7 +359,7 @@ def test_every_update_of_a_schedule_has_a_rate_and_none_is_above_the_peak(warmup
 def test_reduce_on_plateau_halves_the_peak():
     """As without a schedule: what the callback reads is what it sets."""
     model, peaks = make_model(AdamW(1e-2)), []
-    model.optimizer.begin(20)
+    model.optimizer.set_total_steps(20)
     worse = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(watched=float(epoch)))
     plateau = keras.callbacks.ReduceLROnPlateau("watched", mode="min", factor=0.5, patience=1, min_lr=1e-4)
     read = keras.callbacks.LambdaCallback(
@@ -387,7 +387,7 @@ def test_four_accumulated_batches_equal_one_of_four_times_the_size():
     whole = make_model(AdamW(1e-2, warmup=2))
     parts = make_model(AdamW(1e-2, warmup=2, gradient_accumulation_steps=4))
     for model in (whole, parts):
-        model.optimizer.begin(10)
+        model.optimizer.set_total_steps(10)
     fit(whole, 4, batch_size=8)
     fit(parts, 4, batch_size=2)
     assert int(keras.ops.convert_to_numpy(parts.optimizer.iterations)) == 8
@@ -444,7 +444,7 @@ def test_indexed_slices_equal_their_dense_sum():
 
 def test_a_pattern_that_meets_no_variable_is_reported():
     with pytest.warns(UserWarning, match=r"no trainable variable has \['lyaer_0'\]"):
-        AdamW(rate_multipliers={"lyaer_0": 0.5, "head": 2.0}).build(make_variables())
+        AdamW(lr_multipliers={"lyaer_0": 0.5, "head": 2.0}).build(make_variables())
 
 
 @pytest.mark.once
@@ -457,7 +457,7 @@ def test_a_pattern_that_meets_no_variable_is_reported():
         ({"beta_2": 1.0}, "beta_2 must be"),
         ({"weight_decay": -0.1}, "weight_decay must be"),
         ({"no_decay": "bias"}, "no_decay must be a sequence"),
-        ({"rate_multipliers": {"(": 1.0}}, "not a regular expression"),
+        ({"lr_multipliers": {"(": 1.0}}, "not a regular expression"),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -469,7 +469,7 @@ def test_wrong_arguments(arguments, message):
 @pytest.mark.parametrize("total_steps", [0, -1, 2.5, True])
 def test_wrong_number_of_steps(total_steps):
     with pytest.raises(ValueError, match="total_steps must be"):
-        AdamW().begin(total_steps)
+        AdamW().set_total_steps(total_steps)
 
 
 @pytest.mark.once

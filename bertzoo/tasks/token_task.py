@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.data.batches import LengthBatches
-from bertzoo.data.streams import StreamBatches, check_steps, is_stream
+from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.streams import StreamDataset, check_steps, is_stream
 from bertzoo.data.targets import row_weights
 from bertzoo.tasks.task import Task
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.windows import Windows
 
 
-class LongTextTask(Task):
+class WindowedTask(Task):
     """A task with an output for each token, on texts of any length, cut into windows.
 
     Subclasses state how they read what `fit` takes (`read`), cut it (`cut`), and make targets of it (`window_targets`,
@@ -44,9 +44,9 @@ class LongTextTask(Task):
         raise NotImplementedError
 
     def check_text(self) -> None:
-        """Refuses to work on text without preprocessor."""
-        if self.preprocessor is None:
-            raise ValueError("the task has no preprocessor: call the model with token_ids instead.")
+        """Refuses to work on text without a tokenizer."""
+        if self.tokenizer is None:
+            raise ValueError("the task has no tokenizer: call the model with token_ids instead.")
 
     # ---- data
 
@@ -56,7 +56,7 @@ class LongTextTask(Task):
         """As `Task.batches`; `sample_weight` is float, one a text."""
         if is_stream(x):
             return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
-        if self.preprocessor is None:
+        if self.tokenizer is None:
             targets, encoded = None if y is None else self.array_targets(x, y), self._rows_of(x)
             weights = row_weights(sample_weight, len(encoded))
             return self.make_batches(encoded, targets, weights, batch_size, shuffle)
@@ -77,7 +77,7 @@ class LongTextTask(Task):
 
     def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
         def add_targets(inputs, rows, rng):
-            return inputs, *self.batch_targets(inputs, rows, targets, encoded.starts, sample_weight)
+            return inputs, *self.batch_targets(inputs, rows, targets, encoded.row_splits, sample_weight)
 
         transform = None if targets is None else add_targets
         return super().make_batches(encoded, None, None, batch_size, shuffle, transform=transform)
@@ -89,7 +89,7 @@ class LongTextTask(Task):
         self.check_text()
         converted = self.batches(x, *rest, batch_size=1 << 30)[0]
         tokens = converted[0]["token_ids"].shape[1]
-        wider = width(tokens, self.preprocessor.max_length) - tokens
+        wider = width(tokens, self.tokenizer.max_length) - tokens
         # No row of targets is as long as one of tokens, but those of tokens, where 0 counts nothing as in a mask.
         return keras.tree.map_structure(
             lambda part: np.pad(part, ((0, 0), (0, wider))) if wider and part.shape[1:2] == (tokens,) else part,
@@ -102,24 +102,24 @@ class LongTextTask(Task):
         """Logits.
 
         Args:
-            x: Texts in any form that `fit` takes; without preprocessor a dict of arrays; or a stream of batches of
+            x: Texts in any form that `fit` takes; without a tokenizer a dict of arrays; or a stream of batches of
                 arrays.
             batch_size, verbose, callbacks: As `keras.Model.predict`.
             steps: How many batches of a stream to take.
 
         Returns:
             For texts, a list of float32 (tokens, logits), one a text, joined from windows, special tokens left out.
-            For a dict of arrays (without preprocessor) float32 (n, length, logits), 0 at padding. For a stream what
+            For a dict of arrays (without a tokenizer) float32 (n, length, logits), 0 at padding. For a stream what
             `keras.Model.predict` gives.
 
         Raises:
             ValueError: A stream gives texts, or there are steps without a stream.
         """
         if is_stream(x):
-            ready = x if isinstance(x, LengthBatches) else StreamBatches(x, _tokens_alone, steps)
+            ready = x if isinstance(x, BucketedDataset) else StreamDataset(x, _tokens_alone, steps)
             return super().predict(ready, batch_size, verbose, steps, callbacks)
         check_steps(x, steps)
-        if self.preprocessor is not None:
+        if self.tokenizer is not None:
             windows = self.cut(self.read(x))
             return windows.join(predict_rows(self, windows.rows, batch_size, verbose, callbacks))
         ids = np.asarray(x["token_ids"] if isinstance(x, dict) else x)
