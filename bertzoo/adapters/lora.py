@@ -17,7 +17,8 @@ from bertzoo.checkpoints.files import resolve_adapter
 from bertzoo.checkpoints.int8 import quantization_scales
 from bertzoo.checkpoints.loading import entries_of, weight_names
 from bertzoo.checkpoints.names import Entry
-from bertzoo.checkpoints.saving import save_tensors, write_preset
+from bertzoo.checkpoints.saving import write_preset
+from bertzoo.checkpoints.tensors import save_tensors
 
 # The projections of queries and values (section 4.2 of the paper), as PEFT's choice where it has one.
 TARGETS = {

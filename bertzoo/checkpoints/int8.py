@@ -14,8 +14,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.names import Entry
-from bertzoo.checkpoints.saving import save_tensors, tensor_files
-from bertzoo.checkpoints.tensors import INT8_FILE, WEIGHT_FILES, Tensors, open_tensors
+from bertzoo.checkpoints.tensors import INT8_FILE, WEIGHT_FILES, Tensors, open_tensors, save_tensors, tensor_files
 
 SCALE = "_scale"  # after the name of a tensor of codes; a code divided by it is the weight
 

@@ -1,47 +1,44 @@
-"""Writes a preset as a whole or not at all, and puts right what a killed process left.
+"""Writes a directory as a whole or not at all, and restores it after a process was killed while it wrote.
 
-The new directory is made beside the old one, the old one is renamed to a backup, the new one takes its name, the backup
-goes. A process killed between the two renames leaves no directory but a whole backup, which `recover` puts back.
+The new directory is made beside the old one; the old one is renamed to a backup, the new one takes its name, and the
+backup is deleted. A process killed between the two renames leaves a whole backup, which `recover` puts back. One
+process writes a directory at a time; any number may read it meanwhile.
 
 A directory that cannot be renamed, because it is a mount point, holds one (a container's volume) or lies in a folder
-that is not ours to write, stays: its files are written under other names in it and renamed one by one.
+that is not ours to write, stays: its files are written into a folder inside it and renamed one by one.
 """
 
 import errno
 import fnmatch
-import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.siblings import is_abandoned, sibling, siblings, stamp
 
 # Weights that would otherwise stay beside the new ones and be read in their place.
 SUPERSEDED = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
-DEFAULT_SHARD_BYTES = 5 * 1000**3
-
-_BUSY = "{} is being replaced by other processes all the time; save to another place."
-
-_ATTEMPTS = 100
 # What makes a directory a preset, an adapter or a state: gone while its other files are replaced one by one.
 _ENTRIES = ("config.json", "adapter_config.json", "state.json")
+_ATTEMPTS = 10
+
+Content = bytes | Callable[[Path], None]
 
 
-def write_preset(directory: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
-    """Replaces a directory by one that holds `files` (relative name -> bytes, or a function that writes the path).
+def write_preset(directory: Path, files: Mapping[str, Content]) -> None:
+    """Replaces a directory by one that holds `files`; what else the old one held is kept, except other weights.
 
-    What else the old directory held is kept, weights of other names excepted. Concurrent writers each write whole
-    directories and the last one stays. Where a directory has to stay (see above), its files are replaced one by one.
-    Raises CheckpointError, with the old directory as it was, where the disk is full, the folder cannot be written or
-    replaced, or a name leads out of the directory.
+    Args:
+        directory: Where to; made if need be.
+        files: Relative name -> bytes, or a function that writes the file at the path that it gets.
+
+    Raises:
+        CheckpointError: The disk is full, the folder cannot be written or replaced, or a name leads out of the
+            directory. The old directory is then unchanged.
     """
     directory = _real(directory)
     _check_target(directory, files)
@@ -58,8 +55,8 @@ def write_preset(directory: Path, files: Mapping[str, bytes | Callable[[Path], N
         ) from error
 
 
-def check_place(directory: Path) -> None:
-    """Tries whether `write_preset` could write there, so that nobody trains for hours in vain.
+def check_writable(directory: Path) -> None:
+    """Tries whether `write_preset` could write a directory, before hours of training depend on it.
 
     Raises:
         CheckpointError: It could not.
@@ -67,39 +64,103 @@ def check_place(directory: Path) -> None:
     directory = _real(directory)
     _check_target(directory, {})
     if _must_stay(directory):
-        trial = sibling(directory / "preset", "saving")
+        trial = directory / ".saving"
     else:
         beside = next(path for path in (directory, *directory.parents) if path.parent.exists())
         if not beside.parent.is_dir():
             raise CheckpointError(f"{directory} can't be written: {beside.parent} is a file.")
-        trial = sibling(beside, "saving")
+        trial = _sibling(beside, "saving")
     try:
-        trial.mkdir()
-        trial.rmdir()
+        trial.mkdir(exist_ok=True)
+        with suppress(OSError):  # what a killed process left in it is cleared when the directory is written
+            trial.rmdir()
     except OSError as error:
         reason = f"{trial.parent}: {error.strerror}"
         raise CheckpointError(f"{directory} can't be written ({reason}). Name another directory.") from error
 
 
-def _swap(directory: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
-    temporary = sibling(directory, "saving")
+def recover(directory: Path) -> None:
+    """Puts back a directory whose replacement was cut short. Call it before reading or writing.
+
+    Raises:
+        CheckpointError: There is a backup that cannot be put back.
+    """
+    directory = _real(directory)
+    backup = _sibling(directory, "backup")
+    if not os.path.isdir(backup):
+        return
+    if directory.exists():
+        _discard(backup)
+        return
+    try:
+        os.rename(backup, directory)
+    except OSError as error:
+        if not directory.exists():  # otherwise another process was faster
+            raise CheckpointError(
+                f"{directory} was being replaced, and its backup {backup} cannot be put back: {error}."
+            ) from error
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Gives a file a second name; where the file system has no hard links, copies it and waits for the disk."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copy2(source, target)
+        sync(Path(target))
+
+
+def sync(path: Path) -> None:
+    """Waits until the disk has a file or a folder."""
+    if path.is_dir() and os.name == "nt":  # Windows cannot open a folder
+        return
+    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _swap(directory: Path, files: Mapping[str, Content]) -> None:
+    temporary = _sibling(directory, "saving")
+    recover(directory)
+    _discard(temporary)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
         _fill(temporary, files)
-        _carry_over(directory, temporary, files)
+        if directory.exists():
+            ignore = _replaced_in(directory, files)
+            shutil.copytree(directory, temporary, True, ignore, link_or_copy, dirs_exist_ok=True)
         _sync_folders(temporary)
-        _replace(directory, temporary)
+        _rename(temporary, directory)
     finally:
-        _discard(directory, temporary)
+        _discard(temporary)
 
 
-def _write_into(directory: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
-    inside = directory / "preset"
-    for path in siblings(inside, "saving"):
-        if is_abandoned(path):
-            _discard(inside, path)
-    temporary = sibling(inside, "saving")
+def _rename(temporary: Path, directory: Path) -> None:
+    try:
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError):
+                os.rename(directory, _sibling(directory, "backup"))
+            try:
+                os.rename(temporary, directory)
+                sync(directory.parent)
+                return
+            except OSError as error:
+                # A reader that found no directory between the two renames has put the backup back.
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+        raise CheckpointError(f"{directory} is being replaced by other processes all the time")
+    finally:
+        recover(directory)
+
+
+def _write_into(directory: Path, files: Mapping[str, Content]) -> None:
+    temporary = directory / ".saving"
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
         _fill(temporary, files)
@@ -107,7 +168,7 @@ def _write_into(directory: Path, files: Mapping[str, bytes | Callable[[Path], No
         for name in _ENTRIES:
             if name in files:
                 (directory / name).unlink(missing_ok=True)
-        if any(_is_weights(name) for name in files):
+        if any(map(_is_weights, files)):
             for path in directory.iterdir():
                 if _is_weights(path.name):
                     path.unlink()
@@ -117,6 +178,47 @@ def _write_into(directory: Path, files: Mapping[str, bytes | Callable[[Path], No
         _sync_folders(directory)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _fill(folder: Path, files: Mapping[str, Content]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if callable(content):
+            content(path)
+        else:
+            path.write_bytes(content)
+        sync(path)
+
+
+def _replaced_in(directory: Path, files: Mapping[str, Content]) -> Callable[[str, list[str]], set[str]]:
+    """The `ignore` of `shutil.copytree` for what the new files replace."""
+    has_weights = any(map(_is_weights, files))
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        inside = Path(folder).relative_to(directory)
+        replaced = {name for name in names if (inside / name).as_posix() in files}
+        return replaced | {name for name in names if has_weights and inside == Path() and _is_weights(name)}
+
+    return ignore
+
+
+def _is_weights(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in SUPERSEDED)
+
+
+def _check_target(directory: Path, files: Mapping[str, Content]) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise CheckpointError(f"{directory} is a file; a directory to save into is expected.")
+    here = Path.cwd()
+    if directory == here or directory in here.parents:
+        raise CheckpointError(
+            f"{directory} is or holds the current directory and cannot be replaced; name a folder in it."
+        )
+    for name in files:
+        parts = PurePosixPath(name).parts
+        if not parts or name.startswith("/") or ".." in parts or set(name) & set("\\:\0"):
+            raise CheckpointError(f"A preset cannot hold a file named {name!r}; a relative name inside it is expected.")
 
 
 def _must_stay(directory: Path) -> bool:
@@ -133,7 +235,7 @@ def _holds_mount(folder: Path) -> bool:
 
 
 def _mount_points() -> list[str]:
-    # Python tells a mount by its device, which a folder that is mounted elsewhere on its own file system shares.
+    # Python recognises a mount by its device, which a folder that is mounted elsewhere on its own file system shares.
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # not Linux
@@ -141,200 +243,19 @@ def _mount_points() -> list[str]:
     return [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[4]) for line in lines]
 
 
-def recover(directory: Path) -> None:
-    """Puts back a directory whose replacement was cut short, and clears what dead writers left beside it.
-
-    Call it before reading or writing. Raises CheckpointError where a backup exists and cannot be put back.
-    """
-    directory = _real(directory)
-    backups = sorted(siblings(directory, "backup"), key=stamp)
-    while backups and not directory.exists():
-        backup = backups.pop()
-        try:
-            os.rename(backup, directory)
-        except FileNotFoundError:  # another process was faster
-            continue
-        except OSError as error:
-            if not directory.exists():
-                raise CheckpointError(
-                    f"{directory} was being replaced, and its backup {backup} cannot be put back: {error}."
-                ) from error
-    for kind in ("saving", "backup", "discarded"):
-        for path in siblings(directory, kind):
-            if is_abandoned(path) and (kind != "backup" or directory.exists()):
-                _discard(directory, path)
+def _sibling(directory: Path, kind: str) -> Path:
+    return directory.with_name(f".{directory.name}.{kind}")
 
 
-def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a safetensors file (metadata {"format": "pt"} unless given) and waits until the disk has it.
-
-    Arrays of `ml_dtypes.bfloat16` become BF16. Raises CheckpointError where it cannot be written.
-    """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    # safetensors writes the memory as it lies, so a transposed view would be written in the wrong order.
-    dense = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
-    try:
-        save_file(dense, path, metadata=dict(metadata or {"format": "pt"}))
-        Path(path).chmod(0o666 & ~_umask())  # the library lets its owner alone read it
-        _sync(Path(path))
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} could not be written: {error}.") from error
-
-
-def tensor_files(
-    tensors: Mapping[str, np.ndarray], max_shard_bytes: int = DEFAULT_SHARD_BYTES
-) -> dict[str, Callable[[Path], None]]:
-    """The weight files of a preset, for `write_preset`: `model.safetensors`, or shards of at most `max_shard_bytes`
-    (a larger tensor has a shard to itself) with an index, named as Hugging Face names them.
-    """
-    shards: list[dict[str, np.ndarray]] = [{}]
-    room = max_shard_bytes
-    for name, tensor in tensors.items():
-        if shards[-1] and tensor.nbytes > room:
-            shards.append({})
-            room = max_shard_bytes
-        shards[-1][name] = tensor
-        room -= tensor.nbytes
-    if len(shards) == 1:
-        return {"model.safetensors": partial(save_tensors, tensors=shards[0])}
-    names = [f"model-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
-    index = {
-        "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
-        "weight_map": {name: file for file, shard in zip(names, shards, strict=True) for name in shard},
-    }
-    text = json.dumps(index, indent=2, sort_keys=True) + "\n"
-    writers = {file: partial(save_tensors, tensors=shard) for file, shard in zip(names, shards, strict=True)}
-    return {**writers, "model.safetensors.index.json": partial(_write_text, text=text)}
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-def _check_target(directory: Path, files: Mapping[str, object]) -> None:
-    # One look: another writer may be between taking it away and putting a new one in its place.
-    status = _status(directory)
-    if status is not None and not stat.S_ISDIR(status.st_mode):
-        raise CheckpointError(f"{directory} is a file; a directory to save into is expected.")
-    here = Path.cwd()
-    if directory == here or directory in here.parents:
-        raise CheckpointError(
-            f"{directory} is or holds the current directory and cannot be replaced; name a folder in it."
-        )
-    for name in files:
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts or set(name) & set("\\:\0"):
-            raise CheckpointError(f"A preset cannot hold a file named {name!r}; a relative name inside it is expected.")
-
-
-def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if callable(content):
-            content(path)
-        else:
-            path.write_bytes(content)
-        _sync(path)
-
-
-def _carry_over(old: Path, new: Path, files: Mapping[str, object]) -> None:
-    for _ in range(_ATTEMPTS):
-        recover(old)
-        before = _inode(old)
-        if before is None:
-            if siblings(old, "backup") or old.exists():  # another writer is between its two renames, or was
-                continue
-            return
-        try:
-            shutil.copytree(
-                old, new, symlinks=True, ignore=_left_behind(old, files), copy_function=link, dirs_exist_ok=True
-            )
-            return
-        except (shutil.Error, FileNotFoundError):
-            if _inode(old) == before:  # otherwise another writer replaced it meanwhile
-                raise
-    raise CheckpointError(_BUSY.format(old))
-
-
-def _left_behind(old: Path, files: Mapping[str, object]) -> Callable[[str, list[str]], set[str]]:
-    has_weights = any(_is_weights(name) for name in files)
-
-    def ignore(folder: str, names: list[str]) -> set[str]:
-        inside = Path(folder).relative_to(old)
-        replaced = {name for name in names if (inside / name).as_posix() in files}
-        stale = {name for name in names if has_weights and inside == Path() and _is_weights(name)}
-        return replaced | stale
-
-    return ignore
-
-
-def _inode(path: Path) -> int | None:
-    status = _status(path)
-    return None if status is None else status.st_ino
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _is_weights(name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in SUPERSEDED)
-
-
-def link(source: str | Path, target: str | Path) -> None:
-    """Gives a file a second name; on a file system without hard links, a copy that the disk has."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except FileExistsError:  # from an earlier attempt
-        return
-    except FileNotFoundError:
-        raise
-    except OSError:  # a file system without hard links
-        shutil.copy2(source, target)
-        _sync(Path(target))
-
-
-def _replace(directory: Path, temporary: Path) -> None:
-    """The two renames. Another writer may put its directory in place between them; then ours moves that one away."""
-    backups: list[Path] = []
-    try:
-        for _ in range(_ATTEMPTS):
-            backup = sibling(directory, "backup")
-            try:
-                os.rename(directory, backup)
-                backups.append(backup)
-            except FileNotFoundError:
-                pass
-            try:
-                os.rename(temporary, directory)
-                _sync(directory.parent)
-                return
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-        raise CheckpointError(_BUSY.format(directory))
-    finally:
-        if not directory.exists():
-            recover(directory)
-        for backup in backups:
-            _discard(directory, backup)
-
-
-def _discard(directory: Path, path: Path) -> None:
-    if _holds_mount(path):  # mounted meanwhile: what is in it is not ours to delete
+def _discard(path: Path) -> None:
+    """Deletes one of the siblings, unless something was mounted in it meanwhile, which is not ours to delete."""
+    if not os.path.isdir(path) or _holds_mount(path):
         return
     # Renamed first: a backup that is half deleted must never be taken for a whole one.
-    discarded = sibling(directory, "discarded")
-    try:
+    discarded = path.with_suffix(".discarded")
+    shutil.rmtree(discarded, ignore_errors=True)
+    with suppress(OSError):
         os.rename(path, discarded)
-    except OSError:
-        return
     shutil.rmtree(discarded, ignore_errors=True)
 
 
@@ -343,25 +264,9 @@ def _real(directory: Path) -> Path:
     return Path(os.path.realpath(directory))
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _sync(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":  # Windows cannot open a folder
-        return
-    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _sync_folders(folder: Path) -> None:
     for path in _folders(folder):
-        _sync(path)
+        sync(path)
 
 
 def _folders(folder: Path) -> Iterator[Path]:

@@ -17,8 +17,8 @@ from bertzoo.checkpoints.errors import CheckpointError, named
 from bertzoo.checkpoints.files import expanded, resolve
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, Rule, list_of, object_of, whole
-from bertzoo.checkpoints.saving import recover, tensor_files
-from bertzoo.checkpoints.tensors import float_tensor, open_tensors
+from bertzoo.checkpoints.saving import recover
+from bertzoo.checkpoints.tensors import float_tensor, open_tensors, tensor_files
 
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"

@@ -1,8 +1,10 @@
-"""The weights of a checkpoint directory as a lazy mapping: safetensors or PyTorch files, whole or in shards."""
+"""The weights of a checkpoint directory: safetensors or PyTorch files read lazily; writing safetensors."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -10,11 +12,14 @@ import ml_dtypes  # safetensors too finds bfloat16 in it
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.saving import Content, sync
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 # In this order: where a directory holds several, the first is read, as transformers does.
 SINGLE_FILE, TORCH_FILE, INT8_FILE = "model.safetensors", "pytorch_model.bin", "model.int8.safetensors"
 WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json", INT8_FILE)
+
+DEFAULT_SHARD_BYTES = 5 * 1000**3
 
 # Files that other loaders wrap: {"model": {name: tensor}} (fairseq), {"state_dict": {name: tensor}} (Lightning).
 _WRAPPERS = ("state_dict", "model")
@@ -118,6 +123,57 @@ def open_tensor_file(path: Path) -> Tensors:
     if path.suffix == ".safetensors":
         return _open_safetensors(path)
     return Tensors(_flat(read_torch_file(path), path), (path.name,))
+
+
+def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file (metadata {"format": "pt"} unless given) and waits until the disk has it.
+
+    Arrays of `ml_dtypes.bfloat16` become BF16.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    # safetensors writes the memory as it lies, so a transposed view would be written in the wrong order.
+    dense = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
+    try:
+        save_file(dense, path, metadata=dict(metadata or {"format": "pt"}))
+        Path(path).chmod(0o666 & ~_umask())  # safetensors gives the file to its owner alone
+        sync(Path(path))
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} could not be written: {error}.") from error
+
+
+def tensor_files(tensors: Mapping[str, np.ndarray], max_shard_bytes: int = DEFAULT_SHARD_BYTES) -> dict[str, Content]:
+    """The weight files of a preset, for `write_preset`: `model.safetensors`, or shards of at most `max_shard_bytes`
+    (a larger tensor has a shard to itself) with an index, named as Hugging Face names them.
+    """
+    shards: list[dict[str, np.ndarray]] = [{}]
+    room = max_shard_bytes
+    for name, tensor in tensors.items():
+        if shards[-1] and tensor.nbytes > room:
+            shards.append({})
+            room = max_shard_bytes
+        shards[-1][name] = tensor
+        room -= tensor.nbytes
+    if len(shards) == 1:
+        return {SINGLE_FILE: partial(save_tensors, tensors=shards[0])}
+    names = [f"model-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
+    index = {
+        "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
+        "weight_map": {name: file for file, shard in zip(names, shards, strict=True) for name in shard},
+    }
+    text = json.dumps(index, indent=2, sort_keys=True) + "\n"
+    writers = {file: partial(save_tensors, tensors=shard) for file, shard in zip(names, shards, strict=True)}
+    return {**writers, f"{SINGLE_FILE}.index.json": text.encode()}
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 class _SafetensorsEntry:

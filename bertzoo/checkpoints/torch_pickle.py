@@ -1,17 +1,19 @@
-"""Reads `pytorch_model.bin` without PyTorch and without running anything that the file holds.
+"""Reads `pytorch_model.bin` without PyTorch and without calling anything that the file names.
 
 Two containers: the zip archive of PyTorch 1.6 and later (`archive/data.pkl`, one uncompressed member per storage) and
 the older stream (pickles of a magic number, a version, the machine, the object, its storage keys; then the storages).
-Every size that the file declares is compared with the file's own before anything is allocated.
+Their pickles go through `pickle.Unpickler` with an allow-list, whose entries are functions and classes of this module.
 """
 
 import math
 import os
+import pickle
+import pickletools
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -20,24 +22,45 @@ import ml_dtypes
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.pickle_machine import Attributes, BoundedStream, Rebuild, read_pickle
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 STREAM_VERSION = 1001
-MOST_DIMENSIONS = 32
-_CHUNK = 1 << 22
+# A checkpoint's pickle holds names and small settings: 60 kB for BERT-large. These limits bound the time and the memory
+# that a hostile file can take; tuples also bound how deep the C function recurses that hashes one.
+MAX_PICKLE_BYTES = 1 << 24
+MAX_TUPLES = 30_000
+MAX_INTEGER = 1 << 64
+MAX_DIMENSIONS = 32
+
+_OPCODES = frozenset({
+    "PROTO", "FRAME", "STOP", "MARK", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT",
+    "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
+    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "NONE", "NEWTRUE", "NEWFALSE", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
+    "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS", "PUT", "BINPUT",
+    "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "REDUCE", "NEWOBJ", "BUILD",
+    "PERSID", "BINPERSID",
+})  # fmt: skip
+_TUPLES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
+_SLOTS = ("PUT", "BINPUT", "LONG_BINPUT")
+
+
+class _Sealed:
+    """An object that a pickle may pass on but not change."""
+
+    def __setstate__(self, state: object) -> None:
+        raise CheckpointError("its pickle sets attributes of a tensor, a storage or a function")
 
 
 @dataclass(frozen=True)
-class StorageType:
+class StorageType(_Sealed):
     """A `torch.*Storage` class: its name in safetensors and its NumPy type."""
 
     name: str
     numpy: np.dtype
 
 
-class _Place(NamedTuple):
-    """Where a storage's bytes lie in the file; crc is None where the container has no checksums."""
+class _Span(NamedTuple):
+    """Where a storage's bytes are in the file; crc is None where the container has no checksums."""
 
     start: int
     size: int
@@ -60,61 +83,57 @@ class _TorchFile:
             raise CheckpointError(f"{self.path} was changed while it was being read; load it again.")
         return file
 
-    def read(self, start: int, size: int) -> bytearray:
-        data = bytearray(size)
+    def read(self, span: _Span) -> bytearray:
+        data = bytearray(span.size)
         with self.open() as file:
-            file.seek(start)
-            if file.readinto(data) != size:
-                raise CheckpointError(f"{self.path} ends before byte {start + size}; download it again.")
+            file.seek(span.start)
+            if file.readinto(data) != span.size:
+                raise CheckpointError(f"{self.path} ends before byte {span.start + span.size}; download it again.")
+        if span.crc is not None and zlib.crc32(data) != span.crc:
+            raise CheckpointError(
+                f"{self.path} is damaged: bytes from {span.start} on do not match their checksum; download it again."
+            )
         return data
-
-    def check(self, place: _Place) -> None:
-        """Compares a member's bytes with its checksum."""
-        crc, left = 0, place.size
-        with self.open() as file:
-            file.seek(place.start)
-            while left:
-                chunk = file.read(min(left, _CHUNK))
-                if not chunk:
-                    break
-                crc, left = zlib.crc32(chunk, crc), left - len(chunk)
-        if crc != place.crc:
-            raise CheckpointError(f"{self.path} is damaged: bytes from {place.start} on do not match their checksum.")
 
 
 @dataclass(eq=False)
-class _Storage:
+class _Storage(_Sealed):
     """A run of numbers in the file, shared by the tensors that are views of it."""
 
     file: _TorchFile
     type: StorageType
     count: int
-    place: _Place | None = None
-    checked: bool = field(default=False, init=False)
+    span: _Span | None = None
 
     @property
     def size(self) -> int:
         return self.count * self.type.numpy.itemsize
 
-    def read(self, offset: int, count: int) -> np.ndarray:
-        if self.place.crc is not None and not self.checked:
-            self.file.check(self.place)
-            self.checked = True
-        width = self.type.numpy.itemsize
-        data = self.file.read(self.place.start + offset * width, count * width)
+    def read(self) -> np.ndarray:
+        data = self.file.read(self.span)
         if self.type.numpy == np.bool_:  # a byte other than 0 and 1 is no NumPy bool
             return np.frombuffer(data, np.uint8) != 0
         return np.frombuffer(data, self.type.numpy)
 
 
 @dataclass(eq=False, repr=False)
-class LazyTensor:
-    """A tensor of the file that is read when asked: `shape`, `dtype` (safetensors name) and `read()`."""
+class LazyTensor(_Sealed):
+    """A tensor of the file, read on demand: `shape`, `dtype` (safetensors' name) and `read()`."""
 
     storage: _Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        numbers = (self.offset, *self.shape, *self.strides)
+        if len(self.shape) != len(self.strides) or len(self.shape) > MAX_DIMENSIONS or not all(map(_is_size, numbers)):
+            raise CheckpointError("a tensor's shape, strides or offset are not sizes")
+        extent = 1 + sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
+        if 0 not in self.shape and self.offset + extent > self.storage.count:
+            raise CheckpointError(f"a tensor of shape {self.shape} reaches beyond its storage of {self.storage.count}")
+        if math.prod(size for size in self.shape if size) * self.storage.type.numpy.itemsize > self.storage.file.size:
+            raise CheckpointError(f"a tensor of shape {self.shape} would be larger than the whole file")
 
     @property
     def dtype(self) -> str:
@@ -127,63 +146,55 @@ class LazyTensor:
         """The tensor's numbers, C-contiguous; bf16 as `ml_dtypes.bfloat16`."""
         if 0 in self.shape:
             return np.empty(self.shape, self.storage.type.numpy)
-        flat = self.storage.read(self.offset, self._extent())
-        if self.strides == _dense_strides(self.shape):
-            return flat.reshape(self.shape)
-        strides = [step * flat.itemsize for step in self.strides]
-        return np.array(np.lib.stride_tricks.as_strided(flat, self.shape, strides), order="C")
-
-    def _extent(self) -> int:
-        return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
-
-    def check(self) -> None:
-        """Raises CheckpointError unless all lies inside the storage, and the whole is no larger than the file."""
-        numbers = (self.offset, *self.shape, *self.strides)
-        if len(self.shape) != len(self.strides) or len(self.shape) > MOST_DIMENSIONS or not all(map(_is_size, numbers)):
-            raise CheckpointError("a tensor's shape, strides or offset are not sizes")
-        if 0 not in self.shape and self.offset + self._extent() > self.storage.count:
-            raise CheckpointError(f"a tensor of shape {self.shape} reaches beyond its storage of {self.storage.count}")
-        if math.prod(size for size in self.shape if size) * self.storage.type.numpy.itemsize > self.storage.file.size:
-            raise CheckpointError(f"a tensor of shape {self.shape} would be larger than the whole file")
+        numbers = self.storage.read()[self.offset :]
+        strides = [step * numbers.itemsize for step in self.strides]
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(numbers, self.shape, strides)).reshape(self.shape)
 
 
-def _rebuild_tensor(arguments: tuple) -> LazyTensor:
-    match arguments:
-        case (_Storage() as storage, offset, tuple() as shape, tuple() as strides, *_):
-            tensor = LazyTensor(storage, offset, shape, strides)
-            tensor.check()
-            return tensor
-    raise CheckpointError("a tensor is described in an unknown way")
+class _Function(_Sealed):
+    """A function of this module under the name that the file calls."""
+
+    def __init__(self, function: Callable[..., object]):
+        self._function = function
+
+    def __call__(self, *arguments: object) -> object:
+        return self._function(*arguments)
 
 
-def _rebuild_parameter(arguments: tuple) -> LazyTensor:
-    match arguments:
-        case (LazyTensor() as tensor, *_):
-            return tensor
-    raise CheckpointError("a parameter is described in an unknown way")
+class _StateDict(dict):
+    """An OrderedDict. A state_dict has version numbers (`_metadata`) as attributes, which are not used here."""
+
+    def __setstate__(self, state: object) -> None:
+        pass
 
 
-def _rebuild_dict(arguments: tuple) -> dict:
-    match arguments:
-        case ():
-            return {}
-        case (list() as items,) if all(isinstance(item, list | tuple) and len(item) == 2 for item in items):
-            if all(isinstance(key, str) for key, _ in items):  # how Python 2 wrote it
-                return dict(items)
-    raise CheckpointError("an OrderedDict is described in an unknown way")
+class Attributes(dict):
+    """An object that holds settings (`argparse.Namespace`): its attributes by name."""
+
+    def __setstate__(self, state: object) -> None:
+        if isinstance(state, dict):
+            self.update(state)
 
 
-def _rebuild_size(arguments: tuple) -> tuple:
-    match arguments:
-        case (tuple() as sizes,) if all(map(_is_size, sizes)):
-            return sizes
-    raise CheckpointError("a torch.Size is described in an unknown way")
+@_Function
+def _rebuild_tensor(storage: object, offset: object, shape: object, strides: object, *_: object) -> LazyTensor:
+    if not (isinstance(storage, _Storage) and isinstance(shape, tuple) and isinstance(strides, tuple)):
+        raise CheckpointError("a tensor is described in an unknown way")
+    return LazyTensor(storage, offset, shape, strides)
 
 
-def _rebuild_settings(arguments: tuple) -> Attributes:
-    if arguments:
-        raise CheckpointError("an argparse.Namespace is described in an unknown way")
-    return Attributes()
+@_Function
+def _rebuild_parameter(tensor: object, *_: object) -> LazyTensor:
+    if not isinstance(tensor, LazyTensor):
+        raise CheckpointError("a parameter is described in an unknown way")
+    return tensor
+
+
+@_Function
+def _rebuild_size(sizes: object) -> tuple[int, ...]:
+    if not (isinstance(sizes, tuple) and all(map(_is_size, sizes))):
+        raise CheckpointError("a torch.Size is described in an unknown way")
+    return sizes
 
 
 _STORAGES = {
@@ -199,22 +210,70 @@ _STORAGES = {
     "BoolStorage": StorageType("BOOL", np.dtype("?")),
 }
 
-# The whole list of what a file may name. A further entry maps a global to a function of ours that takes the arguments
-# as data (`Rebuild`), or to an inert object; never to the thing that is named.
+# All that a file may name, and what of ours takes its place; never the thing that is named.
 ALLOWED_GLOBALS: Mapping[str, object] = {
-    "collections.OrderedDict": Rebuild("OrderedDict", _rebuild_dict),
-    "torch._utils._rebuild_tensor_v2": Rebuild("tensor", _rebuild_tensor),
-    "torch._utils._rebuild_parameter": Rebuild("parameter", _rebuild_parameter),
-    "torch.Size": Rebuild("Size", _rebuild_size),
-    "argparse.Namespace": Rebuild("Namespace", _rebuild_settings),  # fairseq's settings
+    "collections.OrderedDict": _StateDict,
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+    "torch._utils._rebuild_parameter": _rebuild_parameter,
+    "torch.Size": _rebuild_size,
+    "argparse.Namespace": Attributes,  # fairseq's settings
     **{f"torch.{name}": storage for name, storage in _STORAGES.items()},
 }
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, load_storage: Callable[[object], _Storage] | None):
+        super().__init__(BytesIO(data), encoding="latin-1")
+        self._load_storage = load_storage
+
+    def find_class(self, module: str, name: str) -> object:
+        full = f"{module}.{name}"
+        if self._load_storage is None or full not in ALLOWED_GLOBALS:
+            raise CheckpointError(
+                f"its pickle names {full[:200]!r}, which is not on the list of what a checkpoint may hold, so the file "
+                "was refused; nothing of it was run"
+            )
+        return ALLOWED_GLOBALS[full]
+
+    def persistent_load(self, identifier: object) -> _Storage:
+        if self._load_storage is None:
+            raise CheckpointError("its pickle is damaged: it refers to a storage in its header")
+        return self._load_storage(identifier)
+
+
+def _unpickle(file: BytesIO, load_storage: Callable[[object], _Storage] | None = None) -> object:
+    """The next pickle of a file. Without `load_storage` it may hold plain values alone."""
+    start = file.tell()
+    try:
+        _check_opcodes(file, start, is_header=load_storage is None)
+        data = file.getvalue()[start : file.tell()]
+        return _Unpickler(data, load_storage).load()
+    except CheckpointError:
+        raise
+    except Exception as error:  # on damage pickle raises nearly every exception that Python has
+        raise CheckpointError(f"its pickle is damaged: {error}") from error
+
+
+def _check_opcodes(file: BytesIO, start: int, is_header: bool) -> None:
+    """Refuses, before anything is built, the opcodes that no checkpoint needs and what would exhaust the memory."""
+    tuples, largest = 0, len(file.getvalue()) - start
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name not in _OPCODES:
+            raise CheckpointError(f"its pickle uses the opcode {opcode.name}, which no plain checkpoint needs")
+        tuples += opcode.name in _TUPLES
+        if tuples > MAX_TUPLES:
+            raise CheckpointError(f"its pickle has more than {MAX_TUPLES} tuples")
+        if type(argument) is int and not is_header and abs(argument) > MAX_INTEGER:
+            raise CheckpointError("its pickle has an integer of more than 64 bits")
+        if opcode.name in _SLOTS and not 0 <= argument < largest:
+            raise CheckpointError("its pickle is damaged: it stores more values than it has bytes")
 
 
 def read_torch_file(path: Path) -> object:
     """The nested dicts, lists and values of a file written by `torch.save`, with a `LazyTensor` for each tensor.
 
-    Raises CheckpointError where the file is damaged, is no such file, or names anything outside `ALLOWED_GLOBALS`.
+    Raises:
+        CheckpointError: The file is damaged, is no such file, or names anything outside `ALLOWED_GLOBALS`.
     """
     try:
         file = _TorchFile(Path(path))
@@ -232,98 +291,86 @@ def read_torch_file(path: Path) -> object:
 
 
 def _read_zip(file: _TorchFile) -> object:
-    places = _zip_places(file)
-    pickles = [name for name in places if name.endswith("/data.pkl") and name.count("/") == 1]
+    spans = _member_spans(file)
+    pickles = [name for name in spans if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1:
         raise CheckpointError(f"the archive holds {len(pickles)} data.pkl where one is expected; is it TorchScript?")
     root = pickles[0].removesuffix("data.pkl")
-
-    def contents(name: str) -> bytearray:
-        file.check(places[name])
-        return file.read(places[name].start, places[name].size)
-
-    if f"{root}byteorder" in places and contents(f"{root}byteorder") != b"little":
+    if f"{root}byteorder" in spans and file.read(spans[f"{root}byteorder"]) != b"little":
         raise CheckpointError("it was written on a big-endian machine; save it again on another")
+    if spans[pickles[0]].size > MAX_PICKLE_BYTES:
+        raise CheckpointError(f"its pickle has more than {MAX_PICKLE_BYTES} bytes")
     storages: dict[str, _Storage] = {}
 
-    def persistent(identifier: object) -> _Storage:
+    def load_storage(identifier: object) -> _Storage:
         key, storage = _storage_of(identifier, file, storages)
-        storage.place = places.get(f"{root}data/{key}")
-        if storage.place is None or storage.place.size != storage.size:
-            found = "is missing" if storage.place is None else f"has {storage.place.size} bytes, not {storage.size}"
+        storage.span = spans.get(f"{root}data/{key}")
+        if storage.span is None or storage.span.size != storage.size:
+            found = "is missing" if storage.span is None else f"has {storage.span.size} bytes, not {storage.size}"
             raise CheckpointError(f"the storage {key[:100]!r} {found}")
         return storage
 
-    data = contents(pickles[0])
-    return read_pickle(BoundedStream(BytesIO(data), len(data)), ALLOWED_GLOBALS, persistent)
+    return _unpickle(BytesIO(file.read(spans[pickles[0]])), load_storage)
 
 
-def _zip_places(file: _TorchFile) -> dict[str, _Place]:
-    places: dict[str, _Place] = {}
+def _member_spans(file: _TorchFile) -> dict[str, _Span]:
+    spans: dict[str, _Span] = {}
     try:
         with file.open() as raw, zipfile.ZipFile(raw) as archive:
             for member in archive.infolist():
-                if member.filename in places:
+                if member.filename in spans:
                     raise CheckpointError(f"the archive holds {member.filename[:100]!r} twice")
-                places[member.filename] = _place_of(member, raw, file.size)
+                spans[member.filename] = _span_of(member, raw, file.size)
+    except CheckpointError:
+        raise
     except (zipfile.BadZipFile, NotImplementedError, struct.error, OverflowError, ValueError, EOFError) as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(f"the archive is truncated or damaged ({error})") from error
-    if sum(place.size for place in places.values()) > file.size:
+    if sum(span.size for span in spans.values()) > file.size:
         raise CheckpointError("the archive's members overlap: together they are larger than the file")
-    return places
+    return spans
 
 
-def _place_of(member: zipfile.ZipInfo, raw: BinaryIO, size: int) -> _Place:
+def _span_of(member: zipfile.ZipInfo, raw: BinaryIO, size: int) -> _Span:
+    name = repr(member.filename[:100])
     # torch.save never compresses, so a member that is compressed (a zip bomb is) was not written by it.
     if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size or member.flag_bits & 1:
-        raise CheckpointError(
-            f"the member {member.filename[:100]!r} is compressed or encrypted; torch.save never does so"
-        )
+        raise CheckpointError(f"the member {name} is compressed or encrypted; torch.save never does so")
     raw.seek(member.header_offset)
     header = raw.read(30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":
-        raise CheckpointError(f"the member {member.filename[:100]!r} is not where the archive says")
-    name_length, extra_length = struct.unpack("<HH", header[26:30])
-    start = member.header_offset + 30 + name_length + extra_length
+        raise CheckpointError(f"the member {name} is not where the archive says")
+    start = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
     if start + member.file_size > size:
-        raise CheckpointError(f"the member {member.filename[:100]!r} reaches beyond the end of the file")
-    return _Place(start, member.file_size, member.CRC)
+        raise CheckpointError(f"the member {name} reaches beyond the end of the file")
+    return _Span(start, member.file_size, member.CRC)
 
 
 def _read_stream(file: _TorchFile) -> object:
     storages: dict[str, _Storage] = {}
     with file.open() as raw:
-        stream = BoundedStream(raw, file.size)
-        if read_pickle(stream, {}) != MAGIC_NUMBER:
-            raise CheckpointError("it does not begin with PyTorch's magic number")
-        if read_pickle(stream, {}) != STREAM_VERSION:
-            raise CheckpointError(f"its version is not {STREAM_VERSION}")
-        machine = read_pickle(stream, {})
-        if not isinstance(machine, dict) or machine.get("little_endian") is not True:
-            raise CheckpointError("it was written on a big-endian machine; save it again on another")
-        structure = read_pickle(stream, ALLOWED_GLOBALS, lambda key: _storage_of(key, file, storages)[1])
-        keys = read_pickle(stream, {})
-        _place_stream(stream, storages, keys, file.size)
-    return structure
-
-
-def _place_stream(stream: BoundedStream, storages: dict[str, _Storage], keys: object, size: int) -> None:
+        head = BytesIO(raw.read(MAX_PICKLE_BYTES))
+    if _unpickle(head) != MAGIC_NUMBER:
+        raise CheckpointError("it does not begin with PyTorch's magic number")
+    if _unpickle(head) != STREAM_VERSION:
+        raise CheckpointError(f"its version is not {STREAM_VERSION}")
+    machine = _unpickle(head)
+    if not isinstance(machine, dict) or machine.get("little_endian") is not True:
+        raise CheckpointError("it was written on a big-endian machine; save it again on another")
+    structure = _unpickle(head, lambda key: _storage_of(key, file, storages)[1])
+    keys = _unpickle(head)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or sorted(keys) != sorted(storages):
         raise CheckpointError("its list of storages is damaged")
-    position = stream.tell()
+    start = head.tell()
     for key in keys:
         storage = storages[key]
-        raw = storage.file.read(position, 8) if position + 8 <= size else b"\xff" * 8
-        (count,) = struct.unpack("<q", raw)
-        position += 8
-        if count != storage.count or position + storage.size > size:
+        (count,) = struct.unpack("<q", file.read(_Span(start, 8, None)))
+        storage.span = _Span(start + 8, storage.size, None)
+        start += 8 + storage.size
+        if count != storage.count or start > file.size:
             raise CheckpointError(
                 f"it is truncated or damaged: the storage {key[:99]!r} ({storage.size} bytes) is not whole"
             )
-        storage.place = _Place(position, storage.size, None)
-        position += storage.size
+    return structure
 
 
 def _storage_of(identifier: object, file: _TorchFile, storages: dict[str, _Storage]) -> tuple[str, _Storage]:
@@ -340,13 +387,6 @@ def _storage_of(identifier: object, file: _TorchFile, storages: dict[str, _Stora
 
 def _is_size(number: object) -> bool:
     return type(number) is int and 0 <= number < 1 << 48
-
-
-def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return tuple(reversed(strides)) if shape else ()
 
 
 def _identity(file: BinaryIO) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bertzoo.checkpoints.saving import check_place
+from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import PRESET_HELP
 from bertzoo.cli.console import percent, show_table
 from bertzoo.cli.dataset import Parts
@@ -38,7 +38,7 @@ def grid(
     cells = list(product(_numbers(batch_sizes, int), _numbers(learning_rates, float), _numbers(epochs, int)))
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / LOG).is_file()):
         raise ValueError(f"{out} is no directory of a grid, and not empty: name another.")
-    check_place(out / BEST)
+    check_writable(out / BEST)
     parts = read_parts(file, dev, (text, pair, label), seed=0)
     describe_parts(parts)
     choices = ("accuracy", "f1", "matthews") if parts.classes else ("spearman", "pearson")

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from bertzoo.checkpoints.saving import check_place
+from bertzoo.checkpoints.saving import check_writable
 
 
 def check_preset_directory(directory: Path) -> None:
@@ -19,7 +19,7 @@ def check_preset_directory(directory: Path) -> None:
             raise ValueError(f"{directory} is not empty and holds no preset: name another directory.")
     elif directory.exists():
         raise ValueError(f"{directory} is a file: name a directory to save into.")
-    check_place(directory)
+    check_writable(directory)
 
 
 def check_file(path: Path, suffixes: tuple[str, ...]) -> None:

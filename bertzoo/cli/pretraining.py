@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.checkpoints.saving import check_place
+from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import start
 from bertzoo.cli.paths import check_preset_directory
 
@@ -124,4 +124,4 @@ def _check_shards_directory(out: Path) -> None:
         raise ValueError(f"{out} is a file: name a directory.")
     if out.is_dir() and any(out.iterdir()) and not (out / "shards.json").is_file():
         raise ValueError(f"{out} is not empty and holds no shards: name another directory.")
-    check_place(out)
+    check_writable(out)

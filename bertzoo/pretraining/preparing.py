@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.checkpoints.saving import link, recover, write_preset
+from bertzoo.checkpoints.saving import link_or_copy, recover, write_preset
 from bertzoo.data.documents import Documents
 from bertzoo.pretraining.shards import Shards
 from bertzoo.text.tokenizer import Tokenizer
@@ -138,7 +138,8 @@ class _Part:
             file.write(_header(self.dtype, self.tokens))
         ends = np.fromfile(self.folder / "ends", np.int64)
         return {
-            "tokens.npy": partial(link, self.folder / "tokens"),  # this one stays, should the rest not be written
+            # The original stays in case the rest is not written.
+            "tokens.npy": partial(link_or_copy, self.folder / "tokens"),
             "documents.npy": partial(_save, np.concatenate([[0], ends])),
         }
 

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import save_tensors, write_preset
+from bertzoo.checkpoints.saving import write_preset
+from bertzoo.checkpoints.tensors import save_tensors
 
 FOLDER = "training_state"
 

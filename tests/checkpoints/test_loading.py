@@ -20,7 +20,7 @@ import transformers
 import bertzoo as bz
 from bertzoo.adapters.lora import enable_lora
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import tensor_files
+from bertzoo.checkpoints.tensors import tensor_files
 
 TASKS = {"BertModel": bz.Encoder, "BertForMaskedLM": bz.MaskedLM, "BertForSequenceClassification": bz.TextClassifier}
 IDS = np.array([[2, 7, 9, 30, 3], [2, 8, 8, 4, 3]], "int32")

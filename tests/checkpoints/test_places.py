@@ -10,7 +10,7 @@ import pytest
 import bertzoo as bz
 from bertzoo.checkpoints import saving
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import check_place, write_preset
+from bertzoo.checkpoints.saving import check_writable, write_preset
 
 pytestmark = pytest.mark.once
 
@@ -39,8 +39,8 @@ def mounted(commands: str, code: str, folder: Path) -> str:
 
 WRITE = """
 from pathlib import Path
-from bertzoo.checkpoints.saving import write_preset, check_place
-check_place(Path("out"))
+from bertzoo.checkpoints.saving import write_preset, check_writable
+check_writable(Path("out"))
 write_preset(Path("out"), {"config.json": b"new", "1_Pooling/config.json": b"pool", "model.safetensors": b"w"})
 for path in sorted(Path("out").rglob("*")):
     if path.is_file(): print(path.relative_to("out"), path.read_text())
@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(place, tmp_path)
     from bertzoo.cli.main import app
 
     with pytest.raises(CheckpointError, match=place):
-        check_place(Path(place))
+        check_writable(Path(place))
     table = str(tmp_path / "table.csv")
     (tmp_path / "empty.toml").write_text("[encoder]\n[training]\nsteps = 1\nlearning_rate = 1\n[[batches]]\n")
     commands = [

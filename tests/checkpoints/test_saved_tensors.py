@@ -10,8 +10,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from bertzoo.checkpoints.saving import save_tensors, tensor_files, write_preset
-from bertzoo.checkpoints.tensors import open_tensors
+from bertzoo.checkpoints.saving import write_preset
+from bertzoo.checkpoints.tensors import open_tensors, save_tensors, tensor_files
 
 pytestmark = pytest.mark.once
 

@@ -107,7 +107,7 @@ def test_rank_as_there(preset, st, close):
 SEVERAL = "multi_label_classification"
 
 
-@pytest.mark.parametrize(("labels", "problem_type"), [(1, SEVERAL), (3, SEVERAL), (3, "single_label_classification")])
+@pytest.mark.parametrize(("labels", "problem"), [(1, SEVERAL), (3, SEVERAL), (3, "single_label_classification")])
 @pytest.mark.parametrize("activation", ["sigmoid", pytest.param("linear", marks=pytest.mark.once)])
 def test_what_reads_logits_gets_them_whatever_the_activation(labels, problem, activation, written, st, close):
     import torch

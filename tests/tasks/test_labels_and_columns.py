@@ -17,7 +17,7 @@ from bertzoo.data.choices import read_choices
 from bertzoo.data.columns import read_columns
 from bertzoo.data.questions import read_questions
 from bertzoo.data.tagged import label_ids, read_tagged
-from bertzoo.data.targets import CLASSES, class_index, encode_targets, label_names
+from bertzoo.data.targets import SINGLE_LABEL, class_index, encode_targets, label_names
 from bertzoo.data.text_tuples import read_text_tuples
 from bertzoo.metrics.entities import entity_scores
 
@@ -41,11 +41,11 @@ def trained(write_checkpoint, tmp_path_factory):
 @pytest.mark.once
 @pytest.mark.parametrize("y", [[5, 1, 3], np.array([5, 1, 3]), ["5", "1", "3"], [5.0, 1.0, 3.0]])
 def test_numbers_are_names_where_all_labels_are_numbers(y):
-    assert encode_targets(y, STARS, CLASSES, 3).tolist() == [4, 0, 2]
-    assert encode_targets([1, 0], ["1", "0"], CLASSES, 2).tolist() == [0, 1]
-    assert encode_targets([2, 1], ["1.0", "2.0"], CLASSES, 2).tolist() == [1, 0]
+    assert encode_targets(y, STARS, SINGLE_LABEL, 3).tolist() == [4, 0, 2]
+    assert encode_targets([1, 0], ["1", "0"], SINGLE_LABEL, 2).tolist() == [0, 1]
+    assert encode_targets([2, 1], ["1.0", "2.0"], SINGLE_LABEL, 2).tolist() == [1, 0]
     with pytest.raises(ValueError, match=r"y\[1\] must be one of the labels .* which are numbers.* Received: 0"):
-        encode_targets([1, 0], STARS, CLASSES, 2)
+        encode_targets([1, 0], STARS, SINGLE_LABEL, 2)
 
 
 @pytest.mark.once
@@ -78,16 +78,16 @@ def test_forms_of_targets():
     forms += [pandas.Series(["pos", "neg", "pos"])]
     forms += [pandas.Series(["pos", "neg", "pos"], dtype="category"), keras.ops.convert_to_tensor(right)]
     for y in forms:
-        assert encode_targets(y, ["neg", "pos"], CLASSES, 3).tolist() == right
+        assert encode_targets(y, ["neg", "pos"], SINGLE_LABEL, 3).tolist() == right
     for row in ([0.3, 0.7], [1, 1], [0, 0], [0, 1, 0]):
         with pytest.raises(ValueError, match=r"y\[0\] must be one label, or a one-hot row of 2"):
-            encode_targets([row], ["neg", "pos"], CLASSES, 1)
+            encode_targets([row], ["neg", "pos"], SINGLE_LABEL, 1)
 
 
 def test_targets_as_tensors_of_tensorflow():
     tensorflow = pytest.importorskip("tensorflow")
     for y in (tensorflow.constant([1, 0]), tensorflow.constant([b"pos", b"neg"])):
-        assert encode_targets(y, ["neg", "pos"], CLASSES, 2).tolist() == [1, 0]
+        assert encode_targets(y, ["neg", "pos"], SINGLE_LABEL, 2).tolist() == [1, 0]
 
 
 @pytest.mark.once
@@ -127,9 +127,9 @@ def test_names_of_a_dataset_decide():
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])})
     table = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 1, 0]}, features)
     columns = read_columns(table)
-    assert encode_targets(columns.targets, ["neg", "pos"], CLASSES, 4).tolist() == [1, 0, 0, 1]
+    assert encode_targets(columns.targets, ["neg", "pos"], SINGLE_LABEL, 4).tolist() == [1, 0, 0, 1]
     with pytest.raises(ValueError, match=r"y\[0\] must be one of the labels .* Received: 'pos'"):
-        encode_targets(columns.targets, ["bad", "good"], CLASSES, 4)
+        encode_targets(columns.targets, ["bad", "good"], SINGLE_LABEL, 4)
 
     names = ["B-LOC", "I-LOC", "O"]
     tags = datasets.Sequence(datasets.ClassLabel(names=names))
@@ -142,7 +142,7 @@ def test_names_of_a_dataset_decide():
 def test_targets_without_order_are_refused():
     for y in ({0, 1}, {"label": [0, 1]}, "no", (i for i in [0, 1]), 1):
         with pytest.raises(TypeError, match="y must be a list, array, Series or tensor"):
-            encode_targets(y, ["neg", "pos"], CLASSES, 2)
+            encode_targets(y, ["neg", "pos"], SINGLE_LABEL, 2)
 
 
 @pytest.mark.once

@@ -1,7 +1,7 @@
 """How long an epoch of fine-tuning takes from raw strings: bertzoo's `fit` beside the Trainer of transformers.
 
-    KERAS_BACKEND=jax python tests/peers/epochs.py CONTESTANT TASK … --data DIRECTORY [--size base] [--batch-size 32]
-        [--examples N] [--workers 2] [--sampling group_by_length] [--multiple 8] [--cold]
+    KERAS_BACKEND=jax python tests/benchmarks/run.py epochs CONTESTANT TASK … --data DIRECTORY [--size base]
+        [--batch-size 32] [--examples N] [--workers 2] [--sampling group_by_length] [--multiple 8] [--cold]
 
 CONTESTANT: bertzoo, transformers, transformers+compile, or all, which ends with a table. TASK: sst2, mrpc, stsb or
 squad, a folder each in DIRECTORY. Each run is a process of its own, on one GPU where there is one, and prints a line of
@@ -22,16 +22,16 @@ import argparse
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from importlib.metadata import version
 from pathlib import Path
 
-from tasks import COLUMNS, QUESTION, SETTINGS, SquadPeer, TextPeer, bundle, column, load, texts
+from benchmarks.case import SIZES, Case
+from benchmarks.common import add_data_argument, command_line, run_in_process, seconds_of, use_data
+from benchmarks.task_data import COLUMNS, QUESTION, SETTINGS, bundle, column, load, texts
+from benchmarks.task_peers import SquadPeer, TextPeer
 
-from bertzoo.bench.case import SIZES, Case
 from bertzoo.models.config import EncoderConfig
 
 PRESET = Path(__file__).resolve().parents[2] / "weights" / "bert_mini_en"
@@ -127,17 +127,20 @@ CONTESTANTS = {"bertzoo": bertzoo, "transformers": peer, "transformers+compile":
 # ---- one run, and several
 
 
-def measure(run) -> dict:
+def child(run: dict) -> dict:
+    """In a process of its own: what the run measures."""
+    run = argparse.Namespace(**run)
     train = load(run.task, "train", run.examples)
     epoch, lengths = CONTESTANTS[run.contestant](run, train)
     taken, graphs, names = [], [], ("transformers", "torch", "accelerate")
     while len(taken) < 2 or graphs[-2:-1] != graphs[-1:]:
-        begun = time.perf_counter()
-        epoch()
-        taken.append(time.perf_counter() - begun)
+        taken.append(seconds_of(epoch))
         if run.contestant != "bertzoo":
             graphs.append(sys.modules["torch"]._dynamo.utils.counters["stats"]["unique_graphs"])
-    from bertzoo.bench.device import device, keras_versions  # Keras, which the peers do without while they are timed
+    from bertzoo.accelerator import (  # Keras, which the peers do without while they are timed
+        device_name,
+        keras_versions,
+    )
 
     first, seconds, rows = taken[0], taken[-1], lengths()
     versions = ", ".join(f"{name} {version(name)}" for name in names) if graphs else keras_versions()
@@ -146,7 +149,7 @@ def measure(run) -> dict:
         **{"examples": len(train), "rows": len(rows), "tokens": sum(rows), "graphs": graphs},
         **{"seconds": round(seconds, 3), "first_seconds": round(first, 3)},
         **{"examples/s": round(len(train) / seconds), "tokens/s": round(sum(rows) / seconds)},
-        **{"device": device(), "versions": versions},
+        **{"device": device_name(), "versions": versions},
     }
 
 
@@ -158,14 +161,12 @@ def in_process(run: dict) -> dict | None:
     with tempfile.TemporaryDirectory() as empty:
         if run["cold"]:
             environment |= {"JAX_COMPILATION_CACHE_DIR": empty, "TORCHINDUCTOR_CACHE_DIR": empty}
-        command = [sys.executable, __file__, "measure", json.dumps(run)]
-        ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-    if ended.returncode:
-        print(f"{run['contestant']}, {run['task']}: ended with {ended.returncode}", flush=True)
+        result = run_in_process("epochs", run, environment)
+    if isinstance(result, str):
+        print(f"{run['contestant']}, {run['task']}: {result}", flush=True)
         return None
-    line = ended.stdout.splitlines()[-1]
-    print(line, flush=True)
-    return json.loads(line)
+    print(json.dumps(result), flush=True)
+    return result
 
 
 def show(lines: list[dict]) -> None:
@@ -179,14 +180,11 @@ def show(lines: list[dict]) -> None:
         print(f"{line['task']:6}{line['contestant']:22}{times}{rates}{ratio}")
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["measure"]:
-        print(json.dumps(measure(argparse.Namespace(**json.loads(sys.argv[2])))))
-        return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: list[str]) -> None:
+    parser = command_line("epochs", __doc__)
     parser.add_argument("contestant", choices=[*CONTESTANTS, "all"])
     parser.add_argument("task", nargs="+", choices=[*COLUMNS, "squad"])
-    parser.add_argument("--data", default=os.environ.get("BERTZOO_DATA"))
+    add_data_argument(parser)
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--examples", type=int, help="training examples; all if left out")
@@ -194,16 +192,12 @@ def main() -> None:
     parser.add_argument("--sampling", choices=["group_by_length", "random"], default="group_by_length")
     parser.add_argument("--multiple", type=int, default=8, help="of which the Trainer's padded lengths are")
     parser.add_argument("--cold", action="store_true", help="with empty caches of what is compiled")
-    arguments = parser.parse_args()
-    os.environ["BERTZOO_DATA"] = arguments.data
-    names = list(CONTESTANTS) if arguments.contestant == "all" else [arguments.contestant]
-    runs = [{**vars(arguments), "task": task, "contestant": name} for task in arguments.task for name in names]
+    options = parser.parse_args(arguments)
+    use_data(options)
+    names = list(CONTESTANTS) if options.contestant == "all" else [options.contestant]
+    runs = [{**vars(options), "task": task, "contestant": name} for task in options.task for name in names]
     lines = [in_process(run) for run in runs]
-    if arguments.contestant == "all":
+    if options.contestant == "all":
         show([line for line in lines if line])
     if None in lines:
         sys.exit("a run failed")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,26 +1,11 @@
-"""The contestants, each in a process of its own: `python -m bertzoo.bench.contestants CASE` prints one line of JSON."""
+"""What `speed` measures, each in a process of its own: the contestants, and the ceiling of the machine."""
 
-import json
 import statistics
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict
 
-from bertzoo.bench.case import Case, Measured
-from bertzoo.bench.device import device, keras_versions, peak_memory
+from benchmarks.case import Case, Measured
+from benchmarks.common import measure, peak_memory, seconds_of, torch_device
 
-PASSES = 3
-
-
-def measure(run: Callable[[], None]) -> tuple[float, float]:
-    """Seconds of the median pass, and of the first. `run` returns when its work is done."""
-    times = []
-    for _ in range(PASSES + 1):
-        begun = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times[1:]), times[0]
+from bertzoo.accelerator import device_name, keras_versions
 
 
 def run_bertzoo(case: Case) -> Measured:
@@ -76,7 +61,7 @@ def measure_keras(model, x, labels, case: Case) -> Measured:
         seconds, first = measure(lambda: model.fit(x, labels, batch_size=case.batch_size, verbose=0))
     else:
         seconds, first = measure(lambda: model.predict(x, batch_size=case.batch_size, verbose=0))
-    return Measured(seconds, first, peak_memory(case.backend), device(), keras_versions())
+    return Measured(seconds, first, peak_memory(case.backend), device_name(), keras_versions())
 
 
 def run_transformers(case: Case) -> Measured:
@@ -87,7 +72,7 @@ def run_transformers(case: Case) -> Measured:
 
     shape = case.config().to_hf()
     config = transformers.AutoConfig.for_model(**shape)
-    place = "cuda" if torch.cuda.is_available() else "cpu"
+    place = torch_device()
     torch.set_float32_matmul_precision("high")
     model = transformers.AutoModelForSequenceClassification.from_config(config).to(place).train(case.mode == "train")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
@@ -111,7 +96,7 @@ def run_transformers(case: Case) -> Measured:
 
     seconds, first = measure(run)
     versions = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
-    return Measured(seconds, first, peak_memory("torch"), device(), versions)
+    return Measured(seconds, first, peak_memory("torch"), device_name(), versions)
 
 
 def _dynamic_batches(case: Case):
@@ -130,10 +115,32 @@ RUNNERS = {
 }
 
 
-def main() -> None:
-    case = Case(**json.loads(sys.argv[1]))
-    print("MEASURED " + json.dumps(asdict(RUNNERS[case.contestant](case))))
+def product_rate(dtype: str) -> float:
+    """Operations a second of a square matrix product by the backend that `KERAS_BACKEND` names."""
+    import keras
+    from keras import ops
+
+    from bertzoo.accelerator import accelerator
+
+    # An accelerator gets many products before the host waits for one, so that the waiting does not count.
+    size, products = (8192, 16) if accelerator() else (2048, 1)
+    a = ops.cast(keras.random.normal((size, size)), dtype)
+    # TensorFlow's bfloat16 scalars are not NumPy arrays.
+    product = _compiled(lambda x, y: ops.cast(ops.sum(ops.matmul(x, y)), "float32"))
+
+    def run():
+        sums = [product(a, a) for _ in range(products)]
+        float(ops.convert_to_numpy(sums[-1]))
+
+    times = [seconds_of(run) for _ in range(8)]
+    return 2 * size**3 * products / statistics.median(times[2:])
 
 
-if __name__ == "__main__":
-    main()
+def _compiled(function):
+    import keras
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    return function

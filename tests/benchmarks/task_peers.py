@@ -1,123 +1,10 @@
-"""bertzoo and a plain transformers + PyTorch loop fine-tune the same model on the same task with the same settings.
+"""Fine-tuning as transformers' users write it: rows, batches and answers of each task, and a plain PyTorch loop."""
 
-    KERAS_BACKEND=… python tests/peers/tasks.py MODEL --data DIRECTORY --task {sst2,mrpc,stsb,wnut17,ewt_pos,squad}
-        [--seeds 5] [--first-seed 0] [--examples N] [--held N] [--epochs E] [--rate R] [--json FILE]
-        [--who bertzoo transformers random]
-
-MODEL is a checkpoint directory (all-MiniLM-L6-v2 in the published figures); DIRECTORY holds the sets, a folder each.
-The figures: MRPC F1, STS-B Spearman, WNUT-17 entity F1 and EWT accuracy of words on their test sets, SST-2 accuracy on
-its dev set, SQuAD F1 on the held-out articles. All use a GPU where there is one, float32, batches of 32, AdamW with
-decay 0.01 but on biases and LayerNorm, 10 % warm-up, linear decay, gradients clipped to 1, no dropout on attention
-weights; `random` is bertzoo from random weights. Prints a line a run, the means with their standard errors, and the
-margin that the project allows itself.
-"""
-
-import argparse
-import functools
-import json
 import math
-import os
-import time
-from pathlib import Path
 
 import numpy as np
-
-from bertzoo import data, metrics
-
-BATCH = 32
-SETTINGS = {  # epochs, peak rate, longest row
-    "sst2": (1, 5e-5, 128),
-    "mrpc": (4, 5e-5, 128),
-    "stsb": (4, 5e-5, 128),
-    "wnut17": (5, 2e-4, 128),
-    "ewt_pos": (3, 2e-4, 128),
-    "squad": (3, 1e-4, 384),
-}
-COLUMNS = {  # of texts, then the target
-    "sst2": (("sentence",), "label"),
-    "mrpc": (("sentence1", "sentence2"), "label"),
-    "stsb": (("sentence1", "sentence2"), "score"),
-}
-HELD = {"sst2": "dev", "squad": "dev"}  # the others' is their test set
-STRIDE, QUESTION, ANSWER, N_BEST = 128, 64, 30, 20
-
-
-# ---- data: for every task the examples as a list, which both sides read
-
-
-def load(task: str, split: str, count: int | None, seed: int = 0) -> list[dict]:
-    found = data.load(task, split)
-    rows = found if isinstance(found, list) else [dict(zip(found, row)) for row in zip(*found.values())]
-    if count is not None and count < len(rows):
-        rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))[:count]]
-    return rows
-
-
-def column(rows: list[dict], name: str) -> list:
-    return [row[name] for row in rows]
-
-
-def bundle(columns: tuple):
-    """As `fit` takes them: one column alone, two as a pair."""
-    return columns[0] if len(columns) == 1 else columns
-
-
-def texts(rows: list[dict], task: str) -> tuple[list[str], ...]:
-    return tuple(column(rows, name) for name in COLUMNS[task][0])
-
-
-def figure(task: str, rows: list[dict], predicted) -> float:
-    """The task's score in percent."""
-    if task == "sst2":
-        return 100 * metrics.accuracy(column(rows, "label"), predicted)
-    if task == "mrpc":
-        return 100 * metrics.f1(column(rows, "label"), predicted)
-    if task == "stsb":
-        return 100 * metrics.spearman(column(rows, "score"), predicted)
-    if task == "squad":
-        golds = [[answer["text"] for answer in row["answers"]] for row in rows]
-        return metrics.squad_scores(predicted, golds)["f1"]
-    scores = metrics.entity_scores(column(rows, "tags"), predicted)
-    return 100 * scores["f1" if task == "wnut17" else "accuracy"]
-
-
-def labels_of(train: list[dict]) -> list[str]:
-    return sorted({tag for row in train for tag in row["tags"]})
-
-
-# ---- bertzoo
-
-
-def run_bertzoo(task: str, model: str, train, held, seed: int, epochs: int, rate: float, length: int, random=False):
-    import bertzoo as bz
-
-    bz.set_seed(seed)
-    options = {"max_length": length, "new_head": True, "verbose": False}
-    if task in COLUMNS:
-        kind = {"labels": 1, "problem_type": "regression"} if task == "stsb" else {"labels": 2}
-        network = bz.TextClassifier.from_preset(model, **kind, **options)
-        x, y = bundle(texts(train, task)), column(train, COLUMNS[task][1])
-    elif task == "squad":
-        network = bz.QuestionAnswerer.from_preset(model, max_query_length=QUESTION, **options)
-        x, y = train, None
-    else:
-        network = bz.TokenClassifier.from_preset(model, labels=labels_of(train), **options)
-        x, y = column(train, "tokens"), column(train, "tags")
-    if random:
-        fresh = bz.Encoder.from_config(network.backbone.get_config())
-        network.backbone.set_weights(fresh.get_weights())
-    network.compile(bz.AdamW(rate))
-    network.fit(x, y, epochs=epochs, batch_size=BATCH, verbose=0)
-    if task in COLUMNS:
-        logits = network.predict(bundle(texts(held, task)), batch_size=64, verbose=0)
-        return logits[:, 0] if task == "stsb" else logits.argmax(axis=1)
-    if task == "squad":
-        found = network.answer([{k: row[k] for k in ("question", "context")} for row in held], batch_size=64)
-        return column(found, "text")
-    return network.tag_words(column(held, "tokens"), batch_size=64)
-
-
-# ---- transformers and PyTorch
+from benchmarks.common import torch_device, torch_trainer
+from benchmarks.task_data import ANSWER, BATCH, COLUMNS, N_BEST, QUESTION, STRIDE, column, labels_of, texts
 
 
 def run_transformers(task: str, model: str, train, held, seed: int, epochs: int, rate: float, length: int):
@@ -125,7 +12,7 @@ def run_transformers(task: str, model: str, train, held, seed: int, epochs: int,
     import transformers
 
     torch.manual_seed(seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch_device()
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     part = {"squad": SquadPeer, **dict.fromkeys(COLUMNS, TextPeer)}.get(task, WordPeer)(task, tokenizer, train, length)
     options = {"dtype": torch.float32, "attention_probs_dropout_prob": 0.0, **part.options}
@@ -142,29 +29,15 @@ def run_transformers(task: str, model: str, train, held, seed: int, epochs: int,
 
 
 def learn(network, rows: list[dict], part, seed: int, epochs: int, rate: float, device: str) -> None:
-    import torch
-    import transformers
-
-    def plain(name: str) -> bool:
-        return name.endswith("bias") or "LayerNorm" in name
-
-    groups = [
-        {"params": [p for n, p in network.named_parameters() if not plain(n)], "weight_decay": 0.01},
-        {"params": [p for n, p in network.named_parameters() if plain(n)], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=rate, eps=1e-8)
-    steps = math.ceil(len(rows) / BATCH) * epochs
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, math.ceil(0.1 * steps), steps)
+    """Trains in a plain PyTorch loop."""
+    step = torch_trainer(network, rate, math.ceil(len(rows) / BATCH) * epochs)
     order = np.random.default_rng(seed)
     network.train()
     for _ in range(epochs):
         for places in np.array_split(order.permutation(len(rows)), range(BATCH, len(rows), BATCH)):
             batch = part.batch([rows[i] for i in places])
             network(**{name: values.to(device) for name, values in batch.items()}).loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+            step()
 
 
 def pad(rows: list[list[int]], value: int):
@@ -340,63 +213,3 @@ class SquadPeer(Peer):
                         span = slice(row["offsets"][a][0], row["offsets"][b][1])
                         found[row["example"]] = (score, examples[row["example"]]["context"][span])
         return [text for _, text in found]
-
-
-RUNS = {
-    "bertzoo": run_bertzoo,
-    "transformers": run_transformers,
-    "random": functools.partial(run_bertzoo, random=True),
-}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--data", default=os.environ.get("BERTZOO_DATA"))
-    parser.add_argument("--task", required=True, choices=SETTINGS)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--examples", type=int, help="training examples; all if left out")
-    parser.add_argument("--held", type=int, help="test examples; all if left out")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--rate", type=float)
-    parser.add_argument("--who", nargs="+", choices=RUNS, default=["bertzoo", "transformers"])
-    parser.add_argument("--json", type=Path, help="file that gets a line for each run")
-    arguments = parser.parse_args()
-    os.environ["BERTZOO_DATA"] = arguments.data
-    task, (epochs, rate, length) = arguments.task, SETTINGS[arguments.task]
-    epochs, rate = arguments.epochs or epochs, arguments.rate or rate
-    train = load(task, "train", arguments.examples)
-    held = load(task, HELD.get(task, "test"), arguments.held)
-    print(f"{task}: {len(train)} to learn from, {len(held)} to test, {epochs} epochs, rate {rate:g}", flush=True)
-    results = {}
-    for who in arguments.who:
-        scores = []
-        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-            begun = time.time()
-            predicted = RUNS[who](task, arguments.model, train, held, seed, epochs, rate, length)
-            scores.append(figure(task, held, predicted))
-            seconds = time.time() - begun
-            print(f"{who} seed {seed}: {scores[-1]:.2f} in {seconds:.0f} s", flush=True)
-            if arguments.json:
-                line = {"task": task, "who": who, "seed": seed, "score": scores[-1], "seconds": seconds}
-                with arguments.json.open("a") as file:
-                    file.write(json.dumps({**line, "examples": len(train), "epochs": epochs, "rate": rate}) + "\n")
-        results[who] = scores
-        print(
-            f"{who}: {np.mean(scores):.2f} ± {error_of(scores):.2f} (standard error, {len(scores)} seeds)", flush=True
-        )
-    if {"bertzoo", "transformers"} <= set(results):
-        gap = np.mean(results["bertzoo"]) - np.mean(results["transformers"])
-        error = math.hypot(error_of(results["bertzoo"]), error_of(results["transformers"]))
-        allowed = max(1.0, 2 * error) if math.isfinite(error) else 1.0
-        verdict = "met" if gap >= -allowed else "missed"
-        print(f"bertzoo − transformers: {gap:+.2f}; allowed below: {allowed:.2f}; {verdict}")
-
-
-def error_of(scores: list[float]) -> float:
-    return float(np.std(scores, ddof=1) / math.sqrt(len(scores))) if len(scores) > 1 else math.nan
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """How long the dev sentences of SST-2 take through an encoder: bertzoo, transformers, sentence-transformers, KerasHub.
 
-    BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/inference.py MODEL
-        {bertzoo,transformers,sentence_transformers,keras_hub} …
+    KERAS_BACKEND=… python tests/benchmarks/run.py inference MODEL PEER … --data DIRECTORY
 
 MODEL is the checkpoint directory of a BERT. Batches of 32, float32, the best of three after one pass; several take
 turns, for machines whose own speed changes. Tokenizing counts; but KerasHub gets random ids at its default length of
@@ -9,12 +8,10 @@ turns, for machines whose own speed changes. Tokenizing counts; but KerasHub get
 """
 
 import json
-import os
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
+from benchmarks.common import add_data_argument, command_line, read_data, take_turns, use_data
 
 HUB_ROWS = 64
 
@@ -69,23 +66,14 @@ def keras_hub(model: str, texts: list[str]):
 PEERS = {peer.__name__: peer for peer in (bertzoo, transformers, sentence_transformers, keras_hub)}
 
 
-def main() -> None:
-    if len(sys.argv) < 3 or not set(sys.argv[2:]) <= set(PEERS):
-        sys.exit(__doc__)
-    model, *names = sys.argv[1:]
-    lines = (Path(os.environ["BERTZOO_DATA"]) / "sst2" / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    texts = [line.split("\t")[0] for line in lines]
-    runs = {name: PEERS[name](model, texts) for name in names}
-    seconds = {name: [] for name in names}
-    for _ in range(4):
-        for name, run in runs.items():
-            begun = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - begun)
-    for name in names:
+def main(arguments: list[str]) -> None:
+    parser = command_line("inference", __doc__)
+    parser.add_argument("model")
+    parser.add_argument("peers", nargs="+", choices=PEERS)
+    add_data_argument(parser)
+    options = parser.parse_args(arguments)
+    use_data(options)
+    texts = [line.split("\t")[0] for line in read_data("sst2", "dev.tsv").splitlines()[1:]]
+    for name, (best, _) in take_turns({name: PEERS[name](options.model, texts) for name in options.peers}).items():
         scale = len(texts) / HUB_ROWS if name == "keras_hub" else 1
-        print(f"{name}: {scale * min(seconds[name][1:]):.2f} s for {len(texts)} sentences")
-
-
-if __name__ == "__main__":
-    main()
+        print(f"{name}: {scale * best:.2f} s for {len(texts)} sentences")

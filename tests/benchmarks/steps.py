@@ -1,13 +1,12 @@
 """What a training step of BERT takes under JAX, and the GPU's kernels in it.
 
-    KERAS_BACKEND=jax python tests/peers/steps.py LENGTH BATCH [--size base] [--steps 40] [--kernels 30]
+    KERAS_BACKEND=jax python tests/benchmarks/run.py steps LENGTH BATCH [--size base] [--steps 40] [--kernels 30]
 
 Milliseconds a step of five `fit` calls after the first, the median that a step's call takes before it returns, then
 from a trace of one more `fit` the time that kernels run, their number in a step, and those that take longest. Rows are
 full, bfloat16 on a GPU and float32 on a CPU, where the trace shows no kernels.
 """
 
-import argparse
 import collections
 import gzip
 import json
@@ -18,10 +17,11 @@ from pathlib import Path
 
 import jax
 import keras
+from benchmarks.case import SIZES, Case
+from benchmarks.common import command_line, seconds_of
 
 import bertzoo as bz
 from bertzoo.accelerator import accelerator
-from bertzoo.bench.case import SIZES, Case
 
 
 def kernels(folder: str) -> list[dict]:
@@ -34,32 +34,33 @@ def kernels(folder: str) -> list[dict]:
     return [event for event in events if event.get("ph") == "X" and (event["pid"], event.get("tid")) in streams]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: list[str]) -> None:
+    parser = command_line("steps", __doc__)
     parser.add_argument("length", type=int)
     parser.add_argument("batch", type=int)
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--kernels", type=int, default=30)
-    run = parser.parse_args()
+    run = parser.parse_args(arguments)
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator() else "float32")
     case = Case("bertzoo", "jax", "train", run.size, run.length, run.batch, steps=run.steps)
     model = bz.TextClassifier(bz.Encoder(case.config()))
     model.compile(bz.AdamW(1e-5), metrics=[])
     ids, mask, labels = case.rows()
 
-    def fit() -> float:
-        begun = time.perf_counter()
+    def epoch() -> None:
         model.fit({"token_ids": ids, "padding_mask": mask}, labels, batch_size=run.batch, verbose=0)
-        return (time.perf_counter() - begun) * 1e3 / run.steps
+
+    def fit() -> float:
+        return seconds_of(epoch) * 1e3 / run.steps
 
     print(f"first fit {fit() * run.steps / 1e3:.1f} s; ms a step:", *(f"{fit():.2f}" for _ in range(5)), flush=True)
     step, calls = model.train_function, []
 
-    def timed(*arguments):
-        begun = time.perf_counter()
-        result = step(*arguments)
-        calls.append((time.perf_counter() - begun) * 1e3)
+    def timed(*inputs):
+        started = time.perf_counter()
+        result = step(*inputs)
+        calls.append((time.perf_counter() - started) * 1e3)
         return result
 
     model.train_function = timed
@@ -77,7 +78,3 @@ def main() -> None:
     print(f"kernels run for {total.total():.2f} ms a step, {count.total():.0f} of them")
     for name, took in total.most_common(run.kernels):
         print(f"{took:8.3f} ms {count[name]:7.1f} × {name[:100]}")
-
-
-if __name__ == "__main__":
-    main()

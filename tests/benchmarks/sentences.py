@@ -1,50 +1,48 @@
 """Sentence vectors of bertzoo beside those of sentence-transformers: the numbers, the speed, and fine-tuning.
 
-    BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL vectors
-    BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL {speed,tune} {bertzoo,sentence_transformers}
-    BERTZOO_DATA=… KERAS_BACKEND=torch python tests/peers/sentences.py MODEL speed both
-    BERTZOO_DATA=… KERAS_BACKEND=… python tests/peers/sentences.py MODEL growth SENTENCES
+    KERAS_BACKEND=… python tests/benchmarks/run.py sentences MODEL vectors --data DIRECTORY
+    KERAS_BACKEND=… python tests/benchmarks/run.py sentences MODEL {speed,tune} {bertzoo,sentence_transformers} …
+    KERAS_BACKEND=… python tests/benchmarks/run.py sentences MODEL growth SENTENCES …
 
 MODEL is a directory of sentence-transformers. `vectors` compares 1,000 sentences of STS-B, the Spearman correlation on
 its test set, and MRR@10 of SQuAD's development questions against their paragraphs. `speed` encodes 2,500 sentences of
 SST-2 and 2,500 of STS-B, the best of three after one pass, and says how long that one took (it compiles); float32 and
-the threads that the environment gives on a CPU, bfloat16 on a GPU; `both` takes turns in one process, for machines
-whose own speed changes. `growth` encodes so many sentences, drawn from SST-2's, and says how fast a second pass was and
-what memory the process came to hold besides the vectors. `tune` trains on STS-B with five seeds (TUNE_SEEDS), one epoch
-of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives (pairs
-that score 4 or more), and gives the Spearman correlation on the test set.
+the threads that the environment gives on a CPU, bfloat16 on a GPU; two libraries take turns in one process, as a
+machine's own speed changes. `growth` encodes sentences drawn from SST-2's, and says how fast a second pass was
+and what memory the process came to hold besides the vectors. `tune` trains on STS-B with five seeds (`--seeds`), one
+epoch of batches of 32 at 2e-5, linear decay after 10 % of warm-up, with the cosine loss and with in-batch negatives
+(pairs that score 4 or more), and gives the Spearman correlation on the test set.
 """
 
-import gzip
+import functools
 import json
 import math
-import os
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
+from benchmarks.common import (
+    add_data_argument,
+    command_line,
+    read_data,
+    seconds_of,
+    take_turns,
+    torch_device,
+    torch_trainer,
+    use_data,
+)  # fmt: skip
 
 LIBRARIES = ("bertzoo", "sentence_transformers")
 RATE, BATCH = 2e-5, 32
 
 
-def data(*parts: str) -> str:
-    path = Path(os.environ["BERTZOO_DATA"], *parts)
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
-
-
 def stsb(part: str) -> tuple[list[str], list[str], np.ndarray]:
-    rows = [line.split("\t") for line in data("stsb", f"{part}.tsv").splitlines()[1:]]
+    rows = [line.split("\t") for line in read_data("stsb", f"{part}.tsv").splitlines()[1:]]
     return [row[1] for row in rows], [row[2] for row in rows], np.array([float(row[0]) for row in rows])
 
 
 def accelerated() -> tuple[str, str]:
     """Where to compute and how exactly: bfloat16 on a GPU."""
-    import torch
-
-    return ("cuda", "bfloat16") if torch.cuda.is_available() else ("cpu", "float32")
+    device = torch_device()
+    return device, "bfloat16" if device == "cuda" else "float32"
 
 
 def load(who: str, model: str, device: str = "cpu", dtype: str = "float32"):
@@ -76,7 +74,7 @@ class _Plain:
 
 def squad() -> tuple[dict[str, str], dict[str, str], dict[str, list[str]]]:
     queries, corpus, relevant = {}, {}, {}
-    for article in json.loads(data("squad", "dev.json"))["data"]:
+    for article in json.loads(read_data("squad", "dev.json"))["data"]:
         for number, paragraph in enumerate(article["paragraphs"]):
             name = f"{article['title']} {number}"
             corpus[name] = paragraph["context"]
@@ -98,36 +96,33 @@ def vectors(model: str) -> None:
     print(f"SQuAD dev, {len(queries)} questions, {len(corpus)} paragraphs: {found[0]} and {found[1]}")
 
 
-def speed(model: str, who: str) -> None:
-    sst2 = [line.split("\t")[0] for line in data("sst2", "train.tsv.gz").splitlines()[1:2501]]
-    texts, names = sst2 + stsb("train")[0][:2500], LIBRARIES if who == "both" else (who,)
-    encoders = {name: load(name, model, *accelerated()) for name in names}
-    seconds = {name: [] for name in names}
-    for _ in range(4):
-        for name, encoder in encoders.items():
-            begun = time.perf_counter()
-            encoder.encode(texts)
-            seconds[name].append(time.perf_counter() - begun)
-    for name, (first, *others) in seconds.items():
-        print(f"{name}: {min(others):.2f} s for {len(texts)} sentences; the first pass {first:.2f} s")
+def speed(model: str, libraries: list[str]) -> None:
+    sst2 = [line.split("\t")[0] for line in read_data("sst2", "train.tsv.gz").splitlines()[1:2501]]
+    texts = sst2 + stsb("train")[0][:2500]
+    encoders = {name: load(name, model, *accelerated()) for name in libraries}
+    runs = {name: functools.partial(encoder.encode, texts) for name, encoder in encoders.items()}
+    for name, (best, first) in take_turns(runs).items():
+        print(f"{name}: {best:.2f} s for {len(texts)} sentences; the first pass {first:.2f} s")
 
 
-def growth(model: str, count: str) -> None:
+def growth(model: str, count: int) -> None:
     import resource
 
     encoder, draws = load("bertzoo", model, *accelerated()), np.random.default_rng(0)
-    sst2 = [line.split("\t")[0] for line in data("sst2", "train.tsv.gz").splitlines()[1:]]
-    texts = [sst2[i] for i in draws.integers(0, len(sst2), int(count))]
+    sst2 = [line.split("\t")[0] for line in read_data("sst2", "train.tsv.gz").splitlines()[1:]]
+    texts = [sst2[i] for i in draws.integers(0, len(sst2), count)]
     for place in ("first", "second"):
-        found = None  # not the vectors of two passes at once
-        begun = time.perf_counter()
-        found = encoder.encode(texts)
-        taken = time.perf_counter() - begun
-        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - found.nbytes
+        vectors = []  # not those of two passes at once
+
+        def encode():
+            vectors.append(encoder.encode(texts))  # noqa: B023  (called at once)
+
+        taken = seconds_of(encode)
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - vectors[0].nbytes
         print(f"{place} pass: {len(texts) / taken:,.0f} sentences a second, {held / 1e9:.2f} GB besides the vectors")
 
 
-def tune(model: str, who: str) -> None:
+def tune(model: str, who: str, seeds: int) -> None:
     firsts, seconds, scores = stsb("train")
     alike = scores >= 4
     pairs = [(a, b) for a, b, keep in zip(firsts, seconds, alike) if keep]
@@ -137,9 +132,7 @@ def tune(model: str, who: str) -> None:
     }
     train = {"bertzoo": tune_ours, "sentence_transformers": tune_theirs}[who]
     for loss, columns in tasks.items():
-        found = [
-            correlation(train(model, loss, seed, *columns)) for seed in range(int(os.environ.get("TUNE_SEEDS", 5)))
-        ]
+        found = [correlation(train(model, loss, seed, *columns)) for seed in range(seeds)]
         error = np.std(found, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else float("nan")
         each = " ".join(f"{value:.4f}" for value in found)
         print(f"{who}, {loss}: Spearman {np.mean(found):.4f} ± {error:.4f} (standard error): {each}", flush=True)
@@ -159,23 +152,13 @@ def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
     """Its losses in a plain loop: its Trainer asks for `datasets`, and does the same."""
     import torch
     from sentence_transformers.sentence_transformer import losses
-    from transformers import get_linear_schedule_with_warmup
 
     torch.manual_seed(seed)
-    encoder = load("sentence_transformers", model, accelerated()[0])
+    encoder = load("sentence_transformers", model, torch_device())
     made = {"cosine": losses.CosineSimilarityLoss, "multiple_negatives": losses.MultipleNegativesRankingLoss}[loss]
     objective = made(encoder)
 
-    def plain(name: str) -> bool:
-        return name.endswith("bias") or "LayerNorm" in name
-
-    groups = [
-        {"params": [p for n, p in encoder.named_parameters() if plain(n) == bare], "weight_decay": decay}
-        for bare, decay in ((False, 0.01), (True, 0.0))
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=RATE)
-    steps = math.ceil(len(firsts) / BATCH)
-    schedule = get_linear_schedule_with_warmup(optimizer, math.ceil(0.1 * steps), steps)
+    step = torch_trainer(encoder, RATE, math.ceil(len(firsts) / BATCH))
     order = np.random.default_rng(seed).permutation(len(firsts))
     encoder.train()
     for places in np.array_split(order, range(BATCH, len(order), BATCH)):
@@ -186,19 +169,31 @@ def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
         ]
         wanted = None if scores is None else torch.tensor([scores[i] for i in places], device=encoder.device)
         objective(features, wanted).backward()
-        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
+        step()
     return encoder.eval()
 
 
-def main() -> None:
-    what = {"vectors": vectors, "speed": speed, "growth": growth, "tune": tune}
-    if len(sys.argv) not in (3, 4) or sys.argv[2] not in what:
-        sys.exit(__doc__)
-    what[sys.argv[2]](sys.argv[1], *sys.argv[3:])
-
-
-if __name__ == "__main__":
-    main()
+def main(arguments: list[str]) -> None:
+    parser = command_line("sentences", __doc__)
+    parser.add_argument("model")
+    parser.add_argument("what", choices=["vectors", "speed", "growth", "tune"])
+    parser.add_argument("of", nargs="*", metavar="LIBRARY|SENTENCES", help="libraries: " + ", ".join(LIBRARIES))
+    parser.add_argument("--seeds", type=int, default=5, help="of `tune`")
+    add_data_argument(parser)
+    options = parser.parse_args(arguments)
+    use_data(options)
+    if options.what == "vectors":
+        vectors(options.model)
+    elif options.what == "growth":
+        for count in options.of:
+            growth(options.model, int(count))
+    else:
+        libraries = options.of or list(LIBRARIES)
+        unknown = set(libraries) - set(LIBRARIES)
+        if unknown:
+            parser.error(f"expected libraries of {', '.join(LIBRARIES)}. Received: {min(unknown)}.")
+        if options.what == "speed":
+            speed(options.model, libraries)
+        else:
+            for name in libraries:
+                tune(options.model, name, options.seeds)

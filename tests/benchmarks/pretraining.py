@@ -1,7 +1,7 @@
 """Pre-trains tiny models on a real corpus, says whether they learn, and compares what three backends made of it.
 
-    KERAS_BACKEND=jax python tests/peers/pretraining.py run CORPUS [OBJECTIVE …] > jax.json
-    python tests/peers/pretraining.py compare torch.json jax.json tensorflow.json
+    KERAS_BACKEND=jax python tests/benchmarks/run.py pretraining run CORPUS [OBJECTIVE …] > jax.json
+    python tests/benchmarks/run.py pretraining compare torch.json jax.json tensorflow.json
 
 CORPUS is text, plain or gzip, a blank line between documents. `run` takes some minutes on two cores. Judged, on
 documents that were held out: the loss of masked language modelling against the unigram entropy, the accuracy of
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import keras
+from benchmarks.common import command_line
 
 from bertzoo.data.documents import Documents
 from bertzoo.pretraining.preparing import prepare
@@ -104,13 +105,13 @@ every = 1
 """
 
 
-def run(corpus: str, *objectives: str) -> None:
+def run(corpus: str, objectives: list[str]) -> None:
     folder = Path(tempfile.mkdtemp())
     documents = list(Documents([corpus]))
     for name, part in (("train", documents[:-500]), ("held_out", documents[-500:])):
         (folder / f"{name}.txt").write_text("\n\n".join(part))
     report = {"backend": keras.backend.backend()}
-    for objective in objectives or RUNS:
+    for objective in objectives:
         report[objective] = learn(folder, objective)
         print(objective, report[objective], file=sys.stderr, flush=True)
     print(json.dumps(report))
@@ -154,5 +155,15 @@ def compare(*files: str) -> None:
             print(f"{objective}: {backends} {verdict}: first 20 steps {steps:.1e}, mean of the last 50 {last:.1e}")
 
 
-if __name__ == "__main__":
-    {"run": run, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+def main(arguments: list[str]) -> None:
+    parser = command_line("pretraining", __doc__)
+    commands = parser.add_subparsers(dest="what", required=True)
+    learning = commands.add_parser("run")
+    learning.add_argument("corpus")
+    learning.add_argument("objectives", nargs="*", metavar="OBJECTIVE", help=", ".join(RUNS) + "; all if left out")
+    commands.add_parser("compare").add_argument("files", nargs="+")
+    options = parser.parse_args(arguments)
+    if options.what == "run":
+        run(options.corpus, options.objectives or list(RUNS))
+    else:
+        compare(*options.files)

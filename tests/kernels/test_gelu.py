@@ -77,9 +77,7 @@ def test_who_takes_the_kernel(monkeypatch):
     assert not taken()
 
 
-def test_it_lowers_for_a_gpu(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    jax.clear_caches()
+def test_it_lowers_for_a_gpu(abstract_gpu):
     shapes = jax.ShapeDtypeStruct((2, 32, 3072), "bfloat16"), jax.ShapeDtypeStruct((3072,), "float32")
 
     def both(*parts):

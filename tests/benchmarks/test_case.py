@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from bertzoo.bench.case import SIZES, Case
+from benchmarks.case import SIZES, Case
 
 
 def case(**changes):

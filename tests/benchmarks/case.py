@@ -73,7 +73,7 @@ class Case:
         }
         if self.family == "bert":
             return EncoderConfig(**shape)
-        from bertzoo.models.deberta_v2 import DebertaV2Config  # needs Keras, which the command line can do without
+        from bertzoo.models.deberta_v2 import DebertaV2Config  # imports Keras, which the parent process does without
 
         return DebertaV2Config(
             **shape,
@@ -90,7 +90,7 @@ class Case:
 
         bertzoo's last block computes the first token alone, which is all that a classifier reads; its peers' all.
         """
-        from bertzoo.analysis.flops import encoder_flops  # so does this
+        from bertzoo.analysis.flops import encoder_flops
 
         places = 1 if self.contestant == "bertzoo" else None
         forward = float(encoder_flops(self.config(), self.lengths().astype("float64"), places, self.batch_size).sum())
