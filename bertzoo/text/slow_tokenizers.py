@@ -1,8 +1,9 @@
-"""Which files a family keeps its vocabulary in where it has no tokenizer.json, and the tokenizer that they make."""
+"""Tokenizers of directories without tokenizer.json: each family's vocabulary files, and the tokenizer they make."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertzoo.checkpoints.catalog import known_lowercase
 from bertzoo.text.byte_bpe import (
@@ -12,19 +13,22 @@ from bertzoo.text.byte_bpe import (
     read_vocabulary_json,
     with_trimmed_offsets,
 )
-from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, frame, mark_special
-from bertzoo.text.tokenizer_settings import content_of
-from bertzoo.text.wordpiece import build_wordpiece
+from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
+from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special, template, token_string
+from bertzoo.text.wordpiece import build_wordpiece, looks_uncased, read_vocabulary
+
+if TYPE_CHECKING:  # imported on first use, since the package is slow to load
+    import tokenizers
 
 FAIRSEQ_FILES = ("dict.txt", "encoder.json", "vocab.bpe")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TokenizerSpec:
     """A family's tokenizer.
 
     files: What it is made from. special_tokens: By role; tokenizer_config.json may name others.
-    double_separator, segments: The frame of a pair, see `frame`.
+    double_separator, segments: The template of a pair, see `template`.
     space_before_mask: `[MASK]` swallows white space before it.
     front, skipped, unk_token: How the ids of a SentencePiece file are shifted, see `build_sentencepiece`.
     """
@@ -47,33 +51,33 @@ class Recipe:
 _FAIRSEQ = {"special_tokens": ROBERTA_TOKENS, "double_separator": True, "segments": False, "space_before_mask": True}
 _BYTE_BPE = ("vocab.json", "merges.txt")
 # By `model_type`. Facts: the published files, and the tokenizers of google-research, fairseq and microsoft/DeBERTa.
-RECIPES = {
-    "bert": Recipe(("vocab.txt",)),
-    "electra": Recipe(("vocab.txt",)),
-    "distilbert": Recipe(("vocab.txt",), segments=False),
-    "mpnet": Recipe(("vocab.txt",), **{**_FAIRSEQ, "special_tokens": {**ROBERTA_TOKENS, "unk": "[UNK]"}}),
-    "roberta": Recipe(_BYTE_BPE, **_FAIRSEQ),
-    "deberta": Recipe(_BYTE_BPE, space_before_mask=True),
-    "albert": Recipe(
+SPECS = {
+    "bert": TokenizerSpec(("vocab.txt",)),
+    "electra": TokenizerSpec(("vocab.txt",)),
+    "distilbert": TokenizerSpec(("vocab.txt",), segments=False),
+    "mpnet": TokenizerSpec(("vocab.txt",), **{**_FAIRSEQ, "special_tokens": {**ROBERTA_TOKENS, "unk": "[UNK]"}}),
+    "roberta": TokenizerSpec(_BYTE_BPE, **_FAIRSEQ),
+    "deberta": TokenizerSpec(_BYTE_BPE, space_before_mask=True),
+    "albert": TokenizerSpec(
         ("spiece.model",),
         special_tokens={**BERT_TOKENS, "pad": "<pad>", "unk": "<unk>"},
         space_before_mask=True,
     ),
-    "xlm-roberta": Recipe(
+    "xlm-roberta": TokenizerSpec(
         ("sentencepiece.bpe.model",),
         **_FAIRSEQ,
         front=("<s>", "<pad>", "</s>", "<unk>"),
         skipped=3,
         unk_token="<unk>",
     ),
-    "camembert": Recipe(
+    "camembert": TokenizerSpec(
         ("sentencepiece.bpe.model",),
         **_FAIRSEQ,
         front=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
         skipped=1,
         unk_token="<unk>",
     ),
-    "deberta-v2": Recipe(("spm.model",)),
+    "deberta-v2": TokenizerSpec(("spm.model",)),
 }
 # The class in tokenizer_config.json goes before the model's type: paraphrase-multilingual-MiniLM is a BERT with the
 # tokenizer of XLM-R.
@@ -93,22 +97,22 @@ _CLASSES = {
 _ANY = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
-def raw_names() -> list[str]:
+def vocabulary_files() -> list[str]:
     """All files that a tokenizer may be made from."""
-    return list(dict.fromkeys(name for recipe in RECIPES.values() for name in recipe.files))
+    return list(dict.fromkeys(name for spec in SPECS.values() for name in spec.files))
 
 
 def is_byte_level(settings: Mapping) -> bool:
     """Whether tokenizer_config.json names one of the classes with byte-level BPE."""
-    return RECIPES.get(_family_named(settings), Recipe(())).files == _BYTE_BPE
+    return SPECS.get(_family_named(settings), TokenizerSpec(())).files == _BYTE_BPE
 
 
 def _family_named(settings: Mapping) -> str | None:
     return _CLASSES.get(str(settings.get("tokenizer_class")).removesuffix("Fast"))
 
 
-def find_recipe(directory: Path, settings: Mapping, model_type: str | None) -> tuple[str, Recipe] | None:
-    """The family whose tokenizer the files make, and its recipe; None where the directory holds none of them."""
+def find_spec(directory: Path, settings: Mapping, model_type: str | None) -> tuple[str, TokenizerSpec] | None:
+    """The family whose tokenizer the files make, and its spec; None where the directory holds none of them."""
     named = _family_named(settings)
     named_class = settings.get("tokenizer_class")
     if named is None and named_class is not None and named_class.removesuffix("Fast") not in _ANY:
@@ -116,11 +120,11 @@ def find_recipe(directory: Path, settings: Mapping, model_type: str | None) -> t
             f"{directory}/tokenizer_config.json names {named_class}, which bertzoo does not have without a "
             f"tokenizer.json; it has {', '.join(_CLASSES)}."
         )
-    likely = [name for name in (named, model_type) if name in RECIPES]
-    for name in dict.fromkeys([*likely, *RECIPES]):
-        files = [RECIPES[name].files, *([FAIRSEQ_FILES] if name == "roberta" else [])]
+    likely = [name for name in (named, model_type) if name in SPECS]
+    for name in dict.fromkeys([*likely, *SPECS]):
+        files = [SPECS[name].files, *([FAIRSEQ_FILES] if name == "roberta" else [])]
         if any(all((directory / file).is_file() for file in group) for group in files):
-            return name, RECIPES[name]
+            return name, SPECS[name]
     return None
 
 
@@ -129,41 +133,30 @@ def build_from_files(
     family: str,
     settings: Mapping,
     lowercase: bool | None,
-    added: Sequence[tuple[int, Mapping]] = (),
-):
-    """The tokenizer of a family from its raw files.
+) -> "tokenizers.Tokenizer":
+    """The tokenizer of a family from its vocabulary files.
 
-    `added` are further tokens by ascending id, as the arguments of `tokenizers.AddedToken`. Raises `ValueError` for
-    files that cannot be read, that do not belong to the family, or ids that do not follow on the vocabulary's.
+    Raises:
+        ValueError: A file cannot be read or does not belong to the family.
     """
-    recipe = RECIPES[family]
-    named = {role: content_of(settings.get(f"{role}_token")) for role in ROLES}
-    special_tokens = {role: named[role] or recipe.special_tokens[role] for role in ROLES}
-    if recipe.files == ("vocab.txt",):
-        return _wordpiece(directory / "vocab.txt", recipe, settings, lowercase, special_tokens)
-    if recipe.files == _BYTE_BPE:
+    spec = SPECS[family]
+    named = {role: token_string(settings.get(f"{role}_token")) for role in ROLES}
+    special_tokens = {role: named[role] or spec.special_tokens[role] for role in ROLES}
+    if spec.files == ("vocab.txt",):
+        return _wordpiece(directory / "vocab.txt", spec, settings, lowercase, special_tokens)
+    if spec.files == _BYTE_BPE:
         rust = _byte_bpe(directory, settings, lowercase)
     else:
-        rust = _sentencepiece(directory / recipe.files[0], family, settings, lowercase)
-    _add_tokens(rust, recipe, special_tokens, added, directory)
-    rows = frame(special_tokens, rust.token_to_id, double_separator=recipe.double_separator, segments=recipe.segments)
-    if recipe.files == _BYTE_BPE:
+        rust = _sentencepiece(directory / spec.files[0], family, settings, lowercase)
+    _mark_special(rust, spec, special_tokens, directory)
+    rows = template(special_tokens, rust.token_to_id, double_separator=spec.double_separator, segments=spec.segments)
+    if spec.files == _BYTE_BPE:
         rows = with_trimmed_offsets(rows, bool(settings.get("add_prefix_space")))
     rust.post_processor = rows
     return rust
 
 
-def read_vocabulary(path: str | Path) -> list[str]:
-    """One token a line; only the line end is taken off, since pieces may hold any other white space."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}.") from None
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def _wordpiece(path: Path, recipe: Recipe, settings: Mapping, lowercase: bool | None, special_tokens):
+def _wordpiece(path: Path, spec: TokenizerSpec, settings: Mapping, lowercase: bool | None, special_tokens):
     tokens = read_vocabulary(path)
     if lowercase is None:
         lowercase = settings.get("do_lower_case")
@@ -172,23 +165,16 @@ def _wordpiece(path: Path, recipe: Recipe, settings: Mapping, lowercase: bool | 
     try:
         rust = build_wordpiece(
             tokens,
-            lowercase=_looks_uncased(tokens) if lowercase is None else lowercase,
+            lowercase=looks_uncased(tokens) if lowercase is None else lowercase,
             strip_accents=settings.get("strip_accents"),
             tokenize_chinese_chars=settings.get("tokenize_chinese_chars") is not False,
             special_tokens=special_tokens,
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    if recipe.double_separator:
-        rust.post_processor = frame(special_tokens, rust.token_to_id, double_separator=True, segments=False)
+    if spec.double_separator:
+        rust.post_processor = template(special_tokens, rust.token_to_id, double_separator=True, segments=False)
     return rust
-
-
-def _looks_uncased(tokens: Sequence[str]) -> bool:
-    # differs: transformers lowercases wherever no config says otherwise, which ruins cased vocabularies that come
-    # alone (Google's first releases). Cased ones hold thousands of capitals, uncased ones none.
-    words = [token for token in tokens if not token.startswith("[")]
-    return sum(token != token.lower() for token in words) < 0.01 * len(words)
 
 
 def _byte_bpe(directory: Path, settings: Mapping, lowercase: bool | None):
@@ -208,10 +194,7 @@ def _byte_bpe(directory: Path, settings: Mapping, lowercase: bool | None):
 def _sentencepiece(path: Path, family: str, settings: Mapping, lowercase: bool | None):
     from tokenizers.normalizers import Lowercase, Replace
 
-    from bertzoo.text.sentencepiece import build_sentencepiece, without_accents
-    from bertzoo.text.sentencepiece_file import read_sentencepiece
-
-    recipe, albert = RECIPES[family], family == "albert"
+    spec, albert = SPECS[family], family == "albert"
     if lowercase is None:
         lowercase = settings.get("do_lower_case")
     if lowercase is None:
@@ -225,9 +208,9 @@ def _sentencepiece(path: Path, family: str, settings: Mapping, lowercase: bool |
     try:
         return build_sentencepiece(
             model,
-            front=recipe.front,
-            skipped=recipe.skipped,
-            unk_token=recipe.unk_token,
+            front=spec.front,
+            skipped=spec.skipped,
+            unk_token=spec.unk_token,
             preparation=tuple(steps),
             split_punctuation=bool(settings.get("split_by_punct")),
             split_digit_comma=albert,
@@ -236,8 +219,8 @@ def _sentencepiece(path: Path, family: str, settings: Mapping, lowercase: bool |
         raise ValueError(f"{path}: {error}") from None
 
 
-def _add_tokens(rust, recipe: Recipe, special_tokens: Mapping[str, str], added, directory: Path) -> None:
-    """Marks special tokens, and appends those that the vocabulary lacks: the mask, and what `added` lists."""
+def _mark_special(rust, spec: TokenizerSpec, special_tokens: Mapping[str, str], directory: Path) -> None:
+    """Marks the special tokens, and appends the mask where the vocabulary lacks it."""
     from tokenizers import AddedToken
 
     lacking = [t for role, t in special_tokens.items() if role != "mask" and rust.token_to_id(t) is None]
@@ -245,13 +228,5 @@ def _add_tokens(rust, recipe: Recipe, special_tokens: Mapping[str, str], added, 
         raise ValueError(
             f"{directory}: the vocabulary has no token {lacking[0]!r}; name its own in tokenizer_config.json."
         )
-    mask = special_tokens["mask"]
-    rust.add_special_tokens([AddedToken(mask, lstrip=recipe.space_before_mask)])
+    rust.add_special_tokens([AddedToken(special_tokens["mask"], lstrip=spec.space_before_mask)])
     mark_special(rust, special_tokens.values())
-    for index, token in added:
-        (rust.add_special_tokens if token.get("special") else rust.add_tokens)([AddedToken(**token)])
-        if rust.token_to_id(token["content"]) != index:
-            raise ValueError(
-                f"{directory}: the files give the added token {token['content']!r} the id {index}; after the "
-                f"vocabulary it gets {rust.token_to_id(token['content'])}."
-            )
