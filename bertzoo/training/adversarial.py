@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.data.targets import MULTI_LABEL, REGRESSION
 from bertzoo.random import fold_in, random_bits
+from bertzoo.types import MULTI_LABEL, REGRESSION
 
 NOISE_KEY = 1 << 21  # far from the keys of the blocks and of the head
 
