@@ -1,4 +1,7 @@
-"""The accelerator that Keras's backend computes on."""
+"""What Keras's backend computes on."""
+
+import importlib.metadata
+import os
 
 import keras
 
@@ -18,6 +21,18 @@ def accelerator() -> str | None:
 
     devices = tf.config.list_physical_devices("GPU")
     return tf.config.experimental.get_device_details(devices[0]).get("device_name") if devices else None
+
+
+def device_name() -> str:
+    """The accelerator's name, or "CPU" with the number of cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return accelerator() or f"CPU, {cores} cores"
+
+
+def keras_versions() -> str:
+    """The versions of Keras and of its backend."""
+    backend = keras.backend.backend()
+    return f"keras {importlib.metadata.version('keras')}, {backend} {importlib.metadata.version(backend)}"
 
 
 def ampere_or_later() -> bool:

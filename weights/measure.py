@@ -6,7 +6,7 @@
     python weights/measure.py cloze [NAME …]
 
 `rates` scores four peak rates on the dev sets of two tasks, STS-B for sentences and WNUT-17 for words. `scores`
-fine-tunes with the best rate and one recipe for all, and scores as tests/peers/tasks.py does, to whose sets
+fine-tunes with the best rate and one recipe for all, and scores as tests/benchmarks/tasks.py does, to whose sets
 BERTZOO_DATA leads; with `--again`, in second runs, which tell how far the numbers can be trusted. What has its number
 is passed over. `speed` times a sentence classifier on this machine. `cloze`
 counts the committed facts whose word is among a masked language model's ten likeliest. NAME is a preset of this
@@ -28,14 +28,13 @@ import keras
 import numpy as np
 
 import bertzoo as bz
-from bertzoo.accelerator import accelerator
-from bertzoo.bench.contestants import measure
-from bertzoo.bench.device import device, keras_versions, peak_memory
+from bertzoo.accelerator import accelerator, device_name, keras_versions
 from bertzoo.data import cloze
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests" / "peers"))
-import tasks  # noqa: E402
+sys.path.insert(0, str(HERE.parent / "tests"))
+from benchmarks import tasks  # noqa: E402
+from benchmarks.common import measure, peak_memory  # noqa: E402
 
 RATE = 1e-4  # the best of RATES, in the mean of bert, electra and deberta, on each of RATED
 TASKS = {  # epochs, longest row
@@ -127,7 +126,7 @@ def main() -> None:
     parser.add_argument("--seed", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--again", action="store_true", help="second runs of the seeds")
     arguments = parser.parse_args()
-    machine = f"{device()}, {keras_versions()}"
+    machine = f"{device_name()}, {keras_versions()}"
     for name in arguments.names:
         if arguments.what == "speed" and len(arguments.names) > 1:  # each in a process whose peak memory is its own
             subprocess.run([sys.executable, __file__, "speed", name], check=True)

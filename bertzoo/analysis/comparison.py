@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from bertzoo.accelerator import device_name, keras_versions
 from bertzoo.analysis.flops import encoder_flops
 from bertzoo.analysis.memory import activation_bytes
 from bertzoo.analysis.parameters import describe
-from bertzoo.bench.device import device, keras_versions
 from bertzoo.models.config import EncoderConfig
 
 WARM_UPS = 2
@@ -73,7 +73,7 @@ def compare(
                 f"{one.name} takes up to {one.config.max_length} tokens; compare it at lengths below {lengths[-1]}."
             )
     costs = [_cost(one, lengths, batch_size, repeats) for one in found]
-    return Comparison(lengths, batch_size, device(), keras_versions(), costs)
+    return Comparison(lengths, batch_size, device_name(), keras_versions(), costs)
 
 
 def _cost(found, lengths: list[int], batch_size: int, repeats: int) -> Cost:

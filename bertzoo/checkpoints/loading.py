@@ -25,7 +25,7 @@ from bertzoo.checkpoints.names import Entry, canonical, expand, wrapper_of
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import float_tensor
-from bertzoo.layers.initialization import skip_drawing
+from bertzoo.layers.base import skip_drawing
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Names
 

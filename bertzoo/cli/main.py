@@ -6,7 +6,6 @@ import typer
 
 from bertzoo import __version__
 from bertzoo.cli.app import plain, prepare_console, with_keras
-from bertzoo.cli.bench import bench
 from bertzoo.cli.compare import compare
 from bertzoo.cli.convert import convert
 from bertzoo.cli.course import course
@@ -41,7 +40,6 @@ app.command("fill-mask")(with_keras(fill_mask))
 app.command()(with_keras(embed))
 app.command()(with_keras(convert))
 app.command()(plain(course))
-app.command()(plain(bench))
 app.command()(plain(prepare))
 app.command()(with_keras(pretrain))
 

@@ -66,7 +66,6 @@ FILE_RULES = {
 }
 # In config.json's own block.
 OWN_RULES = {
-    "charsmap": TEXT,
     "crf": FLAG,
     "enhanced_mask_decoder": FLAG,
     "head": OBJECT | NULL,

@@ -16,9 +16,9 @@ from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset, check_batch_size
 from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
 from bertzoo.data.tuple_data import TupleData, one_by_one
-from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.base import build_dense
+from bertzoo.layers.heads import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
-from bertzoo.layers.query_positions import FIRST
 from bertzoo.metrics.similarity import pairwise_similarity, similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder

@@ -10,7 +10,7 @@ from bertzoo.data.streams import StreamDataset, check_steps, is_stream
 from bertzoo.data.task_data import TaskData
 from bertzoo.data.training_batches import for_training
 from bertzoo.models.encoder import Encoder
-from bertzoo.random import fold_in
+from bertzoo.random import Salt, fold_in
 from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.presets import PresetTask
 from bertzoo.text.tokenizer import Tokenizer
@@ -18,8 +18,6 @@ from bertzoo.training.callbacks import check_rate_callbacks, with_callback
 from bertzoo.training.nan_guard import NaNGuard
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
-
-HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
 class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
@@ -73,7 +71,7 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
             again = isinstance(inputs, dict) and "perturbation" in inputs
             key = calls.this_key() if again else calls.next_key()
         outputs = self.backbone(inputs, training=training, dropout_key=key, query_positions=query_positions)
-        return outputs, fold_in(key, HEAD_KEY) if training else None
+        return outputs, fold_in(key, Salt.HEAD) if training else None
 
     def compute_output_spec(self, *args, **kwargs):
         # Heads compute in float32, whatever the policy.

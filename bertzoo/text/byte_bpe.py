@@ -3,12 +3,19 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # imported on first use, since the package is slow to load
+    import tokenizers
 
 
-def build_byte_bpe(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, add_prefix_space: bool = False):
-    """The tokenizer without special tokens and frame.
+def build_byte_bpe(
+    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, add_prefix_space: bool = False
+) -> "tokenizers.Tokenizer":
+    """The tokenizer without special tokens and template.
 
-    Raises `ValueError` for merges whose pieces are not in the vocabulary.
+    Raises:
+        ValueError: The merges have pieces that are not in the vocabulary.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -21,11 +28,13 @@ def build_byte_bpe(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, st
     return rust
 
 
-def with_trimmed_offsets(rows, add_prefix_space: bool = False):
-    """A frame after which offsets leave out the space that a token begins with."""
+def with_trimmed_offsets(
+    template: "tokenizers.processors.PostProcessor", add_prefix_space: bool = False
+) -> "tokenizers.processors.PostProcessor":
+    """A post-processor whose offsets leave out the space that a token begins with."""
     from tokenizers import processors
 
-    return processors.Sequence([processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), rows])
+    return processors.Sequence([processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), template])
 
 
 def read_vocabulary_json(path: Path) -> dict[str, int]:

@@ -15,11 +15,9 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import named
 from bertzoo.text import tokenizer_files
-from bertzoo.text.charsmap import ExactCharsmap
 from bertzoo.text.encoded import Encoded, row_splits_from
 from bertzoo.text.inputs import as_pairs, explain_unencodable
 from bertzoo.text.special_tokens import BERT_TOKENS
-from bertzoo.text.tokenizer_settings import stored_max_length
 from bertzoo.text.wordpiece import build_wordpiece
 
 # The Rust library's objects take some kilobytes a row until they are flattened.
@@ -68,8 +66,6 @@ class Tokenizer:
         self._special_tokens = dict(special_tokens)
         self._settings = dict(settings or {})
         rust.encode_special_tokens = self.splits_special_tokens
-        longest = (self._settings.get("bertzoo") or {}).get("charsmap") == "longest"
-        self._exact = ExactCharsmap(rust) if longest else None
         # Truncation is state of the Rust object, so that two calls at once would cut each other's rows.
         self._lock = threading.Lock()
         self.max_length, self.segments = max_length, segments
@@ -88,7 +84,7 @@ class Tokenizer:
         """
         rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
         if max_length is None:
-            max_length = stored_max_length(settings)
+            max_length = tokenizer_files.stored_max_length(settings)
         with named(directory):
             return cls(rust, special_tokens, max_length=max_length, settings=settings)
 
@@ -368,8 +364,6 @@ class Tokenizer:
     def _encode_chunk(self, rows: list, offsets: bool) -> Encoded:
         encode_batch = self._rust.encode_batch if offsets else self._rust.encode_batch_fast
         encodings = encode_batch(rows)
-        if self._exact is not None:
-            encodings = self._exact.corrected(encodings, rows, self._rust.truncation, offsets)
         lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
         total = int(lengths.sum())
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, total)
@@ -378,10 +372,8 @@ class Tokenizer:
             types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
         if not offsets:
             return Encoded(ids, types, row_splits_from(lengths))
-        places = (e.offsets for e in encodings)
-        if self._exact is not None:
-            places = (self._exact.offsets(e, row) for e, row in zip(encodings, rows))
-        spans = np.fromiter(chain.from_iterable(chain.from_iterable(places)), np.int32, 2 * total)
+        offsets = chain.from_iterable(e.offsets for e in encodings)
+        spans = np.fromiter(chain.from_iterable(offsets), np.int32, 2 * total)
         words = (-1 if word is None else word for e in encodings for word in e.word_ids)
         return Encoded(
             ids, types, row_splits_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)

@@ -6,17 +6,45 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.rules import Rule
-from bertzoo.text.raw_files import build_from_files, find_recipe, is_byte_level, raw_names
-from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special
-from bertzoo.text.tokenizer_settings import RULES, add_tokens, check_frame, content_of
+from bertzoo.checkpoints.rules import FLAG, NULL, OBJECT, TEXT, Rule, choice, list_of, number, object_of
+from bertzoo.text.slow_tokenizers import build_from_files, find_spec, is_byte_level, vocabulary_files
+from bertzoo.text.special_tokens import (
+    BERT_TOKENS,
+    EXTRA_TOKENS,
+    ROBERTA_TOKENS,
+    ROLES,
+    TOKEN,
+    TOKEN_OBJECT,
+    add_tokens,
+    check_template,
+    mark_special,
+    token_string,
+)
 from bertzoo.text.wordpiece import build_wordpiece
+
+# What tokenizer_config.json may hold. All keys that transformers interprets are done, refused, or change no token.
+_FLAGS = (
+    "add_prefix_space",
+    "do_lower_case",
+    "keep_accents",
+    "split_by_punct",
+    "split_special_tokens",
+    "strip_accents",
+    "tokenize_chinese_chars",
+)
+RULES = {
+    **dict.fromkeys([f"{role}_token" for role in (*ROLES, "bos", "eos")], TOKEN | NULL),
+    **dict.fromkeys(EXTRA_TOKENS, list_of(TOKEN) | object_of(TOKEN) | NULL),
+    **dict.fromkeys(_FLAGS, FLAG | NULL),
+    **dict.fromkeys(("model_max_length", "max_len"), number() | NULL),
+    "added_tokens_decoder": object_of(TOKEN_OBJECT) | NULL,
+    "bertzoo": OBJECT | NULL,
+    "tokenizer_class": TEXT | NULL,
+    "truncation_side": choice("left", "right"),
+}
 
 # The names that published files fall back on where no config names them.
 _USUAL = {role: (BERT_TOKENS[role], ROBERTA_TOKENS[role]) for role in ROLES}
-
-# In tokenizer_config.json: that the character map is applied as SentencePiece does, which tokenizer.json can't say.
-CHARSMAP = {"charsmap": "longest"}
 
 
 def read_directory(directory: str | Path, lowercase: bool | None = None):
@@ -34,11 +62,11 @@ def read_directory(directory: str | Path, lowercase: bool | None = None):
             _apply_normalizer_settings(rust, settings, lowercase)
             _apply_prefix_space(rust, settings)
         else:
-            rust, settings = _from_raw_files(directory, settings, lowercase, added)
+            rust, settings = _from_vocabulary_files(directory, settings, lowercase)
         add_tokens(rust, added, settings, directory)
         special_tokens = find_special_tokens(rust, settings)
         mark_special(rust, special_tokens.values())
-        check_frame(rust, special_tokens, settings, directory)
+        check_template(rust, special_tokens, settings, directory)
     return rust, special_tokens, settings
 
 
@@ -62,11 +90,17 @@ def read_settings(directory: Path) -> dict:
     return settings
 
 
+def stored_max_length(settings: Mapping) -> int | None:
+    """`model_max_length`, or None where it is missing or transformers' stand-in for "no limit", 1e30."""
+    value = settings.get("model_max_length", settings.get("max_len"))
+    return int(value) if value is not None and 0 < value < 1e9 else None
+
+
 def find_special_tokens(rust, settings: Mapping) -> dict[str, str]:
     """{role: token} for those of cls, sep, pad, mask, unk that the files name and the vocabulary holds."""
     found = {}
     for role in ROLES:
-        named = content_of(settings.get(f"{role}_token"))
+        named = token_string(settings.get(f"{role}_token"))
         for token in (named,) if named else _USUAL[role]:
             if rust.token_to_id(token) is not None:
                 found[role] = token
@@ -86,7 +120,7 @@ def written_files(rust, special_tokens: Mapping[str, str], settings: Mapping, ma
         written["strip_accents"] = state["strip_accents"]
         written["tokenize_chinese_chars"] = state["handle_chinese_chars"]
     for role, token in special_tokens.items():
-        if content_of(written.get(f"{role}_token")) != token:
+        if token_string(written.get(f"{role}_token")) != token:
             written[f"{role}_token"] = token
     written["model_max_length"] = max_length if max_length is not None else int(1e30)
     if not written.get("tokenizer_class"):
@@ -150,28 +184,21 @@ def _apply_prefix_space(rust, settings: Mapping) -> None:
         rust.pre_tokenizer.add_prefix_space = wanted
 
 
-def _from_raw_files(directory: Path, settings: dict, lowercase: bool | None, added: Mapping[int, Mapping]):
-    found = find_recipe(directory, settings, _read_json(directory / "config.json").get("model_type"))
+def _from_vocabulary_files(directory: Path, settings: dict, lowercase: bool | None):
+    found = find_spec(directory, settings, _read_json(directory / "config.json").get("model_type"))
     if found is None:
         names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
         raise FileNotFoundError(
-            f"no tokenizer in {directory}: looked for tokenizer.json and {', '.join(raw_names())}, "
+            f"no tokenizer in {directory}: looked for tokenizer.json and {', '.join(vocabulary_files())}, "
             + ("but that is no directory." if names is None else f"found {names or 'an empty directory'}.")
         )
-    family, recipe = found
-    rust = build_from_files(directory, family, settings, lowercase, sorted(added.items()))
+    family, spec = found
+    rust = build_from_files(directory, family, settings, lowercase)
     if family != "bert":
         # differs: transformers 5 builds the classes that older files name anew from the vocabulary, and not as the
         # models were trained (DeBERTa's pairs, the character map); this one takes tokenizer.json as it is.
-        settings = {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": recipe.input_names}
-    if has_charsmap(rust):
-        settings["bertzoo"] = CHARSMAP
+        settings = {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": spec.input_names}
     return rust, settings
-
-
-def has_charsmap(rust) -> bool:
-    """Whether the normalizer holds SentencePiece's character map."""
-    return '"Precompiled"' in json.dumps(normalizer_state(rust))
 
 
 def _added_tokens(directory: Path, settings: Mapping) -> dict[int, dict]:
@@ -185,7 +212,7 @@ def _added_tokens(directory: Path, settings: Mapping) -> dict[int, dict]:
         if not index.isdecimal():
             raise ValueError(f"{directory}/tokenizer_config.json: added_tokens_decoder has {index!r}, which is no id.")
         added[int(index)] = {key: value for key, value in token.items() if key != "__type"}
-    special = {content_of(settings.get(f"{role}_token")) for role in ROLES}
+    special = {token_string(settings.get(f"{role}_token")) for role in ROLES}
     for token in added.values():
         token["special"] = token.get("special", False) or token["content"] in special
     return added

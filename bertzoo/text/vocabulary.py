@@ -3,17 +3,17 @@
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
 from bertzoo.text.byte_bpe import build_byte_bpe, with_trimmed_offsets
-from bertzoo.text.raw_files import RECIPES
-from bertzoo.text.sentencepiece import SPACE
-from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, frame, mark_special
+from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece
+from bertzoo.text.slow_tokenizers import SPECS
+from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, mark_special, template
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.tokenizer_files import find_special_tokens
-from bertzoo.text.unigram import learn_unigram
 from bertzoo.text.wordpiece import build_wordpiece
 
 COVERAGE = 0.9995  # of a text's characters
@@ -81,10 +81,10 @@ def train_byte_bpe(
     )
     rust = build_byte_bpe({}, [])
     rust.train_from_iterator(_some(_lines(_sources(texts_or_files))), trainer)
-    recipe = RECIPES["roberta"]
-    rows = frame(ROBERTA_TOKENS, rust.token_to_id, double_separator=recipe.double_separator, segments=recipe.segments)
+    spec = SPECS["roberta"]
+    rows = template(ROBERTA_TOKENS, rust.token_to_id, double_separator=spec.double_separator, segments=spec.segments)
     rust.post_processor = with_trimmed_offsets(rows)
-    return Tokenizer(rust, find_special_tokens(rust, {}), settings={"model_input_names": recipe.input_names})
+    return Tokenizer(rust, find_special_tokens(rust, {}), settings={"model_input_names": spec.input_names})
 
 
 def train_unigram(
@@ -93,42 +93,80 @@ def train_unigram(
     lowercase: bool = False,
     special_tokens: Sequence[str] = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
 ) -> Tokenizer:
-    """DeBERTa v3's kind of tokenizer: at most `vocabulary_size` pieces of the unigram model (Kudo 2018), special first.
+    """Trains DeBERTa v3's kind of tokenizer, a unigram model (Kudo 2018), with the `sentencepiece` package.
 
-    ALBERT's special tokens are `("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")`. Texts are put in the form NFKC; a
-    piece that begins a word begins with "▁". For `texts_or_files` see `train_wordpiece`; they are read once. The same
-    texts give the same vocabulary, in any order; it takes some 20 seconds for 100,000 different words.
+    Texts are normalized to NFKC; a piece that begins a word begins with "▁". The same texts in the same order
+    give the same vocabulary.
 
-    Raises `ValueError` if a needed special token is missing, there is no room beside them, or there are no texts.
+    Args:
+        texts_or_files: See `train_wordpiece`; read once.
+        vocabulary_size: At most so many pieces, special tokens included.
+        lowercase: Lowercase the texts.
+        special_tokens: The first ids, in this order. ALBERT's are `("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")`.
+
+    Raises:
+        ImportError: The `sentencepiece` extra is not installed.
+        ValueError: A needed special token is missing, there is no room for the characters of the texts, or there are
+            no texts.
     """
-    from tokenizers.models import Unigram
+    from tokenizers.normalizers import Lowercase
 
     unk = next((token for token in special_tokens if token in ("[UNK]", "<unk>")), "[UNK]")
     special_tokens = _checked(special_tokens, (unk, "[CLS]", "[SEP]"), vocabulary_size, 3)
-    rust, words = _unigram(lowercase), Counter()
-    for line in _some(_lines(_sources(texts_or_files))):
-        words.update(word for word, _ in rust.pre_tokenizer.pre_tokenize_str(rust.normalizer.normalize_str(line)))
-    learnt = learn_unigram(words, vocabulary_size - len(special_tokens))
-    learnt = [(piece, score) for piece, score in learnt if piece not in special_tokens]
-    pieces = [(token, learnt[-1][1]) for token in special_tokens] + learnt
-    rust.model = Unigram(pieces, special_tokens.index(unk), False)
-    rust.post_processor = frame(BERT_TOKENS, rust.token_to_id)
+    lines = _some(_lines(_sources(texts_or_files)))
+    if lowercase:
+        lines = (line.lower() for line in lines)
+    others = [token for token in special_tokens if token != unk]
+    model = read_sentencepiece(_learn_unigram(lines, vocabulary_size, unk, others))
+    rust = build_sentencepiece(
+        model,
+        front=tuple(special_tokens),
+        skipped=len(special_tokens),
+        unk_token=unk,
+        preparation=(Lowercase(),) if lowercase else (),
+    )
+    rust.post_processor = template(BERT_TOKENS, rust.token_to_id)
     mark_special(rust, special_tokens)
     return Tokenizer(rust, find_special_tokens(rust, {}))
 
 
-def _unigram(lowercase: bool):
-    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
-    from tokenizers import Tokenizer as RustTokenizer
-    from tokenizers.models import Unigram
+def _learn_unigram(lines: Iterator[str], size: int, unk: str, others: list[str]) -> bytes:
+    """The `.model` file of a unigram model: the unknown piece, the other special tokens, then what is learnt."""
+    try:
+        from sentencepiece import SentencePieceTrainer
+    except ImportError as error:
+        raise ImportError("train_unigram needs sentencepiece: pip install sentencepiece.") from error
+    model, failures = BytesIO(), []
 
-    rust = RustTokenizer(Unigram())
-    steps = [normalizers.Nmt(), normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
-    steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(r"\A | \z"), "")]
-    rust.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(SPACE)])
-    rust.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never")
-    rust.decoder = decoders.Metaspace(SPACE, "always")
-    return rust
+    def guarded() -> Iterator[str]:
+        try:
+            yield from lines
+        except Exception as error:  # the trainer would make a RuntimeError of it
+            failures.append(error)
+
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=guarded(),
+            model_writer=model,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            unk_id=0,
+            unk_piece=unk,
+            control_symbols=others,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            character_coverage=COVERAGE,
+            max_sentence_length=1 << 30,
+            num_threads=1,  # of several, the sums of probabilities depend on the timing
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if not failures:
+            raise ValueError(f"sentencepiece can't learn {size} pieces from these texts: {error}.") from error
+    if failures:
+        raise failures[0]
+    return model.getvalue()
 
 
 def _checked(special_tokens: Sequence[str], needed: Sequence[str], vocabulary_size: int, room: int) -> list[str]:

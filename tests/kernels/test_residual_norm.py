@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import bertzoo as bz
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels.residual_norm import fits, fused_residual_norm
-from bertzoo.layers.dropout import dropout
+from bertzoo.layers.norm import dropout
 from bertzoo.random import fold_in
 
 BATCH, LENGTH, WIDTH, RATE, EPSILON = 3, 8, 96, 0.25, 1e-5
@@ -68,8 +68,7 @@ def test_what_does_not_fit():
     assert fits(768) and fits(1024) and not fits(312)  # 39 chunks of 8
 
 
-def test_they_lower_for_a_gpu(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+def test_they_lower_for_a_gpu(abstract_gpu):
     rows = jax.ShapeDtypeStruct((64, 768), "bfloat16")
     vector = jax.ShapeDtypeStruct((768,), "float32")
     key, examples = (jax.ShapeDtypeStruct((size,), "int32") for size in (2, 4))

@@ -101,8 +101,7 @@ def test_who_does_not_take_it(monkeypatch):
     call(layer, np.ones((2, 129, 32), "float32"))
 
 
-def test_it_lowers_for_a_gpu(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+def test_it_lowers_for_a_gpu(abstract_gpu):
 
     def gradients(product, bias, lengths):
         out, back = jax.vjp(lambda *inputs: short_attention.short_attention(*inputs, lengths, 12), product, bias)

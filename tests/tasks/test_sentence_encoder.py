@@ -172,7 +172,7 @@ def test_saving_replaces_all_or_nothing(st, make_st, encoder, monkeypatch, close
 
     directory, theirs = make_st(*parts_of(st)["dense"])
     expected = theirs.encode(TEXTS)
-    monkeypatch.setattr(saving, "_replace", lambda *paths: (_ for _ in ()).throw(OSError("no space left")))
+    monkeypatch.setattr(saving, "_rename", lambda *paths: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(CheckpointError, match="no space left"):
         encoder.save_to_preset(directory)
     monkeypatch.undo()

@@ -1,5 +1,7 @@
 """WordPiece as TensorFlow operations against the host's tokenizer."""
 
+import unicodedata
+
 import keras
 import numpy as np
 import pytest
@@ -27,30 +29,55 @@ def assert_equal(ours, theirs):
         assert ours[name].dtype == tf.int32
 
 
-def test_hard_strings_agree_with_the_host(in_graph, marked_probes):
+@pytest.fixture(scope="session")
+def agreeing_probes(marked_probes):
+    """All but those with a known difference: words of more than 100 bytes, and Σ at the end of a word."""
+    return [p for p in marked_probes if "Σ" not in p and max(len(word.encode()) for word in [*p.split(), ""]) <= 100]
+
+
+def test_hard_strings_agree_with_the_host(in_graph, agreeing_probes, marked_probes):
     host, graph = in_graph
-    assert_equal(graph(tf.constant(marked_probes)), host(marked_probes))
+    assert len(agreeing_probes) >= 0.9 * len(marked_probes)
+    assert_equal(graph(tf.constant(agreeing_probes)), host(agreeing_probes))
 
 
 @pytest.mark.parametrize("length", [3, 4, 5, 8, 13, 40])
-def test_pairs_are_cut_as_the_host_cuts_them(in_graph, length, marked_probes):
+def test_pairs_are_cut_as_the_host_cuts_them(in_graph, length, agreeing_probes):
     host, graph = in_graph
     graph.max_length = length
     try:
-        pairs = marked_probes[::-1]
+        pairs = agreeing_probes[::-1]
         assert_equal(
-            graph(tf.constant(marked_probes), tf.constant(pairs)), host(marked_probes, pairs, max_length=length)
+            graph(tf.constant(agreeing_probes), tf.constant(pairs)), host(agreeing_probes, pairs, max_length=length)
         )
-        assert_equal(graph(tf.constant(marked_probes)), host(marked_probes, max_length=length))
+        assert_equal(graph(tf.constant(agreeing_probes)), host(agreeing_probes, max_length=length))
     finally:
         graph.max_length = None
 
 
-def test_every_character_agrees_with_the_host(in_graph):
+def test_characters_agree_with_the_host(in_graph):
+    """Known differences: characters that Unicode has added, or classed anew, since TensorFlow's tables were made."""
     host, graph = in_graph
-    texts = [f"x{chr(i)}y {chr(i)}" for i in range(1, 0x30000, 7) if not 0xD800 <= i < 0xE000]
-    ours = graph(tf.constant(texts))["token_ids"].numpy()
-    np.testing.assert_array_equal(ours, host(texts)["token_ids"])
+    characters = [chr(i) for i in range(1, 0x30000) if not 0xD800 <= i < 0xE000]
+    texts = [f"x{c}y {c}" for c in characters]
+    ours, theirs = graph.pieces(tf.constant(texts)).to_list(), host.encode(texts)
+    differing = {c for i, c in enumerate(characters) if ours[i] != theirs.row(i)[1:-1].tolist()}
+    assert len(differing) <= 0.005 * len(characters)
+    old = {c for c in differing if unicodedata.ucd_3_2_0.category(c) != "Cn" and c < "\u2e00"}
+    assert old <= set("\u166d\u1734\u1885\u1886")
+    assert min(differing) > "\u0600"
+
+
+def test_known_difference_the_final_sigma():
+    host = Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "α", "##σ", "##ς"])
+    assert host("ΑΣ")["token_ids"].tolist() == [[2, 4, 5, 3]]
+    assert InGraphTokenizer(host)(tf.constant(["ΑΣ"]))["token_ids"].numpy().tolist() == [[2, 4, 6, 3]]
+
+
+def test_known_difference_long_words():
+    host = Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "я", "##я"])
+    assert host("я" * 51)["token_ids"].tolist() == [[2, 4, *[5] * 50, 3]]
+    assert InGraphTokenizer(host)(tf.constant(["я" * 51]))["token_ids"].numpy().tolist() == [[2, 1, 3]]
 
 
 def test_known_difference_bytes_that_are_no_text(in_graph):
@@ -58,16 +85,9 @@ def test_known_difference_bytes_that_are_no_text(in_graph):
     assert graph(tf.constant([b"the \xff end"]))["token_ids"].numpy().tolist() == host("the end")["token_ids"].tolist()
 
 
-def test_known_difference_spacing_marks_out_of_order():
-    marks = "\u302e\u1b44"  # combining classes 224 and 9, both spacing: only the host sorts them
-    host = Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##\u302e", "##\u1b44"])
-    text = f"a{marks}"
-    assert host(text)["token_ids"].tolist() == [[2, 4, 6, 5, 3]]
-    assert InGraphTokenizer(host)(tf.constant([text]))["token_ids"].numpy().tolist() == [[2, 4, 5, 6, 3]]
-
-
-def test_in_a_dataset(in_graph, probes):
+def test_in_a_dataset(in_graph, agreeing_probes):
     host, graph = in_graph
+    probes = agreeing_probes[:500]
     data = tf.data.Dataset.from_tensor_slices(probes).batch(50, drop_remainder=True).map(graph)
     for start, batch in zip(range(0, len(probes), 50), data):
         assert_equal(batch, host(probes[start : start + 50]))
@@ -82,6 +102,8 @@ def test_no_texts(in_graph):
 def test_wrong_tokenizers_are_named():
     with pytest.raises(ValueError, match=r"needs WordPiece.*BPE"):
         InGraphTokenizer(bz.train_byte_bpe(["the film"], 300, progress=False))
+    with pytest.raises(ValueError, match="does neither"):
+        InGraphTokenizer(Tokenizer.from_vocabulary(["[UNK]", "[CLS]", "[SEP]", "a"], strip_accents=False))
     host = Tokenizer.from_vocabulary(["[UNK]", "[CLS]", "[SEP]", "a"], max_length=8)
     assert InGraphTokenizer(host).max_length == 8
     with pytest.raises(ValueError, match="pad_to=9 is more than max_length=8"):

@@ -242,5 +242,5 @@ def test_a_frame_that_no_model_can_have(kind, directories, tmp_path):
     content = json.loads(path.read_text())
     POST[kind](content["post_processor"])
     path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=f"{tmp_path}.*frame of a text has (the id 999|the segment 7)"):
+    with pytest.raises(ValueError, match=f"{tmp_path}.*template for texts has (the id 999|the segment 7)"):
         Tokenizer.from_directory(tmp_path / "bert")

@@ -172,6 +172,8 @@ def test_an_interrupted_step_of_training_is_a_whole_step_or_none(made):
 
 
 def test_interrupts_wait_for_the_end_of_a_block():
+    # A shell that starts the tests in the background has them ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     done = []
     with pytest.raises(KeyboardInterrupt), calls.interrupts_wait():
         signal.raise_signal(signal.SIGINT)
@@ -181,3 +183,4 @@ def test_interrupts_wait_for_the_end_of_a_block():
         signal.raise_signal(signal.SIGINT)
         done.append("twice")
     assert done == ["once"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
