@@ -37,11 +37,6 @@ class MaskedData(TaskData):
             raise ValueError("masked language modelling makes its own targets; pass no y.")
         return super().parse(x)
 
-    def check_tokenizer(self) -> None:
-        """Refuses to work on texts without a tokenizer."""
-        if self.tokenizer is None:
-            raise ValueError("the task has no tokenizer: call the model with token_ids and mask_positions instead.")
-
     def encode(self, examples: Examples, prompt: str = "") -> Encoded:
         """Tokenizes examples. A text that is longer than the model takes becomes several rows; pairs are truncated."""
         if examples.get("second text") is not None:  # at the longer text, so that each row keeps both

@@ -80,6 +80,11 @@ class TaskData:
             raise ValueError(f"class_weight needs a task with labels. Received: {class_weight!r:.80}.")
         return None
 
+    def check_tokenizer(self) -> None:
+        """Refuses to work on texts without a tokenizer."""
+        if self.tokenizer is None:
+            raise ValueError("the task has no tokenizer: call the model with token_ids (and mask_positions) instead.")
+
     # ---- the path
 
     @property
@@ -169,8 +174,7 @@ class TaskData:
         x, *rest = batch
         if is_tokenized(x):
             return (x, self.encode_targets(rest[0], len(x["token_ids"])), *rest[1:]) if rest else batch
-        if self.tokenizer is None:
-            raise ValueError("the batches hold texts and the task has no tokenizer.")
+        self.check_tokenizer()
         examples = self.parse(x, rest[0] if rest else None)
         encoded = self.encode(examples, prompt)
         longest = width(int(encoded.lengths.max(initial=0)), self.tokenizer.max_length)

@@ -50,11 +50,6 @@ class WindowedData(TaskData):
         """
         raise NotImplementedError
 
-    def check_tokenizer(self) -> None:
-        """Refuses to work on texts without a tokenizer."""
-        if self.tokenizer is None:
-            raise ValueError("the task has no tokenizer: call the model with token_ids instead.")
-
     def make_batches(
         self, examples: Examples, weights, batch_size: int, shuffle: bool, labelled: bool, prompt: str = ""
     ) -> BucketedDataset:

@@ -90,6 +90,7 @@ class QuestionAnswerer(WindowedTask):
             best and, with a `no_answer_threshold`, having no answer; `null_score`, by how much having none scores
             above the best answer. No answer is an empty text at 0.
         """
+        self.data.check_tokenizer()
         asked = self.data.parse(question if context is None else (question, context))
         found = self._candidates(asked, max(n_best, 20), max_answer_length, batch_size, verbose)
         answers = [self._ranked(*candidates) for candidates in found]

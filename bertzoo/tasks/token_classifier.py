@@ -110,6 +110,7 @@ class TokenClassifier(WindowedTask):
             exactly `x[start:end]`; `label`, the type of the entity; `score`, the mean probability of its words' labels;
             `start` and `end` in characters. No word is split: an entity begins and ends where words do.
         """
+        self.data.check_tokenizer()
         examples = self.data.parse(x)
         answers = []
         for text, alignment, (ids, scores) in zip(examples["text"], *self._label(examples, batch_size, verbose)):
@@ -121,6 +122,7 @@ class TokenClassifier(WindowedTask):
     def tag_words(self, sentences, batch_size: int = 32, verbose=0) -> list:
         """A label for each word of sentences, which are lists of words; for texts, for each of their words. A single
         text gives a single list."""
+        self.data.check_tokenizer()
         examples = self.data.parse(sentences)
         answers = []
         for words, alignment, (ids, _) in zip(examples["words"], *self._label(examples, batch_size, verbose)):
