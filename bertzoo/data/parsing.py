@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.data.validation_split import take_rows
-
 _MISSING = object()
 
 
@@ -78,6 +76,18 @@ def describe_columns(roles: Mapping[str, Any], names: Sequence) -> str:
 
 
 # ---- what is read
+
+
+def take_rows(values, rows: np.ndarray):
+    """Some rows of an array, a list or a dict of these; None stays None."""
+    if values is None:
+        return None
+    if isinstance(values, dict):
+        return {name: take_rows(column, rows) for name, column in values.items()}
+    if hasattr(values, "__array__"):
+        return np.asarray(values)[rows]
+    taken = [values[i] for i in rows.tolist()]
+    return type(values)(taken) if isinstance(values, list) else taken
 
 
 @dataclass(frozen=True)

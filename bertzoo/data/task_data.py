@@ -9,12 +9,12 @@ import numpy as np
 
 from bertzoo.data.batches import BucketedDataset, check_batch_size
 from bertzoo.data.labels import class_weights
-from bertzoo.data.parsing import Examples, Schema, parse_inputs
+from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS
 from bertzoo.data.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
 from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.data.targets import encode_targets, example_weights
-from bertzoo.data.validation_split import split_rows, take_rows
+from bertzoo.data.validation_split import split_rows
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed
 from bertzoo.text.encoded import Encoded, encoded_from_arrays

@@ -37,15 +37,3 @@ def split_rows(count: int, share: float, seed: int, classes: np.ndarray | None =
         place[by_class] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         order = order[np.argsort(place >= quota[number], kind="stable")]
     return np.sort(order[held:]), np.sort(order[:held])
-
-
-def take_rows(values, rows: np.ndarray):
-    """Some rows of an array, a list or a dict of these; None stays None."""
-    if values is None:
-        return None
-    if isinstance(values, dict):
-        return {name: take_rows(column, rows) for name, column in values.items()}
-    if hasattr(values, "__array__"):
-        return np.asarray(values)[rows]
-    taken = [values[i] for i in rows.tolist()]
-    return type(values)(taken) if isinstance(values, list) else taken
