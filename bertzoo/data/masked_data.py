@@ -11,8 +11,7 @@ from bertzoo.data.schemas import TEXTS
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded
-from bertzoo.text.masked_rows import MaskedRows
-from bertzoo.text.masking import Masking
+from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import whole_rows
 
@@ -72,8 +71,8 @@ class MaskedData(TaskData):
         if shuffle:
             options["transform"] = lambda inputs, rows, rng: self.masking(inputs, rng)
         elif "transform" not in options:
-            masked = MaskedRows(self.masking, encoded, self.pad_id, self.seed)
-            encoded, options["transform"] = masked.rows, masked.batch
+            masked = StaticMasking(self.masking, encoded, self.pad_id, self.seed)
+            encoded, options["transform"] = masked.examples, masked.batch
         return super().make_dataset(encoded, None, None, batch_size, shuffle, **options)
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
@@ -81,5 +80,5 @@ class MaskedData(TaskData):
             return batch
         raise ValueError(
             "texts in a stream are not masked: pass a list of texts, or batches that are masked, inputs with "
-            "mask_positions, labels and weights, as bertzoo.pretraining.CorpusRows gives them."
+            "mask_positions, labels and weights, as bertzoo.pretraining.CorpusDataset gives them."
         )
