@@ -1,17 +1,19 @@
 """The encoder: embeddings, blocks and, where the family has one, the pooler."""
 
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from bertzoo.adapters.applied import alter, described_alterations
+from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.layers.attention import SelfAttention, make_attention_mask
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.block_calls import block_calls
 from bertzoo.layers.query_positions import FIRST, bias_at, is_first, vectors_at, with_first
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
-from bertzoo.models.registry import FAMILIES
+from bertzoo.models.registry import FAMILIES, read_architecture
 from bertzoo.random import StepCounter, fold_in
 from bertzoo.text.encoded import ARRAYS, check_names
 from bertzoo.training.step import BackendStep
@@ -230,23 +232,20 @@ class Encoder(BackendStep, keras.Model):
         return self.embeddings.token
 
     @classmethod
-    def from_preset(cls, preset, **options) -> "Encoder":
+    def from_preset(cls, preset: str | Path, *, verbose: bool = True, **options: Any) -> "Encoder":
         """Loads an encoder from a bundled name, a directory or `hf://owner/name[@revision]`.
 
         Args:
             preset: Where from.
-            options: `pooler`, `dropout`, `attention_dropout`, `remat`, `dtype`, `name` as the constructor's, and
-                `verbose=False` to keep the load report to yourself.
+            verbose: Print the load report.
+            options: `pooler`, `dropout`, `attention_dropout`, `remat`, `dtype`, `name`, as the constructor's.
         """
-        from bertzoo.checkpoints.loading import load_encoder
-
-        return load_encoder(preset, **options)
+        check_options(cls, options)
+        return load_model(preset, read_architecture, lambda config, _: cls(config, **options), verbose=verbose)
 
     def save_to_preset(self, directory, tokenizer=None) -> None:
         """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads."""
-        from bertzoo.checkpoints.loading import save_encoder
-
-        save_encoder(self, directory, tokenizer)
+        save_model(self, directory, tokenizer=tokenizer)
 
     def export(self, filepath, format: str = "tf_saved_model", verbose=False, **options) -> None:
         """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
