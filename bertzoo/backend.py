@@ -8,6 +8,10 @@ import sys
 import zlib
 from pathlib import Path
 
+import numpy as np
+
+from bertzoo.types import Tensor
+
 # In the order of preference: the fastest for training first.
 _MODULES = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow"}
 
@@ -49,6 +53,24 @@ def skip_graph_rewriting() -> None:
     tf = sys.modules.get("tensorflow")
     if tf is not None and all(device.device_type == "CPU" for device in tf.config.list_physical_devices()):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+def dense_gradient(table: Tensor) -> Tensor:
+    """The table, whose rows are about to be looked up, with a dense gradient.
+
+    On TensorFlow the gradient of a look-up lists a row once per occurrence, and Keras's Adam would square each
+    occurrence instead of their sum.
+    """
+    import keras
+
+    return table * 1.0 if keras.backend.backend() == "tensorflow" else table
+
+
+def constant(array: np.ndarray) -> Tensor:
+    """A fixed array as layers keep it: on PyTorch, whose compiler takes no NumPy arrays, a tensor."""
+    import keras
+
+    return keras.ops.convert_to_tensor(array) if keras.backend.backend() == "torch" else array
 
 
 def _from_keras_json() -> str | None:

@@ -14,11 +14,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import keras
 import numpy as np
+
+from bertzoo.dispatch import formulas_only
 
 SAVED_MODEL, ONNX = "tf_saved_model", "onnx"
 INPUT_DTYPES = ("int32", "int64")
@@ -181,17 +183,10 @@ def _saved_model(model, wrapper, path, axes, max_length, signature, verbose, opt
     # The wrapper itself is not tracked: TensorFlow would also trace it with all inputs in one list.
     archive = keras.export.ExportArchive()
     archive.track(model)
-    with _readable(backend):
+    # TensorFlow 2.21 can't read the operation erf, which the faster form of GELU under JAX has.
+    with formulas_only() if backend == "jax" else nullcontext():
         archive.add_endpoint("serve", wrapper.call, input_signature=signature, **options)
         archive.write_out(path, verbose=verbose)
-
-
-def _readable(backend: str) -> AbstractContextManager:
-    if backend != "jax":
-        return nullcontext()
-    from bertzoo.layers.gelu import exportable
-
-    return exportable()
 
 
 def _torch_onnx(wrapper: Positional, path, axes, max_length, input_dtype, outputs, verbose, options) -> None:

@@ -6,13 +6,41 @@ everywhere.
 """
 
 import zlib
+from enum import IntEnum
 
 import keras
 import numpy as np
 from keras import ops
-from keras.src.utils.rng_utils import get_random_seed as keras_seed  # of `keras.utils.set_random_seed`, or None
+
+from bertzoo._keras_hooks import keras_seed
+from bertzoo.types import Tensor
 
 _seed: int | None = None
+
+
+class Salt(IntEnum):
+    """What a key is folded with, for everything that draws inside a compiled step.
+
+    The key of a training call is folded with the number of a layer (0 for the embeddings, then 1, 2, … for the blocks
+    in the order in which they are applied, then one for the enhanced mask decoder) or with one of the key spaces from
+    HEAD on. The key of a layer is folded with the salt of a dropout in it; no layer has two dropouts of one number.
+    """
+
+    ATTENTION_WEIGHTS = 0
+    ATTENTION_OUTPUT = 1
+    FEED_FORWARD = 2
+    POSITION_TABLE = 3
+    CONVOLUTION = 4
+    # Of a head.
+    DENSE_INPUT = 0
+    LOGITS_INPUT = 1
+
+    HEAD = 1 << 20
+    GENERATOR = 1 << 21
+    DISCRIMINATOR = (1 << 21) + 1
+    DISCRIMINATOR_HEAD = (1 << 21) + 2
+    REPLACED_TOKENS = (1 << 21) + 3
+    ADVERSARIAL_NOISE = 1 << 22
 
 
 def set_seed(seed: int) -> None:
@@ -65,8 +93,9 @@ def _high_bits(x, places: int):
     return moved & ((1 << (32 - places)) - 1)
 
 
-def fold_in(key, number: int):
+def fold_in(key: Tensor, number: int) -> Tensor:
     """Another key for the use `number` of a key: int32 (2,) -> int32 (2,)."""
+    number = int(number)  # JAX takes no members of an enumeration for integers
     return hash32(hash32(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
 
 

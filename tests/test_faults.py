@@ -113,7 +113,7 @@ def test_without_a_backend_one_sentence_says_what_to_install(python, tmp_path, e
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_dropout_keeps_the_fused_attention(monkeypatch, backend, training):
+def test_dropout_keeps_the_dot_product_attention(monkeypatch, backend, training):
     """Fault 3: the fused path was lost as soon as dropout was set, at inference too."""
     if backend == "tensorflow":
         pytest.skip("TensorFlow has no fused attention")

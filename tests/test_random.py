@@ -13,8 +13,8 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo import random
-from bertzoo.layers.initialization import skip_drawing
-from bertzoo.random import StepCounter, fold_in, host_generator, random_bits, step_key
+from bertzoo.layers.base import skip_drawing
+from bertzoo.random import Salt, StepCounter, fold_in, host_generator, random_bits, step_key
 
 SHAPE = (64, 128, 128)  # a million draws
 
@@ -81,6 +81,13 @@ def test_bits_and_masks_equal_the_formula(key, shape):
         np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-6)
 
 
+@pytest.mark.once
+def test_no_two_key_spaces_are_one():
+    spaces = [salt for salt in Salt.__members__.values() if salt >= Salt.HEAD]
+    assert len(spaces) == len(set(spaces)) == 6
+    assert min(spaces) > 10_000  # numbers of layers
+
+
 def test_no_key_or_no_rate_changes_nothing(key):
     x = ops.ones((2, 3))
     assert bz.layers.dropout(x, 0.5, None) is x and bz.layers.dropout(x, 0.0, key) is x
@@ -89,7 +96,7 @@ def test_no_key_or_no_rate_changes_nothing(key):
 @pytest.mark.parametrize("rate", [1, 1.5, -0.1, float("nan")])
 def test_rates_out_of_range_are_named(key, rate):
     for key_or_none in (key, None):
-        with pytest.raises(ValueError, match=f"rate must be at least 0 and below 1; it is {rate}"):
+        with pytest.raises(ValueError, match=f"rate of at least 0 and below 1. Received: {rate}"):
             bz.layers.dropout(ops.ones((2, 3)), rate, key_or_none)
 
 

@@ -36,7 +36,7 @@ def flops_by_part(config: EncoderConfig, length, places: int | None = None, batc
     hidden, (embeddings, blocks) = config.hidden_size, _products(config)
     last = blocks[-1]
     spared = 0.0 * length
-    if places is not None and last.takes_any_queries:
+    if places is not None and last.supports_query_subset:
         spared = np.maximum(length - places, 0.0)
     parts = {
         "embeddings": length * embeddings,
@@ -71,7 +71,7 @@ class _Block:
         self.projections = _kernels(attention.qkv) + _kernels(attention.output_dense)
         self.feed_forward = _kernels(block) - _kernels(attention)
         self.queries = self.projections // 2  # those of queries and of what comes out; keys and values are as wide
-        self.takes_any_queries = encoder.takes_any_queries(block)
+        self.supports_query_subset = block.supports_query_subset
         disentangled = encoder.position_bias is not None and isinstance(attention, DisentangledAttention)
         self.terms = len(attention.terms) if disentangled else 0
         # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.

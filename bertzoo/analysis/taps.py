@@ -33,8 +33,8 @@ def attending(encoder: Encoder, additions: Sequence | None = None) -> Iterator[l
     """
     seen: list = []
     with ExitStack() as stack:
-        stack.enter_context(_replaced(encoder, "takes_any_queries", lambda block: False))
         for block in encoder.blocks:
+            stack.enter_context(_replaced(block.attention, "supports_query_subset", False))
             stack.enter_context(_tapped(block.attention, seen, additions))
         yield seen
 
@@ -59,8 +59,8 @@ def _tapped(attention: SelfAttention, seen: list, additions: Sequence | None) ->
 
 
 @contextmanager
-def _replaced(layer: keras.layers.Layer, name: str, function: Callable) -> Iterator[None]:
-    object.__setattr__(layer, name, function)
+def _replaced(layer: keras.layers.Layer, name: str, value) -> Iterator[None]:
+    object.__setattr__(layer, name, value)
     try:
         yield
     finally:

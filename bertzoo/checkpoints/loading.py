@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import ml_dtypes
 import numpy as np
-from keras.utils import io_utils
 
+from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import Checkpoint, ReadArchitecture, open_checkpoint
@@ -26,7 +26,7 @@ from bertzoo.checkpoints.names import Entry, Family, expand, normalize_key, wrap
 from bertzoo.checkpoints.report import LoadReport
 from bertzoo.checkpoints.saving import Content, write_preset
 from bertzoo.checkpoints.tensors import Tensors, float_tensor
-from bertzoo.layers.initialization import skip_drawing
+from bertzoo.layers.base import skip_drawing
 
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
 
@@ -110,7 +110,7 @@ def load_model(
         _note(report, config, family, file_keys, set(model.checkpoint_dtypes))
     model.load_report = report
     if verbose:
-        io_utils.print_msg(str(report))
+        print_message(str(report))
     return model
 
 

@@ -18,7 +18,7 @@ from bertzoo.checkpoints.files import expand_path
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.loading import weight_names
 from bertzoo.checkpoints.report import LoadReport
-from bertzoo.layers.initialization import skip_drawing
+from bertzoo.layers.base import skip_drawing
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import FAMILIES

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from bertzoo.kernels.gelu import half_slope, half_value
 from bertzoo.kernels.pallas import call_kernel
-from bertzoo.layers.gelu import half_slope, half_value
 
 BLOCK = 4096  # elements of a program
 AT_ONCE = 2048  # elements that a program of the gradient reads at once

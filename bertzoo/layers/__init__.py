@@ -1,22 +1,22 @@
 """The layers that the family is built from; each works alone in a Keras model or in a hand-written loop."""
 
-from bertzoo.layers.activations import activation
-from bertzoo.layers.attention import SelfAttention, attention_weights, fused_attention, make_attention_mask
+from bertzoo.layers.attention import (
+    SelfAttention,
+    attention_weights,
+    dot_product_attention,
+    make_attention_mask,
+)
+from bertzoo.layers.base import HostTruncatedNormal
 from bertzoo.layers.block import EncoderBlock
-from bertzoo.layers.context_head import ContextHead
-from bertzoo.layers.convolved_block import ConvolvedBlock
 from bertzoo.layers.crf import CRF
+from bertzoo.layers.deberta import ContextHead, ConvolvedBlock, EnhancedMaskDecoder, MaskedEmbeddings
+from bertzoo.layers.dense import activation
 from bertzoo.layers.disentangled import DisentangledAttention, RelativeEmbeddings
-from bertzoo.layers.dropout import dropout
 from bertzoo.layers.embeddings import Embeddings
-from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
-from bertzoo.layers.initialization import HostTruncatedNormal
-from bertzoo.layers.layer_norm import LayerNorm
-from bertzoo.layers.mask_decoder import EnhancedMaskDecoder
-from bertzoo.layers.masked_embeddings import MaskedEmbeddings
-from bertzoo.layers.pooler import Pooler
+from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Pooler
+from bertzoo.layers.norm import LayerNorm, dropout
 from bertzoo.layers.pooling import Normalize, Pooling
-from bertzoo.layers.prenorm_block import PreNormBlock
+from bertzoo.layers.prenorm import PreNormBlock
 from bertzoo.layers.relative_bias import RelativeBias
 from bertzoo.layers.rotary import RotaryAttention
 
@@ -44,6 +44,6 @@ __all__ = [
     "activation",
     "attention_weights",
     "dropout",
-    "fused_attention",
+    "dot_product_attention",
     "make_attention_mask",
 ]

@@ -1,17 +1,20 @@
 """The post-LN block of the BERT family: attention, then feed-forward, each added to its input and normalised."""
 
+from collections.abc import Callable
+
 import keras
 
-from bertzoo.layers.activations import activated
+from bertzoo.dispatch import operation
 from bertzoo.layers.attention import SelfAttention
-from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.layer_norm import LayerNorm
-from bertzoo.layers.own_key import OwnKey
-from bertzoo.layers.residual_norm import residual_norm
+from bertzoo.layers.base import DropoutLayer, build_dense
+from bertzoo.layers.dense import dense_activation
+from bertzoo.layers.norm import LayerNorm, residual_norm
+from bertzoo.random import Salt
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class EncoderBlock(OwnKey):
+class EncoderBlock(DropoutLayer):
     """(batch, length, hidden) -> (batch, length, hidden) (Devlin et al. 2019, section 3; Vaswani et al. 2017).
 
     Args:
@@ -45,15 +48,19 @@ class EncoderBlock(OwnKey):
         self.activation, self.hidden_dropout, self.attention_dropout = activation, hidden_dropout, attention_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
         self.attention_output_dropout = hidden_dropout if attention_output_dropout is None else attention_output_dropout
-        policy = self.dtype_policy
+        dtype = self.dtype_policy
         self.attention = attention or SelfAttention(
-            hidden_size, num_heads, attention_dropout, initializer_range, dtype=policy
+            hidden_size, num_heads, attention_dropout, initializer_range, dtype=dtype
         )
-        self._takes_attention = attention is not None
-        self.attention_norm = LayerNorm(layer_norm_eps, name="attention_norm", dtype=policy)
-        self.intermediate = keras.layers.Dense(intermediate_size, name="intermediate", dtype=policy)
-        self.output_dense = keras.layers.Dense(hidden_size, name="output", dtype=policy)
-        self.output_norm = LayerNorm(layer_norm_eps, name="output_norm", dtype=policy)
+        self.attention_norm = LayerNorm(layer_norm_eps, name="attention_norm", dtype=dtype)
+        self.intermediate = keras.layers.Dense(intermediate_size, name="intermediate", dtype=dtype)
+        self.output_dense = keras.layers.Dense(hidden_size, name="output", dtype=dtype)
+        self.output_norm = LayerNorm(layer_norm_eps, name="output_norm", dtype=dtype)
+
+    @property
+    def supports_query_subset(self) -> bool:
+        """Whether `query` may hold fewer vectors than x."""
+        return self.attention.supports_query_subset
 
     def build(self, input_shape):
         shape = (None, None, self.hidden_size)
@@ -66,47 +73,35 @@ class EncoderBlock(OwnKey):
 
     def call(
         self,
-        x,
-        attention_mask=None,
-        position_bias=None,
-        key=None,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        key: Tensor | None = None,
         return_attention: bool = False,
-        query=None,
-        training=None,
-    ):
+        query: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Arguments as SelfAttention's; returns the output, or (output, attention weights).
 
-        Where a `query` stream attends to x, what comes out is added to it.
+        Where `query` vectors attend to x, the residual is theirs.
         """
-        key = self.key_of(key, training)
-        context, weights = self.attention.context(x, attention_mask, position_bias, key, return_attention, query)
-        x = x if query is None else query
-        dense = self.attention.output_dense
-        x = residual_norm(self.attention_norm, dense, context, x, self.attention_output_dropout, key, salt=1)
-        inner = activated(self.intermediate, self.activation, x)
-        x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, salt=2)
+        key, attention = self.key_of(key, training), self.attention
+        context, weights = attention.context(x, attention_mask, position_bias, key, return_attention, query)
+        residual, dropped = x if query is None else query, self.attention_output_dropout
+        x = residual_norm(
+            self.attention_norm, attention.output_dense, context, residual, dropped, key, Salt.ATTENTION_OUTPUT
+        )
+        inner = dense_activation(self.intermediate, self.activation, x)
+        x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, Salt.FEED_FORWARD)
         return (x, weights) if return_attention else x
 
-    def get_config(self):
-        names = (
-            "hidden_size",
-            "num_heads",
-            "intermediate_size",
-            "activation",
-            "hidden_dropout",
-            "attention_dropout",
-            "layer_norm_eps",
-            "initializer_range",
-            "attention_output_dropout",
-        )
-        config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
-        if self._takes_attention:
-            config["attention"] = keras.saving.serialize_keras_object(self.attention)
-        return config
 
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        if "attention" in config:
-            config["attention"] = keras.saving.deserialize_keras_object(config["attention"])
-        return cls(**config)
+def call_block(block: keras.layers.Layer, x: Tensor, attention_mask, position_bias, key) -> Tensor:
+    """The block's output."""
+    return block(x, attention_mask=attention_mask, position_bias=position_bias, key=key)
+
+
+@operation
+def block_caller() -> Callable[..., Tensor]:
+    """`call_block`, for the blocks of one call of an encoder."""
+    return call_block

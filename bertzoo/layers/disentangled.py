@@ -11,16 +11,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.accelerator import accelerator
+from bertzoo.backend import constant
+from bertzoo.dispatch import operation
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask
-from bertzoo.layers.dropout import dropout
-from bertzoo.layers.embeddings import constant, lookup
-from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
-from bertzoo.layers.layer_norm import LayerNorm
+from bertzoo.layers.base import HostTruncatedNormal, Layer, build_dense
+from bertzoo.layers.embeddings import lookup
+from bertzoo.layers.norm import LayerNorm, dropout
+from bertzoo.random import Salt
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class RelativeEmbeddings(keras.layers.Layer):
+class RelativeEmbeddings(Layer):
     """The table of relative positions that all blocks share: anything -> (2 * span, hidden), normalised if asked for.
 
     Args:
@@ -51,13 +53,9 @@ class RelativeEmbeddings(keras.layers.Layer):
         if self.norm is not None:
             self.norm.build(shape)
 
-    def call(self, x):
+    def call(self, x: Tensor | None) -> Tensor:
         table = ops.convert_to_tensor(self.table)
         return ops.cast(table if self.norm is None else self.norm(table), self.compute_dtype)
-
-    def get_config(self):
-        names = ("span", "hidden_size", "layer_norm_eps", "initializer_range")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -75,6 +73,9 @@ class DisentangledAttention(SelfAttention):
         share_projections: Project the table as the contents are, not with kernels of its own.
         position_dropout: Share of the table's elements dropped.
     """
+
+    splits_projection = False
+    supports_query_subset = False
 
     def __init__(
         self,
@@ -111,10 +112,6 @@ class DisentangledAttention(SelfAttention):
         for dense in (self.position_key, self.position_query):
             if dense is not None:
                 build_dense(self, dense, self.hidden_size, self.initializer_range)
-        # On a GPU the products come with heads first. To put examples first costs a copy of each, twice as long as the
-        # scores; the sum is moved instead. On a CPU XLA is 10 % faster with examples first. Asked here, not in each
-        # call, which PyTorch would have to compile.
-        self.heads_first = accelerator() is not None
 
     def context(self, x, attention_mask, position_bias, key, return_attention, query):
         """As SelfAttention's."""
@@ -125,43 +122,43 @@ class DisentangledAttention(SelfAttention):
             )
         return super().context(x, attention_mask, position_bias, key, return_attention, query)
 
-    def project(self, x):
-        query, key, value = self.project_content(x)
+    def project(self, x, query=None):
+        queries, keys, values = self.project_content(x)
+        if query is not None:
+            queries = self.project_content(query)[0]
         # Here for all terms but p2c, whose query is a position.
-        return query * (1.0 / math.sqrt(1 + len(self.terms))), key, value
+        return queries * (1.0 / math.sqrt(1 + len(self.terms))), keys, values
 
-    def project_content(self, x):
+    def project_content(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, not scaled."""
         return super().project(x)
 
     def score_bias(self, query, key, position_bias, dropout_key):
         if position_bias is None or not self.terms:
             return None
-        length, head_size = ops.shape(query)[1], query.shape[-1]
-        table = dropout(position_bias, self.position_dropout, dropout_key, salt=3)
-        position_query, position_key = self.positions_by_distance(table, length)
-        axes, bias = "hb" if self.heads_first else "bh", 0.0
-        if "c2p" in self.terms:
-            # In descending order of distance, which is the order of a query's keys.
-            position_key = ops.flip(position_key, axis=0) * (1.0 / math.sqrt(head_size))
-            bias = skew(ops.einsum(f"bthd,rhd->{axes}tr", query, position_key), length - 1)
-        if "p2c" in self.terms:
-            position_query = position_query * (1.0 / math.sqrt(head_size * (1 + len(self.terms))))
-            by_key = skew(ops.einsum(f"bshd,rhd->{axes}sr", key, position_query), length)
-            bias = bias + ops.transpose(by_key, (0, 1, 3, 2))
-        return ops.transpose(bias, (1, 0, 2, 3)) if self.heads_first else bias
+        table = dropout(position_bias, self.position_dropout, dropout_key, Salt.POSITION_TABLE)
+        position_query, position_key = self.positions_by_distance(table, ops.shape(query)[1])
+        head_size = query.shape[-1]
+        return distance_bias(
+            query,
+            key,
+            position_query * (1.0 / math.sqrt(head_size * (1 + len(self.terms)))) if "p2c" in self.terms else None,
+            position_key * (1.0 / math.sqrt(head_size)) if "c2p" in self.terms else None,
+        )
 
-    def positions_by_distance(self, table, length):
+    def positions_by_distance(self, table: Tensor, length: int) -> tuple[Tensor | None, Tensor | None]:
         """The queries and keys of the distances -length to length - 1, each (2 * length, heads, head size)."""
         static = isinstance(length, int)
         if static and length <= self.linear:
             return self.project_positions(table[self.span - length : self.span + length])
-        place = np if static and isinstance(self._row_table, np.ndarray) else ops
-        distance = place.clip(place.arange(2 * length, dtype="int32") - length, -self.max_distance, self.max_distance)
-        rows = place.take(self._row_table, distance + self.max_distance, axis=0)[:, 0]
+        # Of known length, they are a constant.
+        library = np if static and isinstance(self._row_table, np.ndarray) else ops
+        distance = library.arange(2 * length, dtype="int32") - length
+        distance = library.clip(distance, -self.max_distance, self.max_distance)
+        rows = library.take(self._row_table, distance + self.max_distance, axis=0)[:, 0]
         return tuple(None if part is None else _rows_of(part, rows) for part in self.project_positions(table))
 
-    def project_positions(self, table):
+    def project_positions(self, table: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """(rows, hidden) -> the positions' queries and keys, each (rows, heads, head size); None where not needed."""
         if self.share_projections:
             query, key, _ = (part[0] for part in self.project_content(table[None]))
@@ -169,10 +166,6 @@ class DisentangledAttention(SelfAttention):
         shape = (-1, self.num_heads, self.hidden_size // self.num_heads)
         denses = (self.position_query, self.position_key)
         return tuple(None if dense is None else ops.reshape(dense(table), shape) for dense in denses)
-
-    def get_config(self):
-        names = ("terms", "max_distance", "buckets", "share_projections", "position_dropout")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -202,7 +195,29 @@ def _rows_of(table, rows):
     return ops.reshape(lookup(ops.reshape(table, (table.shape[0], -1)), rows), (-1, *table.shape[1:]))
 
 
-def skew(x, first):
+@operation
+def distance_bias(
+    query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
+) -> Tensor:
+    """The scores of contents with positions, (batch, heads, length, length), or (heads, batch, …) with `axes` "hb".
+
+    Args:
+        query, key: (batch, length, heads, head size).
+        position_query, position_key: Those of the distances -length to length - 1, (2 * length, heads, head size);
+            None for a term that there is not.
+    """
+    length, bias = ops.shape(query)[1], 0.0
+    if position_key is not None:
+        # In descending order of distance, which is the order of a query's keys.
+        position_key = ops.flip(position_key, axis=0)
+        bias = skew(ops.einsum(f"bthd,rhd->{axes}tr", query, position_key), length - 1)
+    if position_query is not None:
+        by_key = skew(ops.einsum(f"bshd,rhd->{axes}sr", key, position_query), length)
+        bias = bias + ops.transpose(by_key, (0, 1, 3, 2))
+    return bias
+
+
+def skew(x: Tensor, first: int) -> Tensor:
     """(…, …, length, 2 * length) -> (…, …, length, length): element j of row i is x[…, i, first - i + j].
 
     Rows of 2 * length elements, read as rows of one element less, begin one element earlier each: a shift, not a

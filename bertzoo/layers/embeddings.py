@@ -1,17 +1,16 @@
 """Token, segment and position embeddings, summed, normalised and dropped out (Devlin et al. 2019, section 3)."""
 
 import keras
-import numpy as np
 from keras import ops
 
-from bertzoo.layers.dropout import dropout
-from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
-from bertzoo.layers.layer_norm import LayerNorm
-from bertzoo.layers.own_key import OwnKey
+from bertzoo.backend import dense_gradient
+from bertzoo.layers.base import DropoutLayer, HostTruncatedNormal, build_dense
+from bertzoo.layers.norm import LayerNorm, dropout
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class Embeddings(OwnKey):
+class Embeddings(DropoutLayer):
     """int (batch, length) -> float (batch, length, width), or (batch, length, projection).
 
     Args:
@@ -47,10 +46,9 @@ class Embeddings(OwnKey):
         self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
         self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
-        self.projection, self.norm_bias = projection, norm_bias
-        self.dense = (
-            None if projection is None else keras.layers.Dense(projection, name="projection", dtype=self.dtype_policy)
-        )
+        self.projection, self.norm_bias, self.dense = projection, norm_bias, None
+        if projection is not None:
+            self.dense = keras.layers.Dense(projection, name="projection", dtype=self.dtype_policy)
 
     def build(self, input_shape):
         self.make_tables()
@@ -58,12 +56,12 @@ class Embeddings(OwnKey):
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
 
-    def make_tables(self):
+    def make_tables(self) -> None:
         self.token = self._table("token", self.vocab_size)
         self.position = self._table("position", self.max_positions)
         self.segment = self._table("segment", self.segments)
 
-    def make_norm(self, width):
+    def make_norm(self, width: int) -> None:
         self.norm = LayerNorm(self.layer_norm_eps, self.norm_bias, dtype=self.dtype_policy)
         self.norm.build((None, None, width))
 
@@ -74,12 +72,14 @@ class Embeddings(OwnKey):
         # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
         return self.add_weight(name=name, shape=(rows, self.width), initializer=initializer, autocast=False)
 
-    def call(self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None, training=None):
+    def call(
+        self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None, training=None
+    ) -> Tensor:
         """
         Args:
             token_ids, segment_ids: int (batch, length); segments are all 0 where left out.
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
-            key: Dropout key, int32 (2,); where none comes, one of its own in training.
+            key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
             perturbation: float (batch, length, width of the normalisation), see `normalise`.
         """
         key = self.key_of(key, training)
@@ -87,80 +87,45 @@ class Embeddings(OwnKey):
         x = dropout(self.normalise(ops.cast(x, self.compute_dtype), perturbation), self.hidden_dropout, key)
         return x if self.dense is None else self.dense(x)
 
-    def normalise(self, x, perturbation=None):
-        """LayerNorm; with a perturbation, that is added to what has mean 0 and variance 1, before it is scaled and
-        shifted."""
+    def normalise(self, x: Tensor, perturbation: Tensor | None = None) -> Tensor:
+        """LayerNorm; a perturbation is added to what has mean 0 and variance 1, before scale and shift."""
         x = self.norm(x)
         if perturbation is None:
             return x
         return x + ops.cast(ops.cast(perturbation, "float32") * self.norm.gamma, x.dtype)
 
-    def sum_tables(self, token_ids, segment_ids):
+    def sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
         x = lookup(self.token, token_ids)
         # The order of the sum is Hugging Face's, for equality to the last bits.
         if self.segment is not None:
             x = x + (select(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
-        if self.position is not None:
-            x = x + self._positions(token_ids)
-        return x
+        return x if self.position is None else x + self._positions(token_ids)
 
     def _positions(self, token_ids):
         length, longest = token_ids.shape[1], self.max_positions - (0 if self.pad_id is None else self.pad_id + 1)
         if length is not None and length > longest:
             raise ValueError(
-                f"the rows have {length} tokens; the position table has room for {longest}. Truncate the texts "
-                f"(max_length={longest}), or take a model with more."
+                f"Expected at most {longest} tokens, the rows of the position table. Received: {length} tokens. "
+                f"Truncate the texts (max_length={longest}), or take a model with more positions."
             )
         if self.pad_id is None:
             return self.position[: ops.shape(token_ids)[1]]
         real = ops.cast(token_ids != self.pad_id, "int32")
         return lookup(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)
 
-    def arguments(self) -> dict:
-        """What makes another of its kind, without name and dtype."""
-        names = (
-            "vocab_size",
-            "width",
-            "max_positions",
-            "segments",
-            "pad_id",
-            "hidden_dropout",
-            "layer_norm_eps",
-            "initializer_range",
-            "projection",
-            "norm_bias",
-        )
-        return {name: getattr(self, name) for name in names}
 
-    def get_config(self):
-        return {**super().get_config(), **self.arguments()}
+def lookup(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table: (rows, width), int (…) -> (…, width)."""
+    return ops.take(dense_gradient(ops.convert_to_tensor(table)), ids, axis=0)
 
 
-def lookup(table, ids):
-    """Rows of a table: (rows, width), int (…) -> (…, width).
-
-    On TensorFlow the gradient of a look-up lists a row once per occurrence, and Adam would square each occurrence on
-    its own instead of their sum; the product makes it dense.
-    """
-    table = ops.convert_to_tensor(table)
-    if keras.backend.backend() == "tensorflow":
-        table = table * 1.0
-    return ops.take(table, ids, axis=0)
-
-
-def constant(array: np.ndarray):
-    """A fixed array in the form in which layers keep it: on PyTorch, whose compiler takes no NumPy arrays, a tensor."""
-    return ops.convert_to_tensor(array) if keras.backend.backend() == "torch" else array
-
-
-def select(table, ids):
+def select(table: Tensor, ids: Tensor) -> Tensor:
     """Rows of a table of few rows: (rows, width), int (…) -> (…, width), and NaN for ids that it does not have.
 
     The gradient of a look-up would add all tokens of a batch into the same one or two rows, one after another on a GPU;
     that of a choice is a sum.
     """
-    rows = ops.convert_to_tensor(table)
-    ids = ops.expand_dims(ids, -1)
+    rows, ids = ops.convert_to_tensor(table), ops.expand_dims(ids, -1)
     out = ops.full((), float("nan"), dtype=rows.dtype)
     for row in range(table.shape[0]):
         out = ops.where(ids == row, rows[row], out)

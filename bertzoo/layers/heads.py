@@ -3,16 +3,38 @@
 import keras
 from keras import ops
 
-from bertzoo.layers.activations import activation
-from bertzoo.layers.dropout import dropout
-from bertzoo.layers.initialization import HostTruncatedNormal, build_dense
-from bertzoo.layers.layer_norm import LayerNorm
-from bertzoo.layers.own_key import OwnKey
-from bertzoo.layers.query_positions import vectors_at
+from bertzoo.layers.base import DropoutLayer, HostTruncatedNormal, Layer, build_dense
+from bertzoo.layers.dense import activation
+from bertzoo.layers.norm import LayerNorm, dropout
+from bertzoo.random import Salt
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class ClassificationHead(OwnKey):
+class Pooler(Layer):
+    """(batch, length, hidden) -> (batch, hidden): activation(dense(first token)) (Devlin et al. 2019, section 3.1)."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        activation: str = "tanh",
+        initializer_range: float = 0.02,
+        name: str = "pooler",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.hidden_size, self.activation, self.initializer_range = hidden_size, activation, initializer_range
+        self.dense = keras.layers.Dense(hidden_size, name="dense", dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        build_dense(self, self.dense, self.hidden_size, self.initializer_range)
+
+    def call(self, sequence: Tensor) -> Tensor:
+        return activation(self.activation)(self.dense(sequence[:, 0]))
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class ClassificationHead(DropoutLayer):
     """(…, hidden) -> (…, labels) logits in float32: [dropout, dense, activation,] dropout, dense.
 
     Args:
@@ -48,23 +70,20 @@ class ClassificationHead(OwnKey):
             build_dense(self, self.dense, width, self.initializer_range)
         build_dense(self, self.logits, width, self.initializer_range)
 
-    def call(self, x, key=None, training=None):
+    def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
         key = self.key_of(key, training)
         if self.dense is not None:
-            x = activation(self.dense_activation)(self.dense(dropout(x, self.first_dropout, key, salt=0)))
-        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, salt=1), "float32"))
-
-    def get_config(self):
-        names = ("num_labels", "dropout_rate", "dense_activation", "first_dropout", "initializer_range")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+            x = self.dense(dropout(x, self.first_dropout, key, Salt.DENSE_INPUT))
+            x = activation(self.dense_activation)(x)
+        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, Salt.LOGITS_INPUT), "float32"))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class MaskedLMHead(keras.layers.Layer):
-    """(batch, places, hidden) -> (batch, places, vocabulary) logits in float32; the decoder is the token table, or a
-    table of the head's own.
+class MaskedLMHead(Layer):
+    """(batch, positions, hidden) -> (batch, positions, vocabulary) logits in float32.
 
-    dense, activation, LayerNorm, then the product with the token table and a bias per token (Devlin et al. 2019, A.1).
+    dense, activation, LayerNorm, then the product with the token table, or a table of the head's own, and a bias per
+    token (Devlin et al. 2019, A.1).
 
     Args:
         vocab_size: Rows of the token table.
@@ -101,23 +120,22 @@ class MaskedLMHead(keras.layers.Layer):
             self.decoder = self.add_weight(name="decoder", shape=shape, initializer=initializer, autocast=False)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
-    def prepare_hidden(self, x, before, last_block, key):
-        """What the head reads, (batch, length, hidden); here, the encoder's output as it is.
+    def prepare_hidden(self, x: Tensor, before: Tensor, last_block, key: Tensor | None) -> Tensor:
+        """What the head reads, (batch, length, hidden); here, the encoder's output.
 
         Args:
-            x, before: The output of the encoder's last block, and what that block was applied to; each
-                (batch, length, hidden).
-            last_block: Applies the last block once more to `before`: (query stream, dropout key) -> its output.
+            x, before: The output of the encoder's last block, and its input; each (batch, length, hidden).
+            last_block: Applies the last block once more to `before`: (query vectors, dropout key) -> its output.
             key: Dropout key, int32 (2,); None at inference.
         """
         return x
 
-    def call(self, x, token_table, positions=None):
+    def call(self, x: Tensor, token_table: Tensor, positions: Tensor | None = None) -> Tensor:
         """
         Args:
             x: (batch, length, hidden).
             token_table: (vocabulary, width), the encoder's.
-            positions: int (batch, places), where to compute logits; everywhere where left out.
+            positions: int (batch, count), where to compute logits; everywhere where left out.
         """
         if positions is not None:
             x = vectors_at(x, positions)
@@ -125,6 +143,16 @@ class MaskedLMHead(keras.layers.Layer):
         table = ops.cast(ops.convert_to_tensor(token_table if self.tied else self.decoder), x.dtype)
         return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + ops.cast(self.bias, "float32")
 
-    def get_config(self):
-        names = ("vocab_size", "width", "activation", "layer_norm_eps", "initializer_range", "tied")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+FIRST = "first"
+
+
+def vectors_at(x: Tensor, positions: Tensor | str) -> Tensor:
+    """(batch, length, width) -> (batch, count, width): of the first token where `positions` is FIRST, else at these
+    positions, int (batch, count)."""
+    return x[:, :1] if is_first(positions) else ops.take_along_axis(x, positions[:, :, None], axis=1)
+
+
+def is_first(positions: Tensor | str) -> bool:
+    """Whether the positions are FIRST; `==` would compare an array element by element."""
+    return isinstance(positions, str)

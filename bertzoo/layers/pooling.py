@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from bertzoo.layers.base import Layer
+from bertzoo.types import Tensor
+
 # Those that sentence-transformers has, by its names and in the order in which it joins them; and one that is learnt.
 SHARED_POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 POOLINGS = (*SHARED_POOLINGS, "attention")
@@ -13,12 +16,12 @@ _MASKED = -1e30  # finite, so that a text without any token left gives no NaN
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class Pooling(keras.layers.Layer):
+class Pooling(Layer):
     """(batch, length, hidden) -> float32 (batch, modes × hidden); padding never counts.
 
     Args:
         modes: One of "cls" (the first token), "lasttoken", "max", "mean", "mean_sqrt_len_tokens" (the sum over the
-            square root of the count), "weightedmean" (by place, 1, 2, …; Muennighoff 2022, section 3.1.1), and
+            square root of the count), "weightedmean" (by position, 1, 2, …; Muennighoff 2022, section 3.1.1), and
             "attention" (a softmax of the products with a learnt vector, which starts as the mean; Yang et al. 2016,
             equations 5 to 7, without the hidden layer); or several, whose vectors are joined.
         include_prompt: False leaves the tokens of a prompt out; `SentenceEncoder.encode` then masks them.
@@ -44,7 +47,7 @@ class Pooling(keras.layers.Layer):
                 name="attention", shape=(x_shape[-1],), initializer="zeros", dtype="float32"
             )
 
-    def call(self, x, padding_mask=None):
+    def call(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
         """
         Args:
             x: (batch, length, hidden).
@@ -56,12 +59,12 @@ class Pooling(keras.layers.Layer):
         return vectors[0] if len(vectors) == 1 else ops.concatenate(vectors, axis=-1)
 
     def _cls(self, x, mask):
-        places = _places(x)
-        return _first_by(x, ops.where(mask > 0, ops.max(places) + 1 - places, -places))
+        positions = _positions(x)
+        return _first_by(x, ops.where(mask > 0, ops.max(positions) + 1 - positions, -positions))
 
     def _lasttoken(self, x, mask):
-        places = _places(x)
-        return _first_by(x, ops.where(mask > 0, places + 1, -places))
+        positions = _positions(x)
+        return _first_by(x, ops.where(mask > 0, positions + 1, -positions))
 
     def _max(self, x, mask):
         return ops.amax(ops.where(mask[:, :, None] > 0, x, _MASKED), axis=1)
@@ -74,8 +77,8 @@ class Pooling(keras.layers.Layer):
         return _sum(x, mask) / ops.sqrt(count)
 
     def _weightedmean(self, x, mask):
-        places = ops.arange(ops.shape(x)[1], dtype="float32")
-        return weighted_mean(x, mask * (places + 1))
+        positions = ops.arange(ops.shape(x)[1], dtype="float32")
+        return weighted_mean(x, mask * (positions + 1))
 
     def _attention(self, x, mask):
         scores = ops.matmul(x, ops.convert_to_tensor(self.attention))
@@ -87,25 +90,22 @@ class Pooling(keras.layers.Layer):
     def compute_output_spec(self, x, padding_mask=None):
         return keras.KerasTensor(self.compute_output_shape(x.shape), "float32")
 
-    def get_config(self):
-        return {**super().get_config(), "modes": self.modes, "include_prompt": self.include_prompt}
-
 
 @keras.saving.register_keras_serializable("bertzoo")
 class Normalize(keras.layers.Layer):
     """(batch, width) -> the same vectors, of length 1."""
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return normalized(x)
 
 
-def normalized(x):
+def normalized(x: Tensor) -> Tensor:
     """Vectors over their length, which counts as 1e-12 where it is less; as torch.nn.functional.normalize."""
     # Under the root stands at least (1e-12)²: the derivative of a root at 0 is infinite.
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-24))
 
 
-def cosine(u, v):
+def cosine(u: Tensor, v: Tensor) -> Tensor:
     """The cosine of two vectors, 0 where one has no length: (…, width) twice -> (…)."""
     return ops.sum(normalized(u) * normalized(v), axis=-1)
 
@@ -114,12 +114,12 @@ def _sum(x, weights):
     return ops.einsum("btd,bt->bd", x, weights)
 
 
-def weighted_mean(x, weights):
+def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
     """float32 (batch, length, width), (batch, length) -> (batch, width); 0 where all weights are."""
     return _sum(x, weights) / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1e-9)
 
 
-def _places(x):
+def _positions(x):
     """0, 1, … of the tokens: float32 (1, length)."""
     return ops.arange(ops.shape(x)[1], dtype="float32")[None]
 

@@ -6,12 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.layers.embeddings import constant, lookup
-from bertzoo.layers.initialization import HostTruncatedNormal
+from bertzoo.backend import constant
+from bertzoo.layers.base import HostTruncatedNormal, Layer
+from bertzoo.layers.embeddings import lookup
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class RelativeBias(keras.layers.Layer):
+class RelativeBias(Layer):
     """(batch, length, …) -> float32 (1, heads, length, length): what to add to the scaled scores of query i and key j.
 
     Half of the buckets are for keys after the query. Half of each half hold one distance each; the others hold ever
@@ -44,15 +46,11 @@ class RelativeBias(keras.layers.Layer):
         )
         self._bucket_of_offset = constant(bucket_of_offset(self.buckets, self.max_distance))
 
-    def call(self, x):
-        place = ops.arange(ops.shape(x)[1], dtype="int32")
-        offset = ops.clip(place[None, :] - place[:, None], -self.max_distance, self.max_distance)
+    def call(self, x: Tensor) -> Tensor:
+        position = ops.arange(ops.shape(x)[1], dtype="int32")
+        offset = ops.clip(position[None, :] - position[:, None], -self.max_distance, self.max_distance)
         by_offset = lookup(self.table, self._bucket_of_offset)
         return ops.transpose(lookup(by_offset, offset + self.max_distance), (2, 0, 1))[None]
-
-    def get_config(self):
-        names = ("num_heads", "buckets", "max_distance", "initializer_range")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def bucket_of_offset(buckets: int, max_distance: int) -> np.ndarray:

@@ -4,9 +4,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo.backend import constant
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask
-from bertzoo.layers.embeddings import constant
-from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.base import build_dense
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -20,6 +21,9 @@ class RotaryAttention(SelfAttention):
         use_bias: Whether the dense layers have biases.
         output_range: Standard deviation of the output's initial kernel; `initializer_range` where None.
     """
+
+    splits_projection = False
+    supports_query_subset = False
 
     def __init__(
         self,
@@ -48,26 +52,26 @@ class RotaryAttention(SelfAttention):
         """As SelfAttention's."""
         length = ops.shape(x)[1]
         if self.window is not None and not (isinstance(length, int) and length <= self.window + 1):
-            place = ops.arange(length, dtype="int32")
-            near = (ops.abs(place[:, None] - place[None, :]) <= self.window)[None, None]
+            position = ops.arange(length, dtype="int32")
+            near = (ops.abs(position[:, None] - position[None, :]) <= self.window)[None, None]
             attention_mask = AttentionMask(
                 near if attention_mask is None else ops.logical_and(as_attention_mask(attention_mask).mask, near)
             )
         return super().context(x, attention_mask, position_bias, key, return_attention, query)
 
-    def project(self, x):
-        query, key, value = super().project(x)
-        place = ops.arange(ops.shape(x)[1], dtype="float32")
-        angle = place[:, None, None] * self._frequency  # (length, 1, head size / 2)
-        cos, sin = ops.cos(angle), ops.sin(angle)
-        return rotate(query, cos, sin), rotate(key, cos, sin), value
+    def project(self, x, query=None):
+        queries, keys, values = super().project(x, query)
+        angles = self._angles(x)
+        return rotate(queries, *(angles if query is None else self._angles(query))), rotate(keys, *angles), values
 
-    def get_config(self):
-        names = ("theta", "window", "use_bias", "output_range")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+    def _angles(self, x):
+        """Cosine and sine for each position, (length, 1, head size / 2) each."""
+        position = ops.arange(ops.shape(x)[1], dtype="float32")
+        angle = position[:, None, None] * self._frequency
+        return ops.cos(angle), ops.sin(angle)
 
 
-def rotate(x, cos, sin):
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turns the pairs (x[i], x[i + half]) of the last axis by angles, in float32; same shape and dtype as x."""
     half = x.shape[-1] // 2
     first, second = ops.cast(x[..., :half], "float32"), ops.cast(x[..., half:], "float32")

@@ -2,9 +2,8 @@
 
 import re
 
+from bertzoo.layers.deberta import EnhancedMaskDecoder, MaskedEmbeddings
 from bertzoo.layers.disentangled import DisentangledAttention, FirstDisentangledAttention, RelativeEmbeddings
-from bertzoo.layers.mask_decoder import EnhancedMaskDecoder
-from bertzoo.layers.masked_embeddings import MaskedEmbeddings
 from bertzoo.models.bert import Bert
 from bertzoo.models.deberta_config import DebertaConfig
 from bertzoo.models.family import PLAIN_HEADS, Family, Head

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bertzoo.checkpoints.rules import FLAG, TEXT, whole
-from bertzoo.layers.context_head import ContextHead
-from bertzoo.layers.convolved_block import ConvolvedBlock
+from bertzoo.layers.deberta import ContextHead, ConvolvedBlock
 from bertzoo.layers.disentangled import DisentangledAttention
 from bertzoo.models.config import ACTIVATION
 from bertzoo.models.deberta import SELF, SHARED_NAMES, Deberta

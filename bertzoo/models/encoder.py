@@ -4,19 +4,27 @@ from pathlib import Path
 from typing import Any
 
 import keras
+from keras import ops
 
 from bertzoo.adapters.applied import alter, described_alterations
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
-from bertzoo.layers.attention import SelfAttention, make_attention_mask
-from bertzoo.layers.block import EncoderBlock
-from bertzoo.layers.block_calls import block_calls
-from bertzoo.layers.query_positions import FIRST, bias_at, is_first, vectors_at, with_first
+from bertzoo.export import export_model
+from bertzoo.layers.attention import make_attention_mask
+from bertzoo.layers.block import block_caller
+from bertzoo.layers.heads import FIRST, is_first, vectors_at
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
 from bertzoo.models.registry import FAMILIES, read_architecture
 from bertzoo.random import StepCounter, fold_in
 from bertzoo.text.encoded import ARRAYS, check_names
 from bertzoo.training.step import BackendStep
+from bertzoo.types import Tensor
+
+try:
+    import bertzoo.kernels  # noqa: F401 (registers the faster forms of operations)
+except ModuleNotFoundError as error:
+    if error.name != "bertzoo.kernels":  # without that folder everything runs, slower
+        raise
 
 INPUTS = (*ARRAYS, "perturbation")
 
@@ -27,10 +35,9 @@ class Encoder(BackendStep, keras.Model):
 
     Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and
     `padding_mask` (1 at real tokens; all real where left out); or the token ids alone. Ids must be below
-    `config.vocab_size`: JAX, called directly, does not check that and gives numbers all the same. With `lengths`
-    (batch,) besides the mask, the caller vouches that row i is `lengths[i]` real tokens and then padding; JAX is faster
-    for it on a GPU. A `perturbation` (batch, length, width) moves the normalised embeddings; see
-    `bertzoo.training.SiFT`.
+    `config.vocab_size`, which JAX does not check. Pass the number of real tokens, `lengths` (batch,), besides the mask
+    when all padding is at the end of each row: JAX is then faster on a GPU. A `perturbation` (batch, length, width) is
+    added to the normalised embeddings; see `bertzoo.training.SiFT`.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
     (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch,
@@ -91,7 +98,7 @@ class Encoder(BackendStep, keras.Model):
         self.build()
 
     @property
-    def family(self):
+    def family(self) -> Family:
         """What differs from BERT in this encoder."""
         return FAMILIES[self.config.model_type]
 
@@ -99,22 +106,19 @@ class Encoder(BackendStep, keras.Model):
         shape = (None, None, self.config.hidden_size)
         if not self.embeddings.built:
             self.embeddings.build((None, None))
-        if self.position_bias is not None:
-            self.position_bias.build(shape)
-        for block in self.blocks:
-            block.build(shape)
-        if self.pooler is not None:
-            self.pooler.build(shape)
+        for layer in (self.position_bias, *self.blocks, self.pooler):
+            if layer is not None:
+                layer.build(shape)
 
     def call(
         self,
-        inputs,
+        inputs: dict[str, Tensor] | Tensor,
         training: bool = False,
         return_all: bool = False,
-        dropout_key=None,
-        decoder=None,
-        query_positions=None,
-    ):
+        dropout_key: Tensor | None = None,
+        decoder: keras.layers.Layer | None = None,
+        query_positions: Tensor | str | None = None,
+    ) -> dict[str, Any]:
         """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,).
 
         With a masked-LM head as `decoder` there is also what that head reads, `decoded_output` (batch, length, hidden).
@@ -123,70 +127,77 @@ class Encoder(BackendStep, keras.Model):
         count), where the family's attention allows it; `sequence_output` and `decoded_output` are then of these,
         (batch, count, hidden).
         """
-        if not isinstance(inputs, dict):
-            inputs = {"token_ids": inputs}
+        inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
         check_names(inputs, INPUTS)
-        padding_mask = inputs.get("padding_mask")
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
-        keys = [None if not training else fold_in(dropout_key, i) for i in range(len(self.layer_schedule) + 1)]
+        # The number of a layer, of the embeddings on -> its key.
+        key_of = (lambda i: fold_in(dropout_key, i)) if training else lambda i: None
+        token_ids, padding_mask, perturbation = map(inputs.get, ("token_ids", "padding_mask", "perturbation"))
         x = self.embeddings(
-            inputs["token_ids"],
-            inputs.get("segment_ids"),
-            padding_mask,
-            key=keys[0],
-            perturbation=inputs.get("perturbation"),
+            token_ids, inputs.get("segment_ids"), padding_mask, key=key_of(0), perturbation=perturbation
         )
-        attention_mask = make_attention_mask(padding_mask, inputs.get("lengths"))
-        position_bias = None if self.position_bias is None else self.position_bias(x)
+        mask = make_attention_mask(padding_mask, inputs.get("lengths"))
+        bias = None if self.position_bias is None else self.position_bias(x)
+        shared = {"attention_mask": mask, "position_bias": bias}
+
         hidden_states, attentions = [x], []
-        apart = (
-            query_positions is not None
-            and not return_all
-            and self.takes_any_queries(self.blocks[self.layer_schedule[-1]])
-        )
-        # The pooler reads the first token, whatever else is read.
-        pooled_too = apart and not is_first(query_positions) and self.pooler is not None
-        call = block_calls()
-        for place, (index, key) in enumerate(zip(self.layer_schedule, keys[1:]), start=1):
-            block, before = self.blocks[index], x
+        *blocks, last = [self.blocks[i] for i in self.layer_schedule]
+        subset = query_positions is not None and not return_all and last.supports_query_subset
+        call = self._block_caller(mask, bias, training)
+        for number, block in enumerate(blocks if subset else [*blocks, last], start=1):
+            before, key = x, key_of(number)
             if return_all:
-                x, weights = block(
-                    x, attention_mask=attention_mask, position_bias=position_bias, key=key, return_attention=True
-                )
+                x, weights = block(x, **shared, key=key, return_attention=True)
                 hidden_states.append(x)
                 attentions.append(weights)
-            elif apart and place == len(self.layer_schedule):
-                asking = with_first(query_positions) if pooled_too else query_positions
-                bias = None if position_bias is None else bias_at(position_bias, asking)
-                x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=vectors_at(x, asking))
-            elif self.remat and training:
-                x = _recomputed(call, block, attention_mask)(
-                    x, key, *([] if position_bias is None else [position_bias])
-                )
             else:
-                x = call(block, x, attention_mask, position_bias, key)
+                x = call(block, x, key)
+        first = x
+        if subset:
+            before, key = x, key_of(len(self.layer_schedule))
+            first, x = self._last_block(last, x, mask, bias, key, query_positions)
         outputs = {"sequence_output": x}
         if decoder is not None:
-
-            def last_block(query, key):
-                return block(before, attention_mask=attention_mask, position_bias=position_bias, key=key, query=query)
-
-            key = fold_in(dropout_key, len(keys)) if training else None
-            outputs["decoded_output"] = decoder.prepare_hidden(x, before, last_block, key)
-        if pooled_too:
-            outputs = {name: vectors[:, 1:] for name, vectors in outputs.items()}
-        elif query_positions is not None and not apart:
+            outputs["decoded_output"] = decoder.prepare_hidden(
+                x,
+                before,
+                lambda query, key: last(before, **shared, key=key, query=query),
+                key_of(len(self.layer_schedule) + 1),
+            )
+        if query_positions is not None and not subset:
             outputs = {name: vectors_at(vectors, query_positions) for name, vectors in outputs.items()}
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x)
+            outputs["pooled_output"] = self.pooler(first)
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
 
-    def takes_any_queries(self, block) -> bool:
-        """Whether its queries may be fewer than its keys: not in families with terms of their own."""
-        return type(block) is EncoderBlock and type(block.attention) is SelfAttention
+    def _block_caller(self, mask, bias, training):
+        """A function (block, x, key) -> x."""
+        call = block_caller()
+        if not (self.remat and training):
+            return lambda block, x, key: call(block, x, mask, bias, key)
+        # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
+        arguments = () if bias is None else (bias,)
+
+        def recomputed(block, x, key):
+            return keras.remat(lambda x, key, bias=None: call(block, x, mask, bias, key))(x, key, *arguments)
+
+        return recomputed
+
+    def _last_block(self, block, x, mask, bias, key, positions):
+        """What the pooler reads, and the block's output at these positions."""
+        pooled_too = self.pooler is not None and not is_first(positions)
+        if pooled_too:  # it reads the first token, whatever else is read
+            # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
+            positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
+        if bias is not None and is_first(positions):
+            bias = bias[:, :, :1]
+        elif bias is not None:  # (1, heads, length, length) -> (batch, heads, count, length)
+            bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
+        x = block(x, attention_mask=mask, position_bias=bias, key=key, query=vectors_at(x, positions))
+        return x, x[:, 1:] if pooled_too else x
 
     def compute_output_shape(self, input_shape):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
@@ -217,9 +228,9 @@ class Encoder(BackendStep, keras.Model):
     @property
     def pooled_positions(self) -> str | None:
         """The `query_positions` of `call` for heads of whole inputs: FIRST, or None where they read all tokens."""
-        return FIRST if type(self.family).head_vectors is Family.head_vectors else None
+        return FIRST if self.family.heads_read_first_token else None
 
-    def head_vectors(self, outputs, inputs, uses_pooler: bool):
+    def head_vectors(self, outputs: dict[str, Any], inputs: dict[str, Tensor] | Tensor, uses_pooler: bool) -> Tensor:
         """What a head of whole inputs reads, (batch, hidden): with `uses_pooler` the pooler's output, else the family's
         choice, from the outputs of the encoder for these inputs."""
         if uses_pooler:
@@ -227,30 +238,32 @@ class Encoder(BackendStep, keras.Model):
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
         return self.family.head_vectors(self.config, outputs["sequence_output"], mask)
 
-    def token_table(self):
+    def token_table(self) -> Tensor:
         """The token embeddings, (vocabulary, width), which tied decoders share."""
         return self.embeddings.token
 
     @classmethod
-    def from_preset(cls, preset: str | Path, *, verbose: bool = True, **options: Any) -> "Encoder":
+    def from_preset(cls, preset: str | Path, *, verbose: bool = True, **options) -> "Encoder":
         """Loads an encoder from a bundled name, a directory or `hf://owner/name[@revision]`.
 
         Args:
-            preset: Where from.
+            preset: The checkpoint to load.
             verbose: Print the load report.
             options: `pooler`, `dropout`, `attention_dropout`, `remat`, `dtype`, `name`, as the constructor's.
+
+        Raises:
+            CheckpointError: The files can't be used.
+            TypeError: An option is unknown.
         """
         check_options(cls, options)
         return load_model(preset, read_architecture, lambda config, _: cls(config, **options), verbose=verbose)
 
-    def save_to_preset(self, directory, tokenizer=None) -> None:
+    def save_to_preset(self, directory: str | Path, tokenizer=None) -> None:
         """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads."""
         save_model(self, directory, tokenizer=tokenizer)
 
     def export(self, filepath, format: str = "tf_saved_model", verbose=False, **options) -> None:
         """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
-        from bertzoo.export import export_model
-
         export_model(self, filepath, format, verbose, **options)
 
     def get_config(self) -> dict[str, Any]:
@@ -266,14 +279,9 @@ class Encoder(BackendStep, keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config, custom_objects=None) -> "Encoder":
         config = dict(config)
         altered = config.pop("altered", None)
         encoder = cls(EncoderConfig.from_hf(config.pop("config")), **config)
         alter(encoder, altered)
         return encoder
-
-
-def _recomputed(call, block, attention_mask):
-    # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
-    return keras.remat(lambda x, key, position_bias=None: call(block, x, attention_mask, position_bias, key))

@@ -64,6 +64,8 @@ class Family:
     # Whether these heads read the pooler; otherwise they read the first token.
     classifier_uses_pooler: bool = True
     multiple_choice_uses_pooler: bool = True
+    # Whether `head_vectors` reads the first token alone, so that the last block need not compute the others.
+    heads_read_first_token: bool = True
     # The masked-LM decoder's kernel, which files have to themselves where it is not the token table.
     decoder: str | None = None
     # Buffers, and copies of tied tensors, that files may hold besides the weights.

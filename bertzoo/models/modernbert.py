@@ -5,8 +5,7 @@ import math
 from keras import ops
 
 from bertzoo.layers.pooling import weighted_mean
-from bertzoo.layers.prenorm_block import PreNormBlock
-from bertzoo.layers.prenorm_heads import BiaslessMaskedLMHead, NormedHead
+from bertzoo.layers.prenorm import BiaslessMaskedLMHead, NormedHead, PreNormBlock
 from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.family import PLAIN_HEADS, Family, Head
 from bertzoo.models.modernbert_config import LOCAL, ModernBertConfig
@@ -54,6 +53,7 @@ class ModernBert(Family):
     }
     classifier_uses_pooler = False
     multiple_choice_uses_pooler = False
+    heads_read_first_token = False
     decoder = "decoder.weight"
     inert_tensors = ("decoder.weight",)
 

@@ -12,7 +12,7 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.pretraining.auc import LogitAuc
 from bertzoo.pretraining.means import hits, weighted_mean
 from bertzoo.pretraining.sharing import DisentangledEmbeddings, SharedEmbeddings
-from bertzoo.random import fold_in, get_seed, random_bits, step_key
+from bertzoo.random import Salt, fold_in, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
 from bertzoo.text.masking import Masking
@@ -23,7 +23,6 @@ from bertzoo.training.step import BackendStep
 
 SHARING = ("plain", "disentangled")
 BLOCK = 128  # tokens
-GENERATOR_KEY, DISCRIMINATOR_KEY, HEAD_KEY, SAMPLING_KEY = range(1 << 21, (1 << 21) + 4)
 
 
 def generator_config(config: EncoderConfig, hidden: float = 0.25, layers: float = 1.0) -> EncoderConfig:
@@ -126,18 +125,18 @@ class ReplacedTokenTraining(BackendStep, keras.Model):
         else:  # of the batch's own tokens, so that it is the same whatever was evaluated before
             key = step_key(self.seed, ops.cast(ops.sum(inputs["token_ids"]), "int32"))
         logits = self._generate(inputs, positions, key, training)
-        drawn = draw(logits, fold_in(key, SAMPLING_KEY))
+        drawn = draw(logits, fold_in(key, Salt.REPLACED_TOKENS))
         inputs["token_ids"], replaced = put_in(inputs["token_ids"], positions, labels, counted, drawn)
         outputs = self.backbone(
-            inputs, training=training, dropout_key=fold_in(key, DISCRIMINATOR_KEY) if training else None
+            inputs, training=training, dropout_key=fold_in(key, Salt.DISCRIMINATOR) if training else None
         )
-        head_key = fold_in(key, HEAD_KEY) if training else None
+        head_key = fold_in(key, Salt.DISCRIMINATOR_HEAD) if training else None
         rtd = self.discriminator.rtd(outputs["sequence_output"], key=head_key)[..., 0]
         return {"masked_lm": logits, "rtd": rtd, "replaced": replaced, "token_ids": inputs["token_ids"]}
 
     def _generate(self, inputs, positions, key, training: bool):
         encoder, head = self.generator.backbone, self.generator.masked_lm
-        key = fold_in(key, GENERATOR_KEY) if training else None
+        key = fold_in(key, Salt.GENERATOR) if training else None
         outputs = encoder(inputs, training=training, dropout_key=key, decoder=head, query_positions=positions)
         return head(outputs["decoded_output"], encoder.token_table())
 

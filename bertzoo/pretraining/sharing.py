@@ -2,9 +2,9 @@
 
 from keras import ops
 
+from bertzoo.layers.base import build_dense
+from bertzoo.layers.deberta import MaskedEmbeddings
 from bertzoo.layers.embeddings import Embeddings
-from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.masked_embeddings import MaskedEmbeddings
 
 
 class SharedEmbeddings(Embeddings):

@@ -25,9 +25,9 @@ from bertzoo.data.text_tuples import (
     read_text_tuples,
     repeated_texts,
 )
-from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.base import build_dense
+from bertzoo.layers.heads import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
-from bertzoo.layers.query_positions import FIRST
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import read_architecture

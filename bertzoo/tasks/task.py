@@ -19,7 +19,7 @@ from bertzoo.data.validation_split import split_arrays, split_columns
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import read_architecture
-from bertzoo.random import fold_in, get_seed
+from bertzoo.random import Salt, fold_in, get_seed
 from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.custom_head import restore
 from bertzoo.tasks.presets import load_tokenizer
@@ -31,7 +31,6 @@ from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 
 BATCH_SIZE = 32
-HEAD_KEY = 1 << 20  # far from the keys of the blocks
 
 
 class Task(CompiledTask, BackendStep, keras.Model):
@@ -75,7 +74,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
             again = isinstance(inputs, dict) and "perturbation" in inputs
             key = calls.this_key() if again else calls.next_key()
         outputs = self.backbone(inputs, training=training, dropout_key=key, query_positions=query_positions)
-        return outputs, fold_in(key, HEAD_KEY) if training else None
+        return outputs, fold_in(key, Salt.HEAD) if training else None
 
     def compute_output_spec(self, *args, **kwargs):
         # Heads compute in float32, whatever the policy.

@@ -5,9 +5,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.data.targets import MULTI_LABEL, REGRESSION
-from bertzoo.random import fold_in, random_bits
-
-NOISE_KEY = 1 << 21  # far from the keys of the blocks and of the head
+from bertzoo.random import Salt, fold_in, random_bits
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -72,7 +70,7 @@ class SiFT:
 
     def _noise(self, model, batch):
         width = model.backbone.embeddings.norm.gamma.shape[0]
-        key = fold_in(model.backbone.step.this_key(), NOISE_KEY)
+        key = fold_in(model.backbone.step.this_key(), Salt.ADVERSARIAL_NOISE)
         bits = random_bits(key, (*ops.shape(batch["token_ids"]), width))
         # Uniform numbers from -1 to 1 have a standard deviation of 1 / √3.
         return ops.cast(bits, "float32") * (self.noise * np.sqrt(3.0) / 2**31)

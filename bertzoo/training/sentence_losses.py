@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.layers.initialization import build_dense
+from bertzoo.layers.base import build_dense
 from bertzoo.layers.pooling import cosine, normalized
 
 _INFINITE = 1e30

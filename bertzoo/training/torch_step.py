@@ -6,7 +6,7 @@ import warnings
 import keras
 import torch
 
-from bertzoo.layers.dropout import dropout
+from bertzoo.layers.norm import dropout
 from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import Calls, interrupts_wait
 from bertzoo.training.torch_data import OnDeviceDataset, to_device

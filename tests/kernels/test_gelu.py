@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from bertzoo.kernels import bias_gelu as fused_gelu
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels.bias_gelu import biased_gelu, fits
-from bertzoo.layers import activations
-from bertzoo.layers.gelu import gelu, half_slope, half_value
+from bertzoo.kernels.gelu import gelu, half_slope, half_value
+from bertzoo.layers.dense import dense_activation
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.004), ("float16", 0.0006)])
@@ -68,7 +68,7 @@ def test_who_takes_the_kernel(monkeypatch):
     def taken(policy="mixed_bfloat16", units=1024, name="gelu", **options):
         dense = keras.layers.Dense(units, dtype=policy, **options)
         dense.build(x.shape)
-        made = jax.make_jaxpr(lambda: activations.activated(dense, name, x.astype(dense.compute_dtype)))()
+        made = jax.make_jaxpr(lambda: dense_activation(dense, name, x.astype(dense.compute_dtype)))()
         return "pallas_call" in str(made)
 
     assert taken() and taken("mixed_float16")

@@ -12,7 +12,7 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo.layers.attention import make_attention_mask
-from bertzoo.layers.convolved_block import ConvolvedBlock
+from bertzoo.layers.deberta import ConvolvedBlock
 from bertzoo.layers.disentangled import DisentangledAttention, rows_of_distances, skew
 from bertzoo.models.registry import FAMILIES
 

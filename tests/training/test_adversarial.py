@@ -6,9 +6,9 @@ import pytest
 from keras import ops
 
 import bertzoo as bz
-from bertzoo.random import fold_in, random_bits, step_key
+from bertzoo.random import Salt, fold_in, random_bits, step_key
 from bertzoo.training import SiFT
-from bertzoo.training.adversarial import NOISE_KEY, divergence
+from bertzoo.training.adversarial import divergence
 
 # In the order of `fit`, by length, since masks and noise depend on the row.
 TEXTS = ["a good film", "a bad film", "we saw it in paris once", "the plot was dull and bad , never again"]
@@ -95,7 +95,9 @@ def torch_loss(reference, batch, noise, radius, problem) -> float:
 def test_the_loss_is_that_of_the_formula(make, case):
     model, sift = make(), SiFT(radius=0.1, weight=2.0, noise=0.02)
     batch = model.tokenizer(TEXTS)
-    bits = random_bits(fold_in(step_key(0, ops.convert_to_tensor(1, dtype="int32")), NOISE_KEY), (4, 11, 32))
+    bits = random_bits(
+        fold_in(step_key(0, ops.convert_to_tensor(1, dtype="int32")), Salt.ADVERSARIAL_NOISE), (4, 11, 32)
+    )
     noise = ops.convert_to_numpy(bits).astype("float64") / 2**31 * 0.02 * np.sqrt(3)
     assert noise.std() == pytest.approx(0.02, rel=0.05)
     assert batch["token_ids"].shape == (4, 11)

@@ -1,18 +1,18 @@
-"""A block that normalises what its parts read, not what comes out, with a gated feed-forward (Warner et al. 2024)."""
+"""ModernBERT's block and heads: normalised before each part, with a gated feed-forward (Warner et al. 2024)."""
 
 import keras
 from keras import ops
 
-from bertzoo.layers.activations import activation
-from bertzoo.layers.dropout import dropout
-from bertzoo.layers.initialization import build_dense
-from bertzoo.layers.layer_norm import LayerNorm
-from bertzoo.layers.own_key import OwnKey
-from bertzoo.layers.residual_norm import added
+from bertzoo.layers.base import DropoutLayer, build_dense
+from bertzoo.layers.dense import activation
+from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
+from bertzoo.layers.norm import LayerNorm, add, dropout
+from bertzoo.random import Salt
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class PreNormBlock(OwnKey):
+class PreNormBlock(DropoutLayer):
     """(batch, length, hidden) -> (batch, length, hidden): x + attention(norm(x)), and to that + feed-forward(norm).
 
     The feed-forward part is W2(activation(a) · g) with (a, g) = W1 x (Shazeer 2020).
@@ -29,6 +29,8 @@ class PreNormBlock(OwnKey):
         first, last: Whether the block is the encoder's first, which does not normalise what attention reads, and its
             last, which normalises what comes out.
     """
+
+    supports_query_subset = False
 
     def __init__(
         self,
@@ -81,32 +83,63 @@ class PreNormBlock(OwnKey):
             read, attention_mask=attention_mask, position_bias=position_bias, key=key, return_attention=return_attention
         )
         attended, weights = attended if return_attention else (attended, None)
-        x = added(x, dropout(attended, self.attention_output_dropout, key, salt=1))
+        x = add(x, dropout(attended, self.attention_output_dropout, key, Salt.ATTENTION_OUTPUT))
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
-        inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, salt=2)
-        x = added(x, self.output_dense(inner))
+        inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, Salt.FEED_FORWARD)
+        x = add(x, self.output_dense(inner))
         if self.last:
             x = self.final_norm(x)
         return (x, weights) if return_attention else x
 
-    def get_config(self):
-        names = (
-            "hidden_size",
-            "intermediate_size",
-            "activation",
-            "hidden_dropout",
-            "attention_output_dropout",
-            "layer_norm_eps",
-            "initializer_range",
-            "output_range",
-            "use_bias",
-            "norm_bias",
-            "first",
-            "last",
-        )
-        attention = keras.saving.serialize_keras_object(self.attention)
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}, "attention": attention}
 
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "attention": keras.saving.deserialize_keras_object(config["attention"])})
+@keras.saving.register_keras_serializable("bertzoo")
+class NormedHead(ClassificationHead):
+    """(…, hidden) -> (…, labels) logits in float32: dense, activation, LayerNorm, dropout, dense.
+
+    Args:
+        num_labels, dropout_rate, dense_activation: As ClassificationHead's.
+        use_bias, norm_bias: Whether the first dense layer, and the normalisation, have biases.
+        layer_norm_eps: Added to the variance.
+        dense_range: Standard deviation of the initial kernel of the first dense layer.
+    """
+
+    def __init__(
+        self,
+        *args,
+        use_bias: bool = False,
+        norm_bias: bool = False,
+        layer_norm_eps: float = 1e-5,
+        dense_range: float = 0.02,
+        **kwargs,
+    ):
+        super().__init__(*args, **kwargs)
+        self.use_bias, self.norm_bias = use_bias, norm_bias
+        self.layer_norm_eps, self.dense_range = layer_norm_eps, dense_range
+        self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self.dense = keras.layers.Dense(width, use_bias=self.use_bias, name="dense", dtype=self.dtype_policy)
+        build_dense(self, self.dense, width, self.dense_range)
+        self.norm.build(input_shape)
+        build_dense(self, self.logits, width, self.initializer_range)
+
+    def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
+        key = self.key_of(key, training)
+        x = self.norm(activation(self.dense_activation)(self.dense(x)))
+        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, Salt.LOGITS_INPUT), "float32"))
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class BiaslessMaskedLMHead(MaskedLMHead):
+    """As MaskedLMHead, whose dense layer and normalisation may lack biases; the decoder has one.
+
+    Args:
+        use_bias, norm_bias: Whether the dense layer, and the normalisation, have biases.
+        args, kwargs: MaskedLMHead's.
+    """
+
+    def __init__(self, *args, use_bias: bool = False, norm_bias: bool = False, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.use_bias, self.norm_bias = use_bias, norm_bias
+        self.dense.use_bias, self.norm.center = use_bias, norm_bias

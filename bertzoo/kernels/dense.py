@@ -2,7 +2,11 @@
 
 import keras
 from keras import ops
-from keras.src.backend.common import AutocastScope
+
+from bertzoo._keras_hooks import without_autocast
+from bertzoo.dispatch import faster
+from bertzoo.layers import dense as _dense  # noqa: F401 (the operation)
+from bertzoo.types import Tensor
 
 
 def is_plain(dense: keras.layers.Layer) -> bool:
@@ -10,29 +14,28 @@ def is_plain(dense: keras.layers.Layer) -> bool:
     return type(dense) is keras.layers.Dense and dense.quantization_mode is None
 
 
-def is_plain_for(dense: keras.layers.Layer, x) -> bool:
+def is_plain_for(dense: keras.layers.Layer, x: Tensor) -> bool:
     """Whether it is plain and computes in the type of x: a map of dtype policies may give it another than the layer
     around it."""
     return is_plain(dense) and dense.compute_dtype == keras.backend.standardize_dtype(x.dtype)
 
 
-def kept_bias(dense: keras.layers.Layer):
+def kept_bias(dense: keras.layers.Layer) -> Tensor:
     """The bias in the type in which it is kept, for kernels that cast by themselves. The policy's cast is one more."""
-    with AutocastScope(None):
+    with without_autocast():
         return ops.convert_to_tensor(dense.bias)
 
 
-def linear(dense: keras.layers.Layer, x, columns: slice | None = None):
-    """`dense(x)`, or these columns of it: (…, in) -> (…, out).
-
-    On PyTorch a plain Dense layer is one operation, product and bias together; Keras's are two, and what lies between
-    them goes to memory and back.
-    """
+@faster("linear")
+def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor | None:
+    """On PyTorch, product and bias in one operation: Keras's are two, and what lies between them goes to memory and
+    back. Elsewhere only the columns that are needed."""
     torch = keras.backend.backend() == "torch"
-    kernel = ops.convert_to_tensor(dense.kernel) if (torch or columns is not None) and is_plain_for(dense, x) else None
-    if kernel is None or kernel.dtype != x.dtype:  # the latter where it is called outside a layer that casts
-        out = dense(x)
-        return out if columns is None else out[..., columns]
+    if not (torch or columns is not None) or not is_plain_for(dense, x):
+        return None
+    kernel = ops.convert_to_tensor(dense.kernel)
+    if kernel.dtype != x.dtype:  # outside a layer that casts
+        return None
     bias = None if dense.bias is None else ops.convert_to_tensor(dense.bias)
     if columns is not None:
         kernel, bias = kernel[:, columns], None if bias is None else bias[columns]

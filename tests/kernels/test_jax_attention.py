@@ -10,8 +10,8 @@ if keras.backend.backend() != "jax":
 import jax
 import jax.numpy as jnp
 
-from bertzoo.layers import attention
-from bertzoo.layers.attention import AttentionMask, attention_weights, fused_attention
+from bertzoo.kernels import jax_attention
+from bertzoo.layers.attention import AttentionMask, attention_weights, dot_product_attention
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def asked(monkeypatch):
         return xla(query, key, value, bias, implementation="xla", **lengths)
 
     xla = jax.nn.dot_product_attention
-    monkeypatch.setattr(attention, "ampere_or_later", lambda: True)
-    monkeypatch.setattr(attention, "_has_kernel", lambda query: True)
+    monkeypatch.setattr(jax_attention, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(jax_attention, "_has_kernel", lambda query: True)
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
     return shapes
 
@@ -42,7 +42,7 @@ def test_its_lengths_are_even(asked, length, computed, biased):
     real = (jnp.arange(length) < lengths[:, None])[:, None, None, :]
 
     def by_kernel(query, key, value):
-        out = fused_attention(query, key, value, AttentionMask(real, lengths), bias)
+        out = dot_product_attention(query, key, value, AttentionMask(real, lengths), bias)
         return jnp.where(real[:, 0, 0, :, None, None], out * weights, 0).sum(), out
 
     def by_formula(query, key, value):
@@ -66,7 +66,7 @@ def test_queries_of_another_stream(asked, count, computed):
     query, key, value = (jnp.asarray(draws.normal(size=(2, n, 3, 8)), "float16") for n in (count, 5, 5))
     lengths = jnp.asarray([5, 2])
     attention_mask = AttentionMask((jnp.arange(5) < lengths[:, None])[:, None, None, :], lengths)
-    out = fused_attention(query, key, value, attention_mask, apart=True)
+    out = dot_product_attention(query, key, value, attention_mask, cross=True)
     assert asked == [(2, computed, 3, 8)]
     expected = jnp.einsum("bhts,bshk->bthk", attention_weights(query, key, attention_mask), value)
     np.testing.assert_allclose(out, expected, atol=0.01)
@@ -77,7 +77,7 @@ def test_it_is_not_asked_for_other_heads(asked, size):
     if size == 136 and jax.default_backend() == "gpu":
         pytest.skip("Keras asks for these itself, with a mask")
     heads = jnp.ones((1, 4, 2, size), "bfloat16")
-    out = fused_attention(heads, heads, heads, AttentionMask(jnp.ones((1, 1, 1, 4), bool), jnp.asarray([4])))
+    out = dot_product_attention(heads, heads, heads, AttentionMask(jnp.ones((1, 1, 1, 4), bool), jnp.asarray([4])))
     np.testing.assert_allclose(out.astype("float32"), 1, atol=0.01)
     assert asked == []
 
@@ -88,7 +88,7 @@ def test_float16_compiles_on_a_cpu(masked):
     draws = np.random.default_rng(0)
     heads = [jnp.asarray(draws.normal(size=(2, 6, 3, 8)), "float16") for _ in range(3)]
     attention_mask = AttentionMask((jnp.arange(6) < jnp.array([6, 2])[:, None])[:, None, None, :]) if masked else None
-    out = jax.jit(lambda *heads: fused_attention(*heads, attention_mask))(*heads)
+    out = jax.jit(lambda *heads: dot_product_attention(*heads, attention_mask))(*heads)
     weights = attention_weights(*(part.astype("float32") for part in heads[:2]), attention_mask)
     assert out.dtype == "float16"
     np.testing.assert_allclose(out, jnp.einsum("bhts,bshk->bthk", weights, heads[2].astype("float32")), atol=0.01)

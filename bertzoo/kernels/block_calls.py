@@ -4,44 +4,37 @@ from collections.abc import Callable, Hashable
 from numbers import Number
 from types import FunctionType
 
+import jax
 import keras
-from keras.src.backend.common import AutocastScope
 
-from bertzoo.layers.linear import is_plain
+from bertzoo._keras_hooks import is_traced, sublayers, without_autocast
+from bertzoo.dispatch import faster
+from bertzoo.kernels.dense import is_plain
+from bertzoo.layers.block import call_block
 
 WRAPPED = {"build", "quantize"}  # methods that Keras puts anew into each layer
 SETTINGS = (Number, str, tuple, FunctionType, type(None))
 
 
-def block_calls() -> Callable:
-    """A function (block, x, attention_mask, position_bias, key) -> x, for the blocks of one call of an encoder.
-
-    Tracing is most of what a step that XLA has compiled before takes to start; of 12 blocks alike it is halved so. XLA
-    sees the same operations, and inlines them.
-    """
-    if keras.backend.backend() != "jax":
-        return _call
-    import jax
-
-    if not isinstance(jax.numpy.zeros(()), jax.core.Tracer):  # not within a `jit`, so each call would be compiled
-        return _call
+@faster("block_caller")
+def block_caller() -> Callable | None:
+    """Traces blocks that are alike once. Tracing is most of the start of a step that XLA has compiled before; for 12
+    blocks alike it takes half as long. XLA sees the same operations, and inlines them."""
+    if not is_traced(jax.numpy.zeros(())):  # not within a `jit`, so each call would be compiled
+        return None
     traced = {}
 
     def call(block, x, attention_mask, position_bias, key):
         form = _form(block)
         if form is None:
-            return _call(block, x, attention_mask, position_bias, key)
+            return call_block(block, x, attention_mask, position_bias, key)
         if form not in traced:
             traced[form] = jax.jit(_with_weights(block))
-        with AutocastScope(None):  # as they are kept: a layer casts those that it needs in half precision
+        with without_autocast():  # as they are kept: a layer casts those that it needs in half precision
             values = [variable.value for variable in block.variables]
         return traced[form](values, x, attention_mask, position_bias, key)
 
     return call
-
-
-def _call(block, x, attention_mask, position_bias, key):
-    return block(x, attention_mask=attention_mask, position_bias=position_bias, key=key)
 
 
 def _with_weights(block) -> Callable:
@@ -49,17 +42,17 @@ def _with_weights(block) -> Callable:
     variables = block.variables
 
     def call(values, x, attention_mask, position_bias, key):
-        with AutocastScope(None):  # it casts what it is given
+        with without_autocast():  # it casts what it is given
             scope = keras.StatelessScope(state_mapping=list(zip(variables, values)))
         with scope:
-            return _call(block, x, attention_mask, position_bias, key)
+            return call_block(block, x, attention_mask, position_bias, key)
 
     return call
 
 
 def _form(block) -> Hashable | None:
     """All that makes a block what it is, but for its weights' values; None where calls may do more than compute."""
-    layers = block._flatten_layers()
+    layers = sublayers(block)
     if not all(map(_only_computes, layers)):
         return None
     variables = tuple((variable.name, variable.shape, variable.dtype) for variable in block.variables)

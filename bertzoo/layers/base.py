@@ -1,0 +1,146 @@
+"""What all layers share: their configuration, their initial weights, and a dropout key where the caller gives none."""
+
+import contextlib
+import inspect
+import zlib
+from collections.abc import Container, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo._keras_hooks import in_stateless_scope, sublayers, unlocked
+from bertzoo.random import StepCounter, fold_in, get_seed, host_generator
+from bertzoo.types import Tensor
+
+RATES = (
+    "hidden_dropout",
+    "attention_output_dropout",
+    "attention_dropout",
+    "position_dropout",
+    "dropout_rate",
+    "first_dropout",
+)
+
+
+class Layer(keras.layers.Layer):
+    """A layer whose configuration is the arguments of its constructor, each kept as the attribute of the same name."""
+
+    def arguments(self) -> dict[str, Any]:
+        """The constructor's arguments, without name and dtype."""
+        names = [
+            parameter.name
+            for base in type(self).__mro__
+            if issubclass(base, Layer) and "__init__" in vars(base)
+            for parameter in [*inspect.signature(base.__init__).parameters.values()][1:]
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and parameter.name != "name"
+        ]
+        return {name: getattr(self, name) for name in names}
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **keras.saving.serialize_keras_object(self.arguments())}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Layer":
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+class DropoutLayer(Layer):
+    """The base of layers that drop.
+
+    An encoder passes its blocks a key, or None at inference. A layer in a model of the user's own gets no key: it
+    counts its own training calls, and draws from the seed and its name.
+    """
+
+    own_step: StepCounter | None = None
+
+    def __call__(self, *args, **kwargs):
+        # Encoders and tasks build their layers before they call them, and pass keys: they need no counters.
+        if not self.built and "key" not in kwargs:
+            self._count_calls()
+        return super().__call__(*args, **kwargs)
+
+    def _count_calls(self) -> None:
+        if self.own_step is not None or not any(getattr(part, rate, 0) for part in sublayers(self) for rate in RATES):
+            return
+        if self.built and in_stateless_scope():
+            raise ValueError(
+                f"the layer {self.name!r} drops, was built before it was called and is first called in a compiled "
+                "step, where it can't begin to count its calls: call it once before, or pass key=."
+            )
+        with unlocked(self):
+            self.own_step = StepCounter(name=f"{self.name}_step")
+
+    def key_of(self, key: Tensor | None, training: bool | None) -> Tensor | None:
+        """The key that was passed, or in training one of the layer's own."""
+        if key is not None or not training:
+            return key
+        self._count_calls()
+        if self.own_step is None:
+            return None
+        return fold_in(self.own_step.next_key(), zlib.crc32(self.name.encode()))
+
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        # Counted here, since what is recomputed would count again.
+        key = kwargs.pop("key") if "key" in kwargs else self.key_of(None, kwargs.get("training"))
+        kwargs = kwargs if key is None else {**kwargs, "key": key}
+        # JAX would take what is no tensor for one, and TensorFlow takes tensors alone, without names.
+        fixed = {name: value for name, value in kwargs.items() if value is None or isinstance(value, bool)}
+        names = [name for name in kwargs if name not in fixed]
+        indices, count = [i for i, value in enumerate(args) if value is not None], len(args)
+
+        def call_on_tensors(*tensors):
+            given = dict(zip([*indices, *names], tensors))
+            return layer_call(*map(given.get, range(count)), **{name: given[name] for name in names}, **fixed)
+
+        # Keras from 3.16 binds `training` by itself, which `call_on_tensors` has already.
+        kwargs_without = {name: value for name, value in kwargs.items() if name != "training"}
+        call = super().rematerialized_call(call_on_tensors, *args, **kwargs_without)
+        return lambda *args, **_: call(*[args[i] for i in indices], *[kwargs[name] for name in names])
+
+
+# Of one thread: weights that another thread makes meanwhile are drawn.
+_loaded_later: ContextVar[Container[str]] = ContextVar("loaded_later", default=())
+
+
+@contextlib.contextmanager
+def skip_drawing(names: Container[str]) -> Iterator[None]:
+    """Leaves the weights of these paths at zero: a checkpoint fills them, and drawing 110 M numbers takes seconds."""
+    token = _loaded_later.set(names)
+    try:
+        yield
+    finally:
+        _loaded_later.reset(token)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class HostTruncatedNormal(keras.initializers.Initializer):
+    """A normal distribution of mean 0, cut at two standard deviations, as BERT's (google-research/bert, modeling.py).
+
+    The numbers are drawn on the host and are the same on every backend. They depend on the seed of `bertzoo.set_seed`
+    and on `name`, not on the order in which weights are made.
+    """
+
+    def __init__(self, stddev: float = 0.02, name: str = "", seed: int | None = None):
+        self.stddev, self.name = stddev, name
+        self.seed = get_seed() if seed is None else seed
+
+    def __call__(self, shape, dtype=None) -> Tensor:
+        if self.name in _loaded_later.get():
+            return keras.ops.zeros(shape, dtype)
+        generator = host_generator(self.seed, self.name)
+        values = generator.standard_normal(shape, dtype=np.float32)
+        while (outside := np.abs(values) > 2).any():
+            values[outside] = generator.standard_normal(int(outside.sum()), dtype=np.float32)
+        return keras.ops.convert_to_tensor(values * np.float32(self.stddev), dtype=dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"stddev": self.stddev, "name": self.name, "seed": self.seed}
+
+
+def build_dense(parent: keras.layers.Layer, dense: keras.layers.Layer, input_size: int, stddev: float) -> None:
+    """Builds a Dense or Conv1D layer of `parent`, which is being built itself, with initial weights named after its
+    path."""
+    dense.kernel_initializer = HostTruncatedNormal(stddev, f"{parent.path}/{dense.name}/kernel")
+    dense.build((None, None, input_size))
