@@ -14,6 +14,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.names import Entry
+from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import INT8_FILE, WEIGHT_FILES, Tensors, open_tensors, save_tensors, tensor_files
 
 SCALE = "_scale"  # after the name of a tensor of codes; a code divided by it is the weight
@@ -113,5 +114,4 @@ def dequantize(source: Path, target: Path) -> None:
                 floats[name] = tensors[name].astype(np.float32) / tensors[name + SCALE][:, None]
             elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
                 floats[name] = tensors[name]
-        for name, write in tensor_files(floats).items():
-            write(target / name)
+        write_preset(target, tensor_files(floats))

@@ -166,6 +166,7 @@ class _Loader:
 
     def fill(self) -> None:
         quantize_as_stored(self.model, self.found, self.tensors, self.file_keys, self.weights)
+        self.weights = weight_names(self.model)  # quantized kernels are other variables
         self.model.checkpoint_dtypes, scales = {}, scales_of(self.model)
         for entry in self.found:
             weight, names = self.weights[entry.keras_name], entry.hf_names

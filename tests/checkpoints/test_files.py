@@ -46,7 +46,7 @@ def test_a_directory_as_text_or_path(tmp_path, monkeypatch):
 
 
 def test_a_directory_whose_replacement_was_cut_short(tmp_path):
-    write(tmp_path / ".preset.backup-1-host-1-0123abcd", "config.json")
+    write(tmp_path / ".preset.backup", "config.json")
     assert resolve(tmp_path / "preset") == tmp_path / "preset"
     assert (tmp_path / "preset" / "config.json").is_file()
 
