@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import keras
-from keras.src.backend.common import global_state
 
 from bertzoo.checkpoints.catalog import CatalogEntry, find_entry
 from bertzoo.checkpoints.files import resolve
@@ -15,9 +14,9 @@ from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import expand, normalize_key
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.flops import without_weights
 from bertzoo.models.registry import read_architecture
 
-PENDING = "uninitialized_variables"
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
 
@@ -117,17 +116,3 @@ def count_parameters(
         part = weight.path.split("/")[1]
         counts[part] = counts.get(part, 0) + math.prod(weight.shape)
     return counts
-
-
-def without_weights(make: Callable[[], keras.Model]) -> keras.Model:
-    """What `make` makes, with weights that have shapes and no values.
-
-    In a stateless scope Keras puts off giving variables their values, and keeps a list of those that wait; it has no
-    public way to drop them from it.
-    """
-    before = list(global_state.get_global_attribute(PENDING, []))
-    try:
-        with keras.StatelessScope(initialize_variables=False):
-            return make()
-    finally:
-        global_state.set_global_attribute(PENDING, before)

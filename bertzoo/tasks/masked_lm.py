@@ -12,8 +12,7 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.task import BATCH_SIZE, Task
 from bertzoo.text.encoded import Encoded
-from bertzoo.text.masked_rows import MaskedRows
-from bertzoo.text.masking import Masking
+from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import whole_rows
 from bertzoo.training.compiled_losses import MEAN
@@ -90,7 +89,7 @@ class MaskedLM(Task):
             return batch
         raise ValueError(
             "texts in a stream are not masked: pass a list of texts, or batches that are masked, inputs with "
-            "mask_positions, labels and weights, as bertzoo.pretraining.CorpusRows gives them."
+            "mask_positions, labels and weights, as bertzoo.pretraining.CorpusDataset gives them."
         )
 
     def encode_rows(self, x, y=None):
@@ -108,8 +107,8 @@ class MaskedLM(Task):
             return super().make_batches(
                 encoded, None, None, batch_size, shuffle, transform=lambda inputs, rows, rng: self.masking(inputs, rng)
             )
-        masked = MaskedRows(self.masking, encoded, self.pad_id, self.seed)
-        return super().make_batches(masked.rows, None, None, batch_size, shuffle, transform=masked.batch)
+        masked = StaticMasking(self.masking, encoded, self.pad_id, self.seed)
+        return super().make_batches(masked.examples, None, None, batch_size, shuffle, transform=masked.batch)
 
     def default_loss(self):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)

@@ -60,7 +60,7 @@ class ForPreTraining(Task):
 
     Inputs and arguments are those of `MaskedLM` and `NextSentencePredictor`. The output is a dict of their outputs,
     `masked_lm` (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the
-    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.rows.CorpusRows`.
+    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.corpus_dataset.CorpusDataset`.
 
     Args:
         backbone: The encoder, with its pooler.

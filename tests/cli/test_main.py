@@ -460,12 +460,12 @@ def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
         "[encoder]\nhidden_size = 16\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 32\n"
         "[training]\nsteps = 3\nlearning_rate = 1e-3\n[[batches]]\nlength = 16\nbatch_size = 8\n"
     )
-    arguments = ("pretrain", config, "--shards", tmp_path / "a", "--out", tmp_path / "model")
+    arguments = ("pretrain", config, "--corpus", tmp_path / "a", "--out", tmp_path / "model")
     result = run(*arguments)
     assert result.exit_code == 0, result.stderr
     assert "3 steps, 384 tokens" in result.stdout
     assert json.loads((tmp_path / "model" / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
-    assert "holds no shards" in complaint(*arguments, "--held-out", tmp_path)
+    assert "is not a corpus" in complaint(*arguments, "--held-out", tmp_path)
     config.write_text("[encoder]\n")
     assert "lacks training, batches" in complaint(*arguments)
     both = ("--vocabulary-size", 200, "--tokenizer", tmp_path / "a")

@@ -102,7 +102,7 @@ def test_mistakes_are_named(model):
     with pytest.raises(ValueError, match="no sample_weight"):
         model.batches(TEXTS, sample_weight=[1.0] * 16)
     tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"])
-    with pytest.raises(ValueError, match="no mask token"):
+    with pytest.raises(ValueError, match="needs a tokenizer with a mask token"):
         bz.MaskedLM(model.backbone, tokenizer)
 
 
@@ -150,7 +150,7 @@ def test_a_list_of_few_texts_is_validated_on(written, count):
 
 @pytest.mark.parametrize("masking", [pytest.param(None, marks=pytest.mark.once), "own"])
 def test_keras_files_bring_it_back(written, tmp_path, masking):
-    own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), share=0.3)} if masking else {}
+    own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), mlm_probability=0.3)} if masking else {}
     model = bz.MaskedLM.from_preset(written[0], verbose=False, **own)
     if masking is None:
         model.compile("sgd")

@@ -10,7 +10,7 @@ import bertzoo as bz
 from bertzoo.data.validation_split import split_rows
 from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.distillation import Distillation
-from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config
+from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
 
 WORDS = "the a film was is good bad dull bright plot actor and not very we saw it with friends in paris".split()  # noqa: SIM905
 LENGTHS = [1, 13, 2, 5, 1, 3, 8, 1, 12, 2, 4]
