@@ -18,6 +18,7 @@ from bertzoo.data.training_batches import for_training
 from bertzoo.data.validation_split import split_arrays, split_columns
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import read_architecture
 from bertzoo.random import Salt, fold_in, get_seed
 from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.custom_head import restore
@@ -135,7 +136,7 @@ class Task(CompiledTask, BackendStep, keras.Model):
             return cls(encoder, **({"dtype": dtype} if dtype else {}), **options)
 
         heads = () if task_options.get("head") is not None else cls.heads
-        task = load_model(preset, make, heads=heads, new_heads=new_head, verbose=False)
+        task = load_model(preset, read_architecture, make, heads=heads, new_heads=new_head, verbose=False)
         if in_file and not set(task.load_report.new) - {"pooler"}:  # the head is the file's, and so its order of labels
             replaced = check_order(task.labels, in_file)
             task.load_report.notes += [replaced] if replaced else []

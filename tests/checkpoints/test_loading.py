@@ -20,6 +20,7 @@ import transformers
 import bertzoo as bz
 from bertzoo.adapters.lora import enable_lora
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import tensor_files
 
 TASKS = {"BertModel": bz.Encoder, "BertForMaskedLM": bz.MaskedLM, "BertForSequenceClassification": bz.TextClassifier}
@@ -199,8 +200,7 @@ def test_other_files(checkpoint, copy, form):
     (directory / "model.safetensors").unlink()
     if form == "shards":
         arrays = {name: value.numpy() for name, value in weights.items()}
-        for name, write in tensor_files(arrays, max_shard_bytes=20_000).items():
-            write(directory / name)
+        write_preset(directory, tensor_files(arrays, max_shard_bytes=20_000))
         assert len(list(directory.glob("*.safetensors"))) > 2
     elif form == "pickled shards":
         names = sorted(weights)
