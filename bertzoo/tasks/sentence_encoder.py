@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.checkpoints.errors import named
+from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
@@ -22,6 +22,7 @@ from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.metrics.similarity import pairwise_similarity, similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import read_architecture
 from bertzoo.tasks.mteb import ForMteb
 from bertzoo.tasks.prompts import find_prompt
 from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, tokenizer_from
@@ -150,9 +151,9 @@ class SentenceEncoder(Task):
         def make(config: EncoderConfig, directory: Path) -> Encoder:
             return Encoder(config, pooler, dropout, attention_dropout, remat, **policy)
 
-        encoder = load_model(files.directory, make, verbose=False)
+        encoder = load_model(files.directory, read_architecture, make, verbose=False)
         options = options_from(files) | task_options
-        with named(files.directory):
+        with error_source(files.directory):
             if "tokenizer" not in options:
                 options["tokenizer"] = tokenizer_from(files, encoder.config, max_length, lowercase)
             model = cls(encoder, **policy, **options)

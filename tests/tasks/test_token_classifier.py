@@ -86,6 +86,7 @@ def test_forms_of_input(make, form):
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history) and np.isfinite(history["loss"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crf", [pytest.param(False, marks=pytest.mark.once), True])
 def test_it_learns(make, crf):
     model = make(new=True, crf=crf, eager=False)
@@ -275,6 +276,7 @@ def kinds(plain_texts):
     return dict(tokenizers(plain_texts))
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_texts):

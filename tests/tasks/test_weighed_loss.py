@@ -114,6 +114,7 @@ def once_but(kinds, everywhere):
     return [kind if kind in everywhere else pytest.param(kind, marks=pytest.mark.once) for kind in kinds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", once_but(TASKS, ["tags", "masked"]))
 def test_evaluation_is_one_mean_at_every_batch_size(kind, make, numpy, backend):
     task, options, (x, y) = TASKS[kind]
@@ -228,6 +229,7 @@ def test_a_run_of_one_update_trains(make):
     assert max(np.abs(a - b).max() for a, b in zip(before, model.get_weights())) > 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["tags", "masked", "answers", "negatives"])
 def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
