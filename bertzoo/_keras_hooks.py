@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import keras
 from keras.src.backend.common import AutocastScope
 from keras.src.backend.common.stateless_scope import in_stateless_scope as _in_stateless_scope
+from keras.src.utils.io_utils import print_msg
 from keras.src.utils.rng_utils import get_random_seed
 
 
@@ -48,3 +49,8 @@ def is_traced(array) -> bool:
     import jax
 
     return isinstance(array, jax.core.Tracer)
+
+
+def print_message(text: str) -> None:
+    """Prints as Keras does, so that `keras.config.disable_interactive_logging` sends it to the log instead."""
+    print_msg(text)

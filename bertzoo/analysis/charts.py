@@ -91,7 +91,7 @@ def pruning_figure(pruning: Pruning, measure: str = "score", title: str = "") ->
 
 
 def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
-    """Accuracy against confidence; a calibrated model is on the diagonal. Below, the number of predictions in each bin."""
+    """Accuracy against confidence; a calibrated model is on the diagonal. Below, the predictions in each bin."""
     figure = new_figure(5.6, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     filled = bins.counts > 0
