@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import keras
 import numpy as np
 
-from bertzoo.adapters.applied import alter, described_alterations
+from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.data.batches import BucketedDataset, check_batch_size
 from bertzoo.data.columns import find_columns, read_columns
@@ -451,16 +451,16 @@ class Task(CompiledTask, BackendStep, keras.Model):
             "tokenizer": self.tokenizer.get_config() if self.tokenizer else None,
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
-            **described_alterations(self),
+            **adapter_config(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        altered = config.pop("altered", None)
+        adapters = config.pop("adapters", None)
         config["backbone"] = keras.saving.deserialize_keras_object(config["backbone"])
         if config["tokenizer"] is not None:
             config["tokenizer"] = Tokenizer.from_config(config["tokenizer"])
         task = cls(**config)
-        alter(task, altered)
+        apply_adapters(task, adapters)
         return task
