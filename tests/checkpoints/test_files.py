@@ -147,6 +147,7 @@ def test_hub_names(name):
         resolve(name)
 
 
+@pytest.mark.slow
 def test_the_cache_is_used_without_a_network(tmp_path):
     """The real `snapshot_download`, offline, on a cache that is laid out as the hub lays it out."""
     commit = "0123456789" * 4

@@ -118,6 +118,7 @@ def test_transformers_loads_what_is_saved(
         assert tokens("A good film!")["input_ids"] == ours.tokenizer("A good film!")["token_ids"][0].tolist()
 
 
+@pytest.mark.slow
 def test_minilm_goes_through_unchanged(minilm, tmp_path):
     classifier = bz.TextClassifier.from_preset(minilm, labels=3, verbose=False)
     assert classifier.load_report.new == ["classifier"]
@@ -407,6 +408,7 @@ for i in range(10**6):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_killed_while_saving(copy):

@@ -168,7 +168,7 @@ def test_long_texts_are_read_whole(written):
     """Every token once, in rows that the model takes, each with its special tokens."""
     model = bz.MaskedLM.from_preset(written[0], verbose=False, max_length=16)
     texts = ["great", " ".join(["the film was good and bad"] * 9), "a story", " ".join(["rome"] * 14), "rome " * 15]
-    rows, _ = model.encode_rows(texts)
+    rows = model.data.encode(model.data.parse(texts))
     assert rows.lengths.max() == 16
     tokenizer = model.tokenizer
     own = [tokenizer.encode([text], truncate=False).row(0)[1:-1].tolist() for text in texts]

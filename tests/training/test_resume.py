@@ -97,6 +97,7 @@ def test_early_stopping_keeps_its_least_difference(make, tmp_path):
 KILLS = [(1, 1), (5, 1), (6, 1), (8, 3), (14, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kill", "every"), [(3, 2), *(pytest.param(*at, marks=pytest.mark.once) for at in KILLS)])
 def test_killed_at_any_step_it_ends_with_the_same_weights(make, whole, tmp_path, kill, every):
     """Five batches an epoch."""
