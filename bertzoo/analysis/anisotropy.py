@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.analysis.similarity import layer_vectors
-from bertzoo.metrics.similarity import as_array, prepared
+from bertzoo.metrics.vector_similarity import as_array, prepared
 from bertzoo.text.tokenizer import Tokenizer
 
 NOISE = 1e-12  # of the greatest variance: below it there is float32's rounding

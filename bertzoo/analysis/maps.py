@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.metrics.similarity import as_array
+from bertzoo.metrics.vector_similarity import as_array
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from bertzoo.analysis.pieces import encoder_of, hidden_states
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, host_generator
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.words import split_words
+from bertzoo.text.word_alignment import split_words
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def probe(
         model: An `Encoder` or a task.
         texts: Texts.
         labels: One a text, which is read from the mean of its tokens; or for each text a sequence of labels, one a
-            word as `bertzoo.text.words.split_words` finds them, read from the mean of the word's pieces.
+            word as `bertzoo.text.word_alignment.split_words` finds them, read from the mean of the word's pieces.
         held_out: Share of the texts that probes are not trained on.
         tokenizer: What reads the texts, for an encoder or a task that has none.
         batch_size: Texts computed at once.
