@@ -5,6 +5,7 @@ tests/test_keras_hooks.py has a canary for each.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import keras
 from keras.src.backend.common import AutocastScope
@@ -54,3 +55,25 @@ def is_traced(array) -> bool:
 def print_message(text: str) -> None:
     """Prints as Keras does, so that `keras.config.disable_interactive_logging` sends it to the log instead."""
     print_msg(text)
+
+
+def layer_attributes(layer: keras.layers.Layer) -> list[tuple[str, Any]]:
+    """The attributes of a layer. Under PyTorch it is a module, which keeps its parts apart from the others."""
+    return list({**vars(layer), **getattr(layer, "_modules", {})}.items())
+
+
+def own_trainable_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """The weights of a layer itself that were made to train: without those of its parts, and BatchNorm's averages."""
+    return list(layer._trainable_variables)
+
+
+def replace_sublayer(owner: keras.layers.Layer, attribute: str, layer: keras.layers.Layer) -> None:
+    """Puts another layer in the place of a built layer's part; weights stay in their order."""
+    with unlocked(owner):
+        old = getattr(owner, attribute)
+        index = owner._layers.index(old)
+        delattr(owner, attribute)
+        owner._tracker.untrack(old)  # deleting makes Keras forget variables only
+        setattr(owner, attribute, layer)
+        owner._layers.remove(layer)  # it came last
+        owner._layers.insert(index, layer)
