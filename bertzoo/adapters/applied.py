@@ -5,6 +5,8 @@ from typing import Any
 
 import keras
 
+from bertzoo._keras_hooks import sublayers
+
 KEPT = ("int8", "int4", "float8")
 
 
@@ -14,7 +16,7 @@ def described_alterations(model: keras.Model) -> dict[str, Any]:
     Raises:
         ValueError: A layer is quantized in a way that can't be done again.
     """
-    layers = enumerate(model._flatten_layers())
+    layers = enumerate(sublayers(model))
     found = {
         "lora": getattr(model, "lora", None),
         "quantized": {str(i): _quantization(layer) for i, layer in layers if getattr(layer, "quantization_mode", None)},
@@ -31,7 +33,7 @@ def alter(model: keras.Model, altered: dict[str, Any] | None) -> None:
         from bertzoo.adapters.lora import enable_lora
 
         enable_lora(model, **altered["lora"])
-    layers = list(model._flatten_layers())
+    layers = sublayers(model)
     for i, how in altered["quantized"].items():
         how = {"mode": how, "config": None} if isinstance(how, str) else how  # as files before 0.2 have it
         if layers[int(i)].quantization_mode != how["mode"]:  # a task's encoder has been already

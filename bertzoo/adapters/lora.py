@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo._keras_hooks import own_trainable_variables, replace_sublayer, sublayers
 from bertzoo.adapters.lora_layer import LoRADense
 from bertzoo.adapters.peft_files import PREFIX, SETTINGS, TENSORS, lora_options, read_adapter
 from bertzoo.checkpoints.errors import CheckpointError, named
@@ -99,7 +100,7 @@ def enable_lora(
         if id(weight) in {id(w) for w in encoder.weights} or not train_head:
             weight.trainable = False
     for (owner, attribute, *_), layer in zip(found, layers):
-        _replace(owner, attribute, layer)
+        replace_sublayer(owner, attribute, layer)
     _forget_compiled(task)
     if isinstance(targets, str):  # files keep names: another's expression may take for ever
         targets = [
@@ -118,7 +119,7 @@ def enable_lora(
 
 def lora_layers(task) -> list[LoRADense]:
     """The layers with factors."""
-    return [layer for layer in task._flatten_layers() if isinstance(layer, LoRADense)]
+    return [layer for layer in sublayers(task) if isinstance(layer, LoRADense)]
 
 
 def merge_lora(task) -> None:
@@ -131,8 +132,8 @@ def merge_lora(task) -> None:
     for layer in _need(task):
         layer.merge()
     _take_off(task)
-    for layer in task._flatten_layers():
-        for weight in layer._trainable_variables:  # without BatchNorm's averages, which never train
+    for layer in sublayers(task):
+        for weight in own_trainable_variables(layer):  # without BatchNorm's averages, which never train
             weight.trainable = layer.trainable
 
 
@@ -348,7 +349,7 @@ def _take_off(task) -> None:
     """Puts the dense layers back in the place of those with factors."""
     encoder = getattr(task, "backbone", task)
     for owner, attribute, layer in _owners(encoder, LoRADense):
-        _replace(owner, attribute, layer.dense)
+        replace_sublayer(owner, attribute, layer.dense)
     _forget_compiled(task)
     encoder.lora = None
 
@@ -381,21 +382,9 @@ def _dense_layers(encoder):
 def _owners(encoder, kind: type):
     """(layer, attribute, its value) for every attribute that is a layer of a kind."""
     found = []
-    for owner in encoder._flatten_layers():
+    for owner in sublayers(encoder):
         if not isinstance(owner, LoRADense):
             # Under PyTorch a layer is a module, which keeps its parts apart from its other attributes.
             attributes = {**vars(owner), **getattr(owner, "_modules", {})}
             found += [(owner, name, value) for name, value in attributes.items() if isinstance(value, kind)]
     return found
-
-
-def _replace(owner, attribute: str, layer) -> None:
-    owner._tracker.unlock()  # Keras locks a layer once it is built; its own LoRA does this too
-    old = getattr(owner, attribute)
-    place = owner._layers.index(old)
-    delattr(owner, attribute)
-    owner._tracker.untrack(old)  # deleting makes Keras forget variables only
-    setattr(owner, attribute, layer)
-    owner._layers.remove(layer)  # it came last: weights are to stay in their order
-    owner._layers.insert(place, layer)
-    owner._tracker.lock()

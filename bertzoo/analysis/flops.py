@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bertzoo.analysis.parameters import without_weights
+from bertzoo._keras_hooks import without_values
 from bertzoo.models.config import EncoderConfig
 
 
@@ -87,7 +87,7 @@ def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
     """What the embeddings take for a token, and the blocks in the order in which they are applied."""
     from bertzoo.models.encoder import Encoder
 
-    encoder = without_weights(lambda: Encoder(config))
+    encoder = without_values(lambda: Encoder(config))
     blocks = [_Block(block, encoder) for block in encoder.blocks]
     return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.layer_schedule)
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bertzoo.analysis.parameters import without_weights
+from bertzoo._keras_hooks import without_values
 from bertzoo.models.config import EncoderConfig
 
 
@@ -24,7 +24,7 @@ def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int =
     """
     from bertzoo.models.encoder import Encoder
 
-    encoder = without_weights(lambda: Encoder(config, pooler=False))
+    encoder = without_values(lambda: Encoder(config, pooler=False))
     numbers = _normalised(encoder.embeddings) + _read(encoder.embeddings)
     for index in encoder.layer_schedule:
         block = encoder.blocks[index]

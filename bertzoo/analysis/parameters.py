@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import keras
-from keras.src.backend.common import global_state
 
+from bertzoo._keras_hooks import without_values
 from bertzoo.checkpoints.catalog import Published, find_published
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import open_checkpoint
@@ -16,7 +16,6 @@ from bertzoo.checkpoints.names import canonical, expand
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 
-PENDING = "uninitialized_variables"
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
 
@@ -65,7 +64,7 @@ def describe(name: str | Path) -> Description:
     with open_checkpoint(resolve(name), ()) as checkpoint:
         config, tensors = checkpoint.config, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
-    family = without_weights(lambda: Encoder(config)).family
+    family = without_values(lambda: Encoder(config)).family
     rename = canonical(family.prefix, *family.former_prefixes)
     own = {theirs: entry.ours for entry in expand(family.names, family.counts(config)) for theirs in entry.theirs}
     # DeBERTa's positions stand among the encoder's names and belong to its masked-LM head.
@@ -81,7 +80,7 @@ def describe(name: str | Path) -> Description:
 
 def _by_part(config: EncoderConfig, pooler: bool) -> dict[str, int]:
     parts = dict.fromkeys(PARTS, 0)
-    for weight in without_weights(lambda: Encoder(config, pooler=pooler)).weights:
+    for weight in without_values(lambda: Encoder(config, pooler=pooler)).weights:
         parts[_part(weight.path)] += math.prod(weight.shape)
     return parts
 
@@ -109,25 +108,11 @@ def count_parameters(
         pooler: Whether to count the pooler, where the family has one.
         task: Makes a task of the encoder, such as `bertzoo.MaskedLM`, whose head counts too.
     """
-    encoder = without_weights(lambda: Encoder(config, pooler=pooler))
-    model = encoder if task is None else without_weights(lambda: task(encoder))
+    encoder = without_values(lambda: Encoder(config, pooler=pooler))
+    model = encoder if task is None else without_values(lambda: task(encoder))
     counts: dict[str, int] = {}
     for weight in model.weights:
         # "encoder/layer_0/…" within the encoder, "head/…" or "task/head/…" outside it.
         part = weight.path.split("/")[1]
         counts[part] = counts.get(part, 0) + math.prod(weight.shape)
     return counts
-
-
-def without_weights(make: Callable[[], keras.Model]) -> keras.Model:
-    """What `make` makes, with weights that have shapes and no values.
-
-    In a stateless scope Keras puts off giving variables their values, and keeps a list of those that wait; it has no
-    public way to drop them from it.
-    """
-    before = list(global_state.get_global_attribute(PENDING, []))
-    try:
-        with keras.StatelessScope(initialize_variables=False):
-            return make()
-    finally:
-        global_state.set_global_attribute(PENDING, before)

@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import sublayers
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.names import Entry
 from bertzoo.checkpoints.tensors import INT8_FILE, WEIGHT_FILES, Tensors, open_tensors, save_tensors, tensor_files
@@ -21,7 +22,7 @@ SCALE = "_scale"  # after the name of a tensor of codes; a code divided by it is
 
 def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """The layers whose kernel is quantized."""
-    return [layer for layer in model._flatten_layers() if getattr(layer, "quantization_mode", None)]
+    return [layer for layer in sublayers(model) if getattr(layer, "quantization_mode", None)]
 
 
 def quantization_scales(model: keras.Model) -> list[keras.Variable]:
@@ -48,7 +49,7 @@ def scales_of(model: keras.Model) -> dict[int, keras.Variable]:
 
 def quantize_as_stored(model: keras.Model, entries: Iterable[Entry], tensors: Tensors, stored: dict, weights) -> None:
     """Makes those layers int8 whose kernels the file has as codes."""
-    layers = {id(layer.kernel): layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)}
+    layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
         if all(name in stored and tensors.dtype(stored[name]) == "I8" for name in entry.theirs):
             layer = layers.get(id(weights[entry.ours]))

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import loss_tracker
 from bertzoo.pretraining.devices import use_devices
 from bertzoo.pretraining.events import EventLog
 from bertzoo.pretraining.objectives import OBJECTIVES, Objective
@@ -128,7 +129,7 @@ class Run:
         self.step, self.seconds, self.log = 0, 0.0, log
         rows = objective.rows(plan.shards, self.training.short, Sentences(plan.shards, _longest(plan.shapes)))
         self._rows = (rows, plan.shapes, objective.transform(model))
-        model._loss_tracker.shows_parts = True
+        loss_tracker(model).shows_parts = True
         flops = {shape: objective.flops(model, shape) for shape in plan.shapes}
         turns = self._data(1).shape
         self.watch = Watch(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import model_of
 from bertzoo.pretraining.events import EventLog
 from bertzoo.training.loss_mean import TOTALS, WEIGHTS
 
@@ -43,7 +44,7 @@ class Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if self.stopping:
             # Not `self.model`, which would bring the state back from the device on JAX.
-            self._model.stop_training = True
+            model_of(self).stop_training = True
         step = self._first + batch + 1
         if step % self.every == 0:
             with self._lock:  # Keras has several threads, and they may come here out of order

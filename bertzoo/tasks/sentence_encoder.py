@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo._keras_hooks import unlocked
 from bertzoo.checkpoints.errors import named
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
@@ -372,9 +373,8 @@ class SentenceEncoder(Task):
     def _adopt(self, loss: SentenceLoss) -> None:
         if getattr(self, "training_head", None) is not None:
             del self.training_head
-        self._tracker.unlock()  # a model is locked once it is built, and this layer comes and goes
-        self.training_head, self.sentence_loss = loss.head, loss
-        self._tracker.lock()
+        with unlocked(self):  # a model is locked once it is built, and this layer comes and goes
+            self.training_head, self.sentence_loss = loss.head, loss
 
     def compiled_loss(self) -> SentenceLoss:
         """The loss, which says what rows and targets must be.

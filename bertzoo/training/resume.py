@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import build_metrics, set_initial_epoch
 from bertzoo.checkpoints.saving import recover
 from bertzoo.training.state import FOLDER, model_variables, read_state, write_state
 
@@ -56,7 +57,7 @@ class Resume(keras.callbacks.Callback):
             self.model.optimizer.build(self.model.trainable_variables)
         self._assign("model", model_variables(self.model))
         self._assign("optimizer", self.model.optimizer.variables)
-        self.model._initial_epoch = self._state["epoch"]
+        set_initial_epoch(self.model, self._state["epoch"])
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
@@ -65,7 +66,7 @@ class Resume(keras.callbacks.Callback):
             return
         # Only now: the others forget what they know when training begins, and metrics when an epoch does.
         state, self._state = self._state, None
-        self.model._initial_epoch = None
+        set_initial_epoch(self.model, None)
         self._restore_callbacks(state)
         if state["batches"]:
             if keras.backend.backend() != "tensorflow":  # where metrics are made when the first batch comes
@@ -98,7 +99,7 @@ class Resume(keras.callbacks.Callback):
                 for _ in range(self._stride):
                     batch = next(arguments[-1])
             if backend == "tensorflow" and state["tensors"]:
-                model._symbolic_build(data_batch=batch)
+                build_metrics(model, batch)
                 self._assign("metric", model.metrics_variables, state)
                 state["tensors"] = {}
             return (logs, arguments[0]) if backend == "jax" else logs
