@@ -37,7 +37,19 @@ _LATER = {
     "train_wordpiece": "bertzoo.text.vocabulary",
 }
 
-_MODULES = ("adapters", "analysis", "data", "layers", "metrics", "pretraining", "retrieval", "text", "training")
+_MODULES = (
+    "adapters",
+    "analysis",
+    "checkpoints",
+    "data",
+    "layers",
+    "metrics",
+    "models",
+    "pretraining",
+    "retrieval",
+    "text",
+    "training",
+)
 
 __all__ = [*_MODULES, *_LATER]
 

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras.src.backend.common import AutocastScope, global_state
 from keras.src.backend.common.stateless_scope import in_stateless_scope as _in_stateless_scope
+from keras.src.utils.io_utils import print_msg
 from keras.src.utils.rng_utils import get_random_seed
 
 # Private methods that classes of bertzoo override, by the class of Keras that calls them; all but the last backend's
@@ -88,6 +89,11 @@ def without_values(make: Callable[[], Any]) -> Any:
             return make()
     finally:
         global_state.set_global_attribute(pending, before)
+
+
+def print_message(text: str) -> None:
+    """Prints as Keras does, so that `keras.config.disable_interactive_logging` sends it to the log instead."""
+    print_msg(text)
 
 
 def keras_seed() -> int | None:

@@ -5,6 +5,26 @@ import os
 
 import keras
 
+# Dense bfloat16 (T4, V100: float16) operations a second from the manufacturers' data sheets, by a part of
+# the device's name.
+PEAKS = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10": 125e12,
+    "V100": 125e12,
+    "T4": 65e12,
+    "4090": 165e12,
+    "3090": 71e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+}
+
 
 def accelerator() -> str | None:
     """Its name, such as "NVIDIA H100 80GB HBM3"; None where the backend computes on the CPU."""
@@ -44,3 +64,11 @@ def ampere_or_later() -> bool:
     # "9.0" on an H100; AMD's begin with letters.
     generation = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
     return generation.isdigit() and int(generation) >= 8
+
+
+def peak_flops(dtype: str) -> float | None:
+    """The peak operations a second of the first device; None if unknown, as for CPUs and float32."""
+    if "16" not in str(dtype):
+        return None
+    name = accelerator() or ""
+    return next((peak for part, peak in PEAKS.items() if part in name), None)

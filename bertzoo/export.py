@@ -83,9 +83,9 @@ def export_model(
     axes = ("batch", "choices", "length") if "multiple_choice" in getattr(model, "heads", ()) else ("batch", "length")
     wrapper = Positional(model, names)
     example = wrapper(*[np.ones((2, 3, 4)[: len(axes)], "int32")] * len(names))
-    from bertzoo.checkpoints.files import expanded
+    from bertzoo.checkpoints.files import expand_path
 
-    target = Path(expanded(filepath))
+    target = Path(expand_path(filepath))
     target.parent.mkdir(parents=True, exist_ok=True)
     signature = [keras.InputSpec(shape=(None,) * len(axes), dtype=input_dtype, name=name) for name in names]
     if format not in _MAKERS:

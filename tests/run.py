@@ -5,6 +5,9 @@ marked `once`, whose subject does not depend on the backend, run on the first al
 JAX alone, into a second one, and runs the quickstart there: no part of bertzoo may need TensorFlow or the checkout.
 
 Two steps run at a time, each shows its output when it ends, and the first that fails ends the others.
+
+`--quick` is for work on the code: lint, order of imports, types, and the tests that are not marked `slow`, on one
+backend, in the environment that runs it (`pip install -e ".[dev,torch]"`), in under three minutes on two cores.
 """
 
 import argparse
@@ -22,18 +25,24 @@ BACKENDS = ("torch", "jax", "tensorflow")  # the first, which compiles nothing, 
 # The CPU build where the index has one; JAX 0.10 is the last for Python 3.11.
 PINS = ["torch==2.13.0", "keras==3.15.1", "tensorflow==2.21.*"]
 
+QUICK_HALF = ("checkpoints", "interop", "kernels", "layers", "metrics", "models", "retrieval", "text")  # of the folders
+
 SIGN_OF_LIFE = 120  # seconds: some machines end what prints nothing for ten minutes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="lint and quick tests, in this environment")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv-test", help="where the environment is, or is made")
     arguments = parser.parse_args()
     begun = time.time()
     failed = []
     try:
-        asyncio.run(check(arguments.venv, arguments.backend or BACKENDS))
+        if arguments.quick:
+            asyncio.run(check_quickly((arguments.backend or BACKENDS)[0]))
+        else:
+            asyncio.run(check(arguments.venv, arguments.backend or BACKENDS))
     except* Failed as group:
         failed = group.exceptions
     if failed:
@@ -60,9 +69,32 @@ async def check(venv: Path, backends: list[str]) -> None:
                 group.create_task(in_turn(step, *job))
 
 
+async def check_quickly(backend: str) -> None:
+    halves = (
+        [f"tests/{name}" for name in QUICK_HALF],
+        [
+            str(path.relative_to(ROOT))
+            for path in sorted((ROOT / "tests").iterdir())
+            if path.name not in QUICK_HALF and (path.is_dir() or path.name.startswith("test_"))
+        ],
+    )
+    async with asyncio.TaskGroup() as group:
+        await lint(sys.executable)
+        for number, files in enumerate(halves, start=1):
+            command = [sys.executable, "-m", "pytest", "-p", "no:nbval", "-m", "not slow", *files]
+            name = f"quick tests on {backend}, {number} of 2"
+            group.create_task(step(name, command, {"KERAS_BACKEND": backend}))
+
+
+async def lint(python: str) -> None:
+    await step("lint", [python, "-m", "ruff", "check", "."])
+    await step("format", [python, "-m", "ruff", "format", "--check", "--diff", "."])
+    await step("order of imports", [str(Path(python).with_name("lint-imports"))])
+
+
 async def prepare(venv: Path, backends: list[str]) -> str:
     python = await make_environment(venv, [*PINS, "-e", f".[{','.join(('test', *backends))}]"])
-    await step("lint", [python, "-m", "ruff", "check", "."])
+    await lint(python)
     # Its first import builds a cache of fonts and says so, which nbval would take for a notebook's output.
     await step("fonts", [python, "-c", "import matplotlib.pyplot"])
     return python

@@ -36,7 +36,7 @@ model(model.tokenizer(["a b", "a"]))
 model.save_to_preset(sys.argv[1])
 bz.TextClassifier.from_preset(sys.argv[1], verbose=False)
 from bertzoo.models.electra import ElectraConfig
-from bertzoo.pretraining.electra import ReplacedTokenTraining
+from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining
 config = ElectraConfig(vocab_size=9, embedding_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
 ReplacedTokenTraining(config, config, model.tokenizer)
 import keras

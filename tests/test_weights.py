@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.analysis.flops import encoder_flops, head_flops
 from bertzoo.checkpoints.files import bundled_names, bundled_root
+from bertzoo.models.flops import encoder_flops, head_flops
 
 ROOT = bundled_root()
 MINI = ROOT / "bert_mini_en"

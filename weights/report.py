@@ -13,9 +13,9 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from bertzoo.analysis.flops import encoder_flops
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.flops import encoder_flops
 
 HERE = Path(__file__).parent
 TASKS = {"sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "wnut17": "WNUT-17", "ewt_pos": "EWT", "squad": "SQuAD"}

@@ -13,10 +13,10 @@ from keras import ops
 from bertzoo._keras_hooks import own_trainable_variables, replace_sublayer, sublayers
 from bertzoo.adapters.lora_layer import LoRADense
 from bertzoo.adapters.peft_files import PREFIX, SETTINGS, TENSORS, lora_options, read_adapter
-from bertzoo.checkpoints.errors import CheckpointError, named
+from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve_adapter
 from bertzoo.checkpoints.int8 import quantization_scales
-from bertzoo.checkpoints.loading import entries_of, weight_names
+from bertzoo.checkpoints.loading import weight_map, weight_names
 from bertzoo.checkpoints.names import Entry
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import save_tensors
@@ -164,7 +164,9 @@ def save_adapter(task, directory: str | Path, base_model: str = "") -> None:
     for entry, weight in own:
         value = np.array(ops.convert_to_numpy(weight), dtype="float32")
         tensors.update({f"{PREFIX}{name}": part for name, part in entry.split(value).items()})
-    modules = sorted({name.rsplit(".", 1)[0].split(".")[0] for entry, _ in own for name in entry.theirs} - {"bertzoo"})
+    modules = sorted(
+        {name.rsplit(".", 1)[0].split(".")[0] for entry, _ in own for name in entry.hf_names} - {"bertzoo"}
+    )
     hf_class = encoder.family.heads[heads[0]].hf_class if heads else ""
     config = {
         "peft_type": "LORA",
@@ -205,7 +207,7 @@ def load_adapter(task, directory: str | Path) -> None:
     has_head = any(not re.search(r"\.lora_[AB]\.", name) for name in tensors)
     had_lora = bool(lora_layers(task))
     try:
-        with named(folder):
+        with error_source(folder):
             options = lora_options(config, tensors, folder)
             _check_shapes(encoder, tensors, prefix, folder)
             enable_lora(task, **options, train_head=has_head)
@@ -256,19 +258,20 @@ def _fill(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> N
 def _head_values(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> list[tuple]:
     """The weights of the head that an adapter has, each with its value."""
     entries = _head_entries(task)
-    unknown = sorted(set(tensors) - {name for entry, _ in entries for name in entry.theirs})
+    unknown = sorted(set(tensors) - {name for entry, _ in entries for name in entry.hf_names})
     if unknown:
         raise CheckpointError(f"{folder} has tensors that do not fit the model: {', '.join(unknown[:5])}.")
-    lacking = [name for entry, _ in entries for name in entry.theirs if name not in tensors]
+    lacking = [name for entry, _ in entries for name in entry.hf_names if name not in tensors]
     needed = [name for name in lacking if _is_needed(name, tensors, config.get("modules_to_save") or ())]
     if needed:
         raise CheckpointError(f"{folder} lacks tensors of the model's head: {', '.join(needed[:5])}.")
-    present = [(entry, weight) for entry, weight in entries if set(entry.theirs) <= set(tensors)]
-    values = [(weight, entry.join([tensors[name] for name in entry.theirs])) for entry, weight in present]
+    present = [(entry, weight) for entry, weight in entries if set(entry.hf_names) <= set(tensors)]
+    values = [(weight, entry.join([tensors[name] for name in entry.hf_names])) for entry, weight in present]
     for (entry, weight), (_, value) in zip(present, values):
         if value.shape != tuple(weight.shape):
             raise CheckpointError(
-                f"{folder} has {', '.join(entry.theirs)} of shape {value.shape}; the model's is {tuple(weight.shape)}."
+                f"{folder} has {', '.join(entry.hf_names)} of shape {value.shape}; the model's is "
+                f"{tuple(weight.shape)}."
             )
     return values
 
@@ -315,11 +318,11 @@ def _factors(task) -> dict[str, tuple]:
 
 def _tensor_names(encoder) -> dict[str, tuple[str, ...]]:
     """The encoder's weights -> Hugging Face's tensors."""
-    return {entry.ours: entry.theirs for entry in entries_of(_WithoutFactors(encoder), encoder, ())}
+    return {entry.keras_name: entry.hf_names for entry in weight_map(_WithoutFactors(encoder), encoder, ())}
 
 
 class _WithoutFactors:
-    """A model as `entries_of` sees it, the factors and the scales of quantized kernels left out."""
+    """A model as `weight_map` sees it, the factors and the scales of quantized kernels left out."""
 
     def __init__(self, task):
         other = {id(w) for layer in lora_layers(task) for pair in layer.factors if pair for w in pair}
@@ -337,7 +340,7 @@ def _head_entries(task) -> list[tuple[Entry, keras.Variable]]:
     if not heads and model.custom_head is None:
         return []
     weights, inner = weight_names(model), {id(weight) for weight in encoder.weights}
-    found = [(entry, weights[entry.ours]) for entry in entries_of(model, encoder, heads)]
+    found = [(entry, weights[entry.keras_name]) for entry in weight_map(model, encoder, heads)]
     return [(entry, weight) for entry, weight in found if id(weight) not in inner]
 
 

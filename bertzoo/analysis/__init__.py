@@ -16,12 +16,12 @@ _LATER = {
     "cka_matrix": "similarity",
     "compare": "comparison",
     "comparison_figure": "charts",
-    "encoder_flops": "flops",
+    "encoder_flops": "bertzoo.models.flops",
     "errors_figure": "charts",
-    "flops_by_part": "flops",
+    "flops_by_part": "bertzoo.models.flops",
     "gradient_times_attention": "attention_gradient",
     "head_figure": "figures",
-    "head_flops": "flops",
+    "head_flops": "bertzoo.models.flops",
     "heads_figure": "figures",
     "heat_map": "figures",
     "integrated_gradients": "attribution",
@@ -49,7 +49,8 @@ __all__ = [*_LATER]
 def __getattr__(name: str):
     if name not in _LATER:
         raise AttributeError(f"module 'bertzoo.analysis' has no attribute {name!r}")
-    return getattr(import_module(f"bertzoo.analysis.{_LATER[name]}"), name)
+    module = _LATER[name] if "." in _LATER[name] else f"bertzoo.analysis.{_LATER[name]}"
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

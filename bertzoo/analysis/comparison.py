@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from bertzoo.accelerator import device_name, keras_versions
-from bertzoo.analysis.flops import encoder_flops
 from bertzoo.analysis.memory import activation_bytes
 from bertzoo.analysis.parameters import describe
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.flops import encoder_flops
 
 WARM_UPS = 2
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.data.columns import read_columns
-from bertzoo.data.targets import SINGLE_LABEL
 from bertzoo.tasks.text_classifier import TextClassifier
+from bertzoo.types import SINGLE_LABEL
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,12 @@ def predictions(task: TextClassifier, x, y=None, batch_size: int = 32) -> Predic
     """
     if getattr(task, "problem_type", None) != SINGLE_LABEL:
         raise ValueError("this is for a TextClassifier of classes, each text being of one.")
-    texts, pairs, raw = read_columns(x, y)
-    if len(texts) == 0:
-        raise ValueError("there is nothing to predict: x has no rows.")
-    targets = task.encode_targets(raw, len(texts))
-    found = task.classify(texts if pairs is None else (texts, pairs), batch_size=batch_size)
+    examples = task.data.parse([x] if isinstance(x, str) else x, y)
+    if len(examples) == 0:
+        raise ValueError("x is empty.")
+    targets = task.data.example_targets(examples)
+    found = task.classify(examples, batch_size=batch_size)
+    texts, pairs = examples["text"], examples.get("second text")
     return Predictions(
         tuple(texts) if pairs is None else tuple(zip(texts, pairs)),
         tuple(task.labels[int(i)] for i in targets),

@@ -6,6 +6,7 @@ import numpy as np
 
 from bertzoo._keras_hooks import without_values
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 
 
 def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int = 4) -> int:
@@ -22,8 +23,6 @@ def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int =
         length: Tokens in the row.
         bytes_per_number: 4 in float32, 2 in half precision.
     """
-    from bertzoo.models.encoder import Encoder
-
     encoder = without_values(lambda: Encoder(config, pooler=False))
     numbers = _normalised(encoder.embeddings) + _read(encoder.embeddings)
     for index in encoder.layer_schedule:

@@ -9,12 +9,13 @@ from pathlib import Path
 import keras
 
 from bertzoo._keras_hooks import without_values
-from bertzoo.checkpoints.catalog import Published, find_published
+from bertzoo.checkpoints.catalog import CatalogEntry, find_entry
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import open_checkpoint
-from bertzoo.checkpoints.names import canonical, expand
+from bertzoo.checkpoints.names import expand, normalize_key
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import read_architecture
 
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
@@ -26,7 +27,7 @@ class Description:
     name: str
     config: EncoderConfig
     parts: dict[str, int]
-    published: Published | None = None
+    published: CatalogEntry | None = None
 
     @property
     def parameters(self) -> int:
@@ -58,18 +59,17 @@ def describe(name: str | Path) -> Description:
     """
     text = os.fspath(name)
     if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):
-        published = find_published(text)
+        published = find_entry(text)
         config = EncoderConfig.from_hf(published.config)
         return Description(published.name, config, _by_part(config, pooler=True), published)
-    with open_checkpoint(resolve(name), ()) as checkpoint:
-        config, tensors = checkpoint.config, checkpoint.tensors
+    with open_checkpoint(resolve(name), read_architecture) as checkpoint:
+        config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
-    family = without_values(lambda: Encoder(config)).family
-    rename = canonical(family.prefix, *family.former_prefixes)
-    own = {theirs: entry.ours for entry in expand(family.names, family.counts(config)) for theirs in entry.theirs}
+    normalize = normalize_key(family.prefix, *family.former_prefixes)
+    own = {name: entry.keras_name for entry in expand(family.names, family.counts(config)) for name in entry.hf_names}
     # DeBERTa's positions stand among the encoder's names and belong to its masked-LM head.
-    own = {theirs: ours for theirs, ours in own.items() if not ours.startswith("masked_lm/")}
-    names = {stored: rename(stored) for stored in sizes}
+    own = {name: keras_name for name, keras_name in own.items() if not keras_name.startswith("masked_lm/")}
+    names = {stored: normalize(stored) for stored in sizes}
     pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
     parts = _by_part(config, pooler)
     parts["head"] = sum(

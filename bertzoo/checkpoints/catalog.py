@@ -7,11 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bertzoo.carried import carried
+from bertzoo.checkpoints.files import bundled_path
 
 
 @dataclass(frozen=True)
-class Published:
+class CatalogEntry:
     """One checkpoint of the hub. `parameters` are the encoder's; `cased` and `licence` are None where not known."""
 
     name: str
@@ -31,17 +31,17 @@ class Published:
 
 
 @lru_cache(maxsize=1)
-def load_catalog() -> dict[str, Published]:
+def load_catalog() -> dict[str, CatalogEntry]:
     """The checkpoints by name, such as "google-bert/bert-base-uncased", in the file's order."""
-    content = tomllib.loads((carried("weights") / "catalog.toml").read_text("utf-8"))
+    content = tomllib.loads((bundled_path("weights") / "catalog.toml").read_text("utf-8"))
     rows = {}
     for row in content["checkpoints"]:
         config = {**content["shapes"][row.pop("shape")], "vocab_size": row.pop("vocab_size")}
-        rows[row["name"]] = Published(**{**row, "tasks": tuple(row["tasks"])}, config=config)
+        rows[row["name"]] = CatalogEntry(**{**row, "tasks": tuple(row["tasks"])}, config=config)
     return rows
 
 
-def find_published(name: str) -> Published:
+def find_entry(name: str) -> CatalogEntry:
     """The checkpoint of a name, with or without "hf://". Raises `ValueError` where the catalog has none."""
     catalog = load_catalog()
     wanted = name.removeprefix("hf://").split("@")[0]

@@ -10,8 +10,8 @@ class CheckpointError(ValueError):
 
 
 @contextmanager
-def named(source: object) -> Iterator[None]:
-    """Puts the name of a file or directory before what a value in it is refused for."""
+def error_source(source: object) -> Iterator[None]:
+    """Names the file or directory in the errors of a block that reads it."""
     try:
         yield
     except ValueError as error:

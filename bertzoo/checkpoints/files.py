@@ -4,7 +4,6 @@ import os
 import re
 from pathlib import Path
 
-from bertzoo.carried import carried
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.formats import is_checkpoint
 from bertzoo.checkpoints.json_files import read_json
@@ -36,7 +35,7 @@ def resolve(preset: str | os.PathLike) -> Path:
     name = os.fspath(preset)
     if name.startswith("hf://"):
         return _checkpoint(_from_hub(name))
-    path = expanded(name)
+    path = expand_path(name)
     recover(path)
     if path.is_dir():
         return _checkpoint(path)
@@ -52,7 +51,7 @@ def resolve(preset: str | os.PathLike) -> Path:
     )
 
 
-def expanded(path: str | os.PathLike) -> Path:
+def expand_path(path: str | os.PathLike) -> Path:
     """A path with `~` replaced.
 
     Raises:
@@ -71,7 +70,7 @@ def resolve_adapter(adapter: str | os.PathLike) -> Path:
     """The directory of a PEFT adapter: `hf://owner/name[@revision]` or a directory. Raises CheckpointError."""
     name = os.fspath(adapter)
     if not name.startswith("hf://"):
-        return expanded(name)
+        return expand_path(name)
     match = _HUB.fullmatch(name)
     if match is None:
         raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
@@ -80,7 +79,17 @@ def resolve_adapter(adapter: str | os.PathLike) -> Path:
 
 def bundled_root() -> Path:
     """The folder of the bundled presets."""
-    return carried("weights")
+    return bundled_path("weights")
+
+
+def bundled_path(name: str) -> Path:
+    """The folder "weights" or "course": the checkout's, otherwise the copy in the wheel."""
+    package = Path(__file__).resolve().parents[1]
+    checkout = package.parent
+    # pyproject.toml distinguishes a checkout from a site-packages folder that happens to hold a package of that name.
+    if (checkout / name).is_dir() and (checkout / "pyproject.toml").is_file():
+        return checkout / name
+    return package / "_bundled" / name
 
 
 def bundled_names() -> list[str]:

@@ -1,7 +1,7 @@
 """What a checkpoint directory holds, whatever its format: a configuration, and tensors under Hugging Face's names."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,21 @@ from typing import Any
 from bertzoo.checkpoints import fairseq, tf1
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.json_files import read_json
+from bertzoo.checkpoints.names import Family
 from bertzoo.checkpoints.tensors import Tensors, open_tensors
-from bertzoo.models.config import EncoderConfig
 
 FOREIGN = (fairseq, tf1)
+
+# The content of a config.json -> its configuration and its family; raises ValueError or TypeError.
+ReadArchitecture = Callable[[Mapping[str, Any]], tuple[Any, Family]]
 
 
 @dataclass
 class Checkpoint:
     """An open checkpoint; a context manager, since `tensors` may be mapped files."""
 
-    config: EncoderConfig
+    config: Any
+    family: Family
     tensors: Tensors
     notes: list[str] = field(default_factory=list)
 
@@ -35,11 +39,12 @@ def is_checkpoint(directory: Path) -> bool:
     return (directory / "config.json").is_file() or any(module.is_format(directory) for module in FOREIGN)
 
 
-def open_checkpoint(directory: Path, heads: tuple[str, ...] = ()) -> Checkpoint:
+def open_checkpoint(directory: Path, read_architecture: ReadArchitecture, heads: tuple[str, ...] = ()) -> Checkpoint:
     """The checkpoint in a directory.
 
     Args:
         directory: A Hugging Face directory, fairseq's RoBERTa (`model.pt`), or a TensorFlow 1 checkpoint of Google's.
+        read_architecture: See `load_model`.
         heads: The family's heads that are wanted: a TensorFlow checkpoint of ELECTRA holds two encoders.
 
     Raises:
@@ -48,15 +53,22 @@ def open_checkpoint(directory: Path, heads: tuple[str, ...] = ()) -> Checkpoint:
     for module in FOREIGN:
         if module.is_format(directory):
             content, tensors, notes = module.read(directory, heads)
-            config = config_of(content, directory)
+            source = directory
             break
     else:
-        config, tensors, notes = read_config(directory), open_tensors(directory), []
+        source, notes = directory / "config.json", []
+        content = _read_content(source)
+        tensors = None
+    try:
+        config, family = read_architecture(content)
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(f"{source} can't be used: {error}") from error
+    tensors = open_tensors(directory) if tensors is None else tensors
     _check_sizes(config, tensors, directory)
-    return Checkpoint(config, tensors, notes)
+    return Checkpoint(config, family, tensors, notes)
 
 
-def _check_sizes(config: EncoderConfig, tensors: Tensors, directory: Path) -> None:
+def _check_sizes(config: Any, tensors: Tensors, directory: Path) -> None:
     """Refuses a configuration far larger than its weights before memory is taken for it."""
     held = sum(math.prod(tensors.shape(name)) for name in tensors)
     asked = {
@@ -83,22 +95,8 @@ def _check_sizes(config: EncoderConfig, tensors: Tensors, directory: Path) -> No
             )
 
 
-def read_config(directory: Path) -> EncoderConfig:
-    """The configuration in a Hugging Face directory.
-
-    Raises:
-        CheckpointError: The file is missing, is no JSON object, or describes nothing that bertzoo computes.
-    """
-    path = directory / "config.json"
+def _read_content(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if str(content.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>")):
-        raise CheckpointError(f"{directory} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
-    return config_of(content, path)
-
-
-def config_of(content: Mapping[str, Any], source: Path) -> EncoderConfig:
-    """The configuration that the keys of a config.json make; raises CheckpointError where they make none."""
-    try:
-        return EncoderConfig.from_hf(content)
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(f"{source} can't be used: {error}") from error
+        raise CheckpointError(f"{path.parent} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
+    return content

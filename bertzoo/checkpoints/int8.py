@@ -5,7 +5,7 @@ weights, or leave out and start with random ones.
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import numpy as np
 from bertzoo._keras_hooks import sublayers
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.names import Entry
+from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import INT8_FILE, WEIGHT_FILES, Tensors, open_tensors, save_tensors, tensor_files
 
 SCALE = "_scale"  # after the name of a tensor of codes; a code divided by it is the weight
@@ -47,32 +48,43 @@ def scales_of(model: keras.Model) -> dict[int, keras.Variable]:
     return found
 
 
-def quantize_as_stored(model: keras.Model, entries: Iterable[Entry], tensors: Tensors, stored: dict, weights) -> None:
+def quantize_as_stored(
+    model: keras.Model,
+    entries: Iterable[Entry],
+    tensors: Tensors,
+    file_keys: Mapping[str, str],
+    weights: Mapping[str, keras.Variable],
+) -> None:
     """Makes those layers int8 whose kernels the file has as codes."""
     layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
-        if all(name in stored and tensors.dtype(stored[name]) == "I8" for name in entry.theirs):
-            layer = layers.get(id(weights[entry.ours]))
+        if all(tensors.dtype(file_keys[name]) == "I8" for name in entry.hf_names):
+            layer = layers.get(id(weights[entry.keras_name]))
             if layer is not None and layer.quantization_mode is None:
                 layer.quantize("int8")
 
 
-def read_codes(entry: Entry, tensors: Tensors, stored: dict) -> tuple[np.ndarray, np.ndarray]:
+def read_codes(
+    entry: Entry, tensors: Tensors, file_keys: Mapping[str, str], shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """The codes int8 (in, units) and scales float32 (units,) of one kernel.
 
     Raises:
         CheckpointError: A tensor is missing, of another type, or no scale for these codes.
     """
     codes, scales = [], []
-    for name in entry.theirs:
-        if name + SCALE not in stored:
+    for name in entry.hf_names:
+        if name + SCALE not in file_keys:
             raise CheckpointError(f"the file lacks {name}{SCALE}, without which the codes of {name} say nothing.")
-        part, scale = tensors[stored[name]], tensors[stored[name + SCALE]]
+        part, scale = tensors[file_keys[name]], tensors[file_keys[name + SCALE]]
         if part.dtype != np.int8 or scale.shape != part.shape[:1] or not np.isfinite(scale).all() or (scale <= 0).any():
             raise CheckpointError(f"{name} and {name}{SCALE} are no codes of int8 and positive scales, one a row.")
         codes.append(part)
         scales.append(scale.astype(np.float32))
-    return entry.join(codes), np.concatenate(scales)
+    joined = entry.join(codes)
+    if joined.shape != shape:
+        raise CheckpointError(f"{entry.hf_names} have the shape {joined.shape}, joined; {shape} is expected.")
+    return joined, np.concatenate(scales)
 
 
 def weight_files(tensors: dict[str, np.ndarray]) -> dict:
@@ -103,5 +115,4 @@ def dequantize(source: Path, target: Path) -> None:
                 floats[name] = tensors[name].astype(np.float32) / tensors[name + SCALE][:, None]
             elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
                 floats[name] = tensors[name]
-        for name, write in tensor_files(floats).items():
-            write(target / name)
+        write_preset(target, tensor_files(floats))

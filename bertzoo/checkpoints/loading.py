@@ -10,9 +10,10 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError, named
+from bertzoo._keras_hooks import print_message
+from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve
-from bertzoo.checkpoints.formats import open_checkpoint
+from bertzoo.checkpoints.formats import Checkpoint, ReadArchitecture, open_checkpoint
 from bertzoo.checkpoints.int8 import (
     SCALE,
     quantization_scales,
@@ -21,13 +22,11 @@ from bertzoo.checkpoints.int8 import (
     scales_of,
     weight_files,
 )
-from bertzoo.checkpoints.names import Entry, canonical, expand, wrapper_of
+from bertzoo.checkpoints.names import Entry, Family, expand, normalize_key, wrapper_of
 from bertzoo.checkpoints.report import LoadReport
-from bertzoo.checkpoints.saving import write_preset
-from bertzoo.checkpoints.tensors import float_tensor
+from bertzoo.checkpoints.saving import Content, write_preset
+from bertzoo.checkpoints.tensors import Tensors, float_tensor
 from bertzoo.layers.base import skip_drawing
-from bertzoo.models.config import EncoderConfig
-from bertzoo.models.family import Names
 
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
 
@@ -35,10 +34,10 @@ _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
     """The weights of a model by their path within their part, such as "layer_0/attention/qkv/kernel".
 
-    Those of a head of the caller's own are counted, since its layers may have any names.
+    Those of a user's own head are numbered, since its layers may have any names.
     """
-    own = {id(weight): f"custom_head/{i}" for i, weight in enumerate(_custom_weights(model))}
-    return {own.get(id(weight)) or weight.path.split("/", 1)[1]: weight for weight in model.weights}
+    custom = {id(weight): f"custom_head/{i}" for i, weight in enumerate(_custom_weights(model))}
+    return {custom.get(id(weight)) or weight.path.split("/", 1)[1]: weight for weight in model.weights}
 
 
 def _custom_weights(model: keras.Model) -> list[keras.Variable]:
@@ -46,19 +45,19 @@ def _custom_weights(model: keras.Model) -> list[keras.Variable]:
     return [] if head is None else head.weights
 
 
-def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> list[Entry]:
-    """How the file names all weights of a model made of an encoder and heads of its family.
+def weight_map(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> list[Entry]:
+    """The tensors in which a file holds each weight of a model made of an encoder and heads of its family.
 
     Raises:
-        CheckpointError: A weight has no name, as LoRA's factors.
+        CheckpointError: A weight has no name in files, as LoRA's factors.
     """
     weights = weight_names(model)
-    entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.ours in weights]
+    entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.keras_name in weights]
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(Entry(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
     scales = {id(scale) for scale in quantization_scales(model)}
     unnamed = {name for name, weight in weights.items() if id(weight) not in scales}
-    unnamed -= {entry.ours for entry in entries}
+    unnamed -= {entry.keras_name for entry in entries}
     if unnamed:
         raise CheckpointError(
             f"a checkpoint has no place for the weights {', '.join(sorted(unnamed)[:5])}. If they are LoRA's, call "
@@ -67,14 +66,15 @@ def entries_of(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...])
     return entries
 
 
-def _table(family, config: EncoderConfig, heads: tuple[str, ...]) -> list[Entry]:
-    names: Names = sum((family.names_of_head(config, head) for head in heads), family.names)
+def _table(family: Family, config: Any, heads: tuple[str, ...]) -> list[Entry]:
+    names = sum((family.names_of_head(config, head) for head in heads), family.names)
     return expand(names, family.counts(config))
 
 
 def load_model(
     preset: str | Path,
-    make: Callable[[EncoderConfig, Path], keras.Model],
+    read_architecture: ReadArchitecture,
+    make: Callable[[Any, Path], keras.Model],
     *,
     heads: tuple[str, ...] = (),
     new_heads: bool = False,
@@ -84,173 +84,176 @@ def load_model(
 
     Args:
         preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
-        make: Makes the model from the configuration and the directory. It is an `Encoder`, or has one as `backbone`.
+        read_architecture: Makes the configuration, and finds the family, from the content of config.json.
+        make: Makes the model from the configuration and the directory. It is an encoder, or has one as `backbone`.
         heads: The family's heads that the model has.
-        new_heads: Start the heads anew even where the file has them.
+        new_heads: Initialise the heads anew even where the file has them.
         verbose: Print the load report. It stays as `model.load_report` in any case.
+
+    Returns:
+        The model that `make` made, with `load_report` and `checkpoint_dtypes`, the types of the file's tensors by name.
 
     Raises:
         CheckpointError: A tensor is missing, misshapen or not finite, or the files can't be read.
     """
     directory = resolve(preset)
-    with named(directory), open_checkpoint(directory, heads) as checkpoint:
-        config, tensors = checkpoint.config, checkpoint.tensors
+    with error_source(directory), open_checkpoint(directory, read_architecture, heads) as checkpoint:
+        family = checkpoint.family
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
-        stored = _canonical_names(tensors, config_family(config), report)
-        config = config_family(config).infer_config_from_tensors(config, stored)
-        with skip_drawing(_Covered(config, heads if not new_heads else (), stored)):
+        file_keys = _file_keys(checkpoint.tensors, family, report)
+        config = family.infer_config_from_tensors(checkpoint.config, file_keys)
+        with skip_drawing(_CoveredPaths(family, config, () if new_heads else heads, file_keys)):
             model = make(config, directory)
-        encoder = getattr(model, "backbone", model)
-        entries = entries_of(model, encoder, heads)
-        wanted = [entry for entry in entries if not (new_heads and entry.ours.split("/")[0] in heads)]
-        quantize_as_stored(model, wanted, tensors, stored, weight_names(model))
-        _fill(model, entries, tensors, stored, new_heads, report)
-        _note(report, config, stored, set(model.checkpoint_dtypes), encoder.family)
+        loader = _Loader(model, checkpoint, file_keys, heads, new_heads)
+        loader.fill()
+        report.loaded, report.new = len(model.checkpoint_dtypes), loader.new_parts()
+        _note(report, config, family, file_keys, set(model.checkpoint_dtypes))
     model.load_report = report
     if verbose:
-        print(report)
+        print_message(str(report))
     return model
 
 
-def _canonical_names(tensors: Iterable[str], family, report: LoadReport) -> dict[str, str]:
-    """The table's names of the tensors in a file -> the file's."""
-    rename = canonical(family.prefix, *family.former_prefixes)
+def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> dict[str, str]:
+    """The table's names of the tensors in a file -> the file's names."""
+    normalize = normalize_key(family.prefix, *family.former_prefixes)
     wrapper = wrapper_of(tensors, family.prefix)
     if wrapper:
         report.notes.append(f"all names in the file begin with {wrapper!r}, of what held the model; it was taken off")
-    stored: dict[str, str] = {}
+    file_keys: dict[str, str] = {}
     for name in tensors:
-        other = stored.setdefault(rename(name.removeprefix(wrapper)), name)
+        other = file_keys.setdefault(normalize(name.removeprefix(wrapper)), name)
         if other != name:
             raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
     for alias, name in family.aliases.items():
-        if alias in stored:
-            stored.setdefault(name, stored[alias])
-        elif name in stored:  # an untied decoder has its bias under the other name
-            stored[alias] = stored[name]
-    return stored
+        if alias in file_keys:
+            file_keys.setdefault(name, file_keys[alias])
+        elif name in file_keys:  # an untied decoder has its bias under the other name
+            file_keys[alias] = file_keys[name]
+    return file_keys
 
 
-def config_family(config: EncoderConfig):
-    """The family of a configuration."""
-    from bertzoo.models.registry import FAMILIES
+class _CoveredPaths:
+    """The paths of the weights that the file holds: `"encoder/layer_0/…" in paths`."""
 
-    return FAMILIES[config.model_type]
-
-
-class _Covered:
-    """The names of weights that the file holds: `"encoder/layer_0/…" in covered`."""
-
-    def __init__(self, config: EncoderConfig, heads: tuple[str, ...], stored: dict[str, str]):
-        table = _table(config_family(config), config, heads)
-        self.names = {entry.ours for entry in table if set(entry.theirs) <= set(stored)}
+    def __init__(self, family: Family, config: Any, heads: tuple[str, ...], file_keys: Mapping[str, str]):
+        table = _table(family, config, heads)
+        self.names = {entry.keras_name for entry in table if entry.is_in(file_keys)}
 
     def __contains__(self, path: str) -> bool:
         return path.split("/", 1)[-1] in self.names
 
 
-def _fill(model, entries, tensors, stored, new_heads, report) -> None:
-    weights = weight_names(model)
-    encoder_weights = {id(weight) for weight in getattr(model, "backbone", model).weights}
-    model.checkpoint_dtypes = {}
-    missing, scales = [], scales_of(model)
-    for entry in entries:
-        in_encoder = id(weights[entry.ours]) in encoder_weights
-        if (not in_encoder and new_heads) or not set(entry.theirs) <= set(stored):
-            missing.append(entry)
-            continue
-        weight, names = weights[entry.ours], entry.theirs
-        if id(weight) in scales:
-            codes, scale = read_codes(entry, tensors, stored)
-            if codes.shape != tuple(weight.shape):
-                raise CheckpointError(
-                    f"{entry.theirs} have the shape {codes.shape}, joined; {weight.shape} is expected."
-                )
-            weight.assign(codes)
-            scales[id(weight)].assign(scale)
-            names = (*names, *(name + SCALE for name in names))
-        else:
-            weight.assign(_read(entry, weight, tensors, stored))
-        for name in names:
-            model.checkpoint_dtypes[name] = tensors.dtype(stored[name])
-    report.loaded = len(model.checkpoint_dtypes)
-    _check_missing(missing, entries, weights, encoder_weights, report)
+class _Loader:
+    """Fills a model's weights from the tensors of a checkpoint."""
 
+    def __init__(
+        self,
+        model: keras.Model,
+        checkpoint: Checkpoint,
+        file_keys: Mapping[str, str],
+        heads: tuple[str, ...],
+        new_heads: bool,
+    ):
+        encoder = getattr(model, "backbone", model)
+        self.model, self.tensors, self.file_keys = model, checkpoint.tensors, file_keys
+        self.entries = weight_map(model, encoder, heads)
+        self.weights = weight_names(model)
+        in_encoder = {id(weight) for weight in encoder.weights}
+        self.encoder_names = {name for name, weight in self.weights.items() if id(weight) in in_encoder}
+        skipped = set() if not new_heads else set(self.weights) - self.encoder_names
+        self.found = [e for e in self.entries if e.keras_name not in skipped and e.is_in(file_keys)]
 
-def _read(entry: Entry, weight: keras.Variable, tensors, stored) -> np.ndarray:
-    parts = [tensors[stored[name]] for name in entry.theirs]
-    expected = entry.split(np.broadcast_to(np.float32(0), weight.shape))
-    for name, part in zip(entry.theirs, parts):
-        if part.shape != expected[name].shape:
+    def fill(self) -> None:
+        quantize_as_stored(self.model, self.found, self.tensors, self.file_keys, self.weights)
+        self.weights = weight_names(self.model)  # quantized kernels are other variables
+        self.model.checkpoint_dtypes, scales = {}, scales_of(self.model)
+        for entry in self.found:
+            weight, names = self.weights[entry.keras_name], entry.hf_names
+            if id(weight) in scales:
+                codes, scale = read_codes(entry, self.tensors, self.file_keys, tuple(weight.shape))
+                weight.assign(codes)
+                scales[id(weight)].assign(scale)
+                names = (*names, *(name + SCALE for name in names))
+            else:
+                weight.assign(_read(entry, weight, self.tensors, self.file_keys))
+            for name in names:
+                self.model.checkpoint_dtypes[name] = self.tensors.dtype(self.file_keys[name])
+
+    def new_parts(self) -> list[str]:
+        """The parts that the file does not have. A part may be absent as a whole if it is made to be trained: the
+        pooler, or a head.
+
+        Raises:
+            CheckpointError: Anything else is absent.
+        """
+        missing = [entry for entry in self.entries if entry not in self.found]
+        new, lost = [], []
+        for part in {entry.part for entry in missing}:
+            absent = [entry for entry in missing if entry.part == part]
+            is_whole = len(absent) == sum(entry.part == part for entry in self.entries)
+            if is_whole and (part == "pooler" or absent[0].keras_name not in self.encoder_names):
+                new.append(part)
+            else:
+                lost += [name for entry in absent for name in entry.hf_names]
+        if lost:
             raise CheckpointError(
-                f"tensor {stored[name]} has shape {tuple(part.shape)}; the configuration asks for "
-                f"{expected[name].shape}."
-                + (
-                    " Pass new_head=True to start with a new head."
-                    if name.startswith(("classifier", "bertzoo.head"))
-                    else ""
-                )
+                f"the checkpoint lacks {len(lost)} tensors that this model needs: {', '.join(sorted(lost)[:8])}."
             )
-    return entry.join([float_tensor(part, f"tensor {stored[name]}") for name, part in zip(entry.theirs, parts)])
+        return sorted(new)
 
 
-def _check_missing(missing, entries, weights, encoder_weights, report) -> None:
-    """A part may be wholly absent if it is made to be trained: the pooler, or a head. All else is an error."""
-    lost = []
-    for part in {entry.ours.split("/")[0] for entry in missing}:
-        absent = [entry for entry in missing if entry.ours.split("/")[0] == part]
-        whole = len(absent) == len([entry for entry in entries if entry.ours.split("/")[0] == part])
-        optional = part == "pooler" or id(weights[absent[0].ours]) not in encoder_weights
-        if whole and optional:
-            report.new.append(part)
-        else:
-            lost += [name for entry in absent for name in entry.theirs]
-    report.new.sort()
-    if lost:
-        raise CheckpointError(
-            f"the checkpoint lacks {len(lost)} tensors that this model needs: {', '.join(sorted(lost)[:8])}."
-        )
+def _read(entry: Entry, weight: keras.Variable, tensors: Tensors, file_keys: Mapping[str, str]) -> np.ndarray:
+    parts = [tensors[file_keys[name]] for name in entry.hf_names]
+    expected = entry.split(np.broadcast_to(np.float32(0), weight.shape))
+    for name, part in zip(entry.hf_names, parts):
+        if part.shape != expected[name].shape:
+            hint = " Pass new_head=True to start with a new head." * name.startswith(("classifier", "bertzoo.head"))
+            raise CheckpointError(
+                f"tensor {file_keys[name]} has shape {tuple(part.shape)}; the configuration asks for "
+                f"{expected[name].shape}.{hint}"
+            )
+    return entry.join([float_tensor(part, f"tensor {file_keys[name]}") for name, part in zip(entry.hf_names, parts)])
 
 
-def _note(report: LoadReport, config: EncoderConfig, stored: dict[str, str], used: set[str], family) -> None:
-    report.unused = sorted(stored[name] for name in stored if name not in used and not family.is_inert(name))
-    old = [name for name in stored.values() if name.endswith(("LayerNorm.gamma", "LayerNorm.beta"))]
+def _note(report: LoadReport, config: Any, family: Family, file_keys: Mapping[str, str], used: set[str]) -> None:
+    report.unused = sorted(key for name, key in file_keys.items() if name not in used and not family.is_inert(name))
+    old = [key for key in file_keys.values() if key.endswith(("LayerNorm.gamma", "LayerNorm.beta"))]
     if old:
         report.notes.append(
             f"{len(old)} LayerNorm tensors have their old names, gamma and beta; saved as weight and bias"
         )
     if config.attention_probs_dropout_prob:
         report.notes.append(
-            f"attention dropout is off in training (the file's {config.attention_probs_dropout_prob:g} "
-            f"is kept when saved); "
-            "pass attention_dropout= to use it"
+            f"attention dropout is off in training (the file's {config.attention_probs_dropout_prob:g} is kept when "
+            "saved); pass attention_dropout= to use it"
         )
     if config.unknown_keys:
         report.notes.append(f"config.json has keys unknown to bertzoo: {', '.join(config.unknown_keys)}")
 
 
-def stored_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> dict[str, np.ndarray]:
+def file_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> dict[str, np.ndarray]:
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
     weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
-    own = {ours for head in heads for ours, _ in encoder.family.names_of_head(encoder.config, head)}
-    tensors, names, codes, scales = {}, {}, {}, scales_of(model)
-    for entry in entries_of(model, encoder, heads):
-        weight = weights[entry.ours]
+    in_heads = {name for head in heads for name, _ in encoder.family.names_of_head(encoder.config, head)}
+    tensors, keys, codes, scales = {}, {}, {}, scales_of(model)
+    for entry in weight_map(model, encoder, heads):
+        weight = weights[entry.keras_name]
         value = keras.ops.convert_to_numpy(weight)
         parts = entry.split(value if id(weight) in scales else value.astype(np.float32, copy=False))
         for name in parts:
-            names[name] = name if entry.ours in own or name.startswith("bertzoo.") else prefix + name
+            keys[name] = name if entry.keras_name in in_heads or name.startswith("bertzoo.") else prefix + name
         if id(weight) in scales:
-            rows = np.split(keras.ops.convert_to_numpy(scales[id(weight)]), len(entry.theirs))
-            codes |= {names[name]: part for name, part in parts.items()}
-            codes |= {names[name] + SCALE: row for name, row in zip(entry.theirs, rows)}
+            rows = np.split(keras.ops.convert_to_numpy(scales[id(weight)]), len(entry.hf_names))
+            codes |= {keys[name]: part for name, part in parts.items()}
+            codes |= {keys[name] + SCALE: row for name, row in zip(entry.hf_names, rows)}
         else:
             tensors |= parts
     narrow = _narrowed(tensors, getattr(model, "checkpoint_dtypes", {}))
-    return {names[name]: tensor for name, tensor in (narrow or tensors).items()} | codes
+    return {keys[name]: tensor for name, tensor in (narrow or tensors).items()} | codes
 
 
-def _narrowed(tensors, dtypes) -> dict[str, np.ndarray] | None:
+def _narrowed(tensors: Mapping[str, np.ndarray], dtypes: Mapping[str, str]) -> dict[str, np.ndarray] | None:
     """The tensors in the dtypes of the file, or None where that would lose a bit of any."""
     out = {}
     for name, tensor in tensors.items():
@@ -266,23 +269,26 @@ def save_model(
     *,
     heads: tuple[str, ...] = (),
     hf_class: str = "Model",
-    config_changes: dict[str, Any] | None = None,
-    tokenizer=None,
-    more_files: Mapping[str, Any] | None = None,
+    config_changes: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
+    more_files: Mapping[str, Content] | None = None,
 ) -> None:
     """Writes a model as a Hugging Face checkpoint directory, all of it or nothing.
 
     Args:
-        model: An `Encoder`, or a model with one as `backbone`.
+        model: An encoder, or a model with one as `backbone`.
         directory: Where to; made if need be. An older preset there is replaced, other files in it are kept.
         heads: The family's heads that the model has.
         hf_class: What follows the family's name in the name of Hugging Face's class.
         config_changes: Keys of config.json that the task owns.
-        tokenizer: Written as tokenizer.json and tokenizer_config.json.
+        tokenizer: A `Tokenizer`, written as tokenizer.json and tokenizer_config.json.
         more_files: What else belongs to the model, as `write_preset` takes it.
+
+    Raises:
+        CheckpointError: A weight has no name in files, or the directory can't be written.
     """
     encoder = getattr(model, "backbone", model)
-    tensors = stored_tensors(model, encoder, heads)
+    tensors = file_tensors(model, encoder, heads)
     content = encoder.config.to_hf()
     content.update(config_changes or {}, architectures=[encoder.family.hf_name + hf_class])
     if not content.get("bertzoo"):
@@ -297,29 +303,15 @@ def save_model(
     write_preset(Path(directory), files | dict(more_files or {}))
 
 
-def check_options(made: type, options: Iterable[str]) -> None:
-    """Refuses what the constructor of the class does not take.
+def check_options(cls: type, options: Iterable[str]) -> None:
+    """Refuses what the constructor of a class does not take.
 
     Raises:
         TypeError: An option is unknown.
     """
-    taken = [*inspect.signature(made.__init__).parameters][1:]
-    known = {"dtype", *taken} - {"kwargs", "config", "backbone"}
+    known = {"dtype", *[*inspect.signature(cls.__init__).parameters][1:]} - {"kwargs", "config", "backbone"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise TypeError(
-            f"{made.__name__}.from_preset has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}."
+            f"{cls.__name__}.from_preset has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}."
         )
-
-
-def load_encoder(preset, *, verbose: bool = True, pooler: bool = True, **options):
-    """See `Encoder.from_preset`."""
-    from bertzoo.models.encoder import Encoder
-
-    check_options(Encoder, options)
-    return load_model(preset, lambda config, _: Encoder(config, pooler=pooler, **options), verbose=verbose)
-
-
-def save_encoder(encoder, directory, tokenizer=None) -> None:
-    """See `Encoder.save_to_preset`."""
-    save_model(encoder, directory, tokenizer=tokenizer)

@@ -1,14 +1,15 @@
-"""Between our weights and Hugging Face's tensors: one table per family, read in both directions.
+"""Between Keras weights and Hugging Face's tensors: one table per family, read in both directions.
 
-A pair (ours, theirs) may stand for many: `{i}` runs over the layers, and a list in braces in their name, such as
-`{query,key,value}`, names the tensors that we keep fused in one weight, side by side on its last axis. Kernels (names
-that end in "kernel") are transposed, since PyTorch keeps (out, in); all else is taken as it is.
+A pair (Keras name, Hugging Face name) may stand for many: `{i}` runs over the layers, and a list in braces in the
+second, such as `{query,key,value}`, names the tensors that are fused in one Keras weight, side by side on its last
+axis. Kernels (names that end in "kernel") are transposed, since PyTorch stores (out, in); all else has the same shape.
 """
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,60 +18,90 @@ _WRAPPERS = ("module.", "_orig_mod.", "model.")
 _INDEX = re.compile(r"\{([a-z])\}")
 _FUSED = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
+Names = tuple[tuple[str, str], ...]
+
+
+class Family(Protocol):
+    """What reading and writing files need to know of a family of encoders; see `bertzoo.models.family.Family`."""
+
+    hf_name: str
+    prefix: str
+    former_prefixes: tuple[str, ...]
+    names: Names
+    aliases: Mapping[str, str]
+
+    def names_of_head(self, config: Any, head: str) -> Names: ...
+
+    def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> Any: ...
+
+    def counts(self, config: Any) -> dict[str, int]: ...
+
+    def is_inert(self, tensor: str) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One weight of ours and the tensors, one or more, that hold it in the file."""
+    """One Keras weight and the tensors, one or more, that hold it in the file."""
 
-    ours: str
-    theirs: tuple[str, ...]
+    keras_name: str
+    hf_names: tuple[str, ...]
+
+    @property
+    def part(self) -> str:
+        """The part of the model that the weight belongs to: "embeddings", "layer_0", "pooler", "classifier" …"""
+        return self.keras_name.split("/")[0]
 
     @property
     def transposed(self) -> bool:
-        return self.ours.endswith("kernel")
+        return self.keras_name.endswith("kernel")
+
+    def is_in(self, tensors: Container[str]) -> bool:
+        """Whether all its tensors are among these."""
+        return all(name in tensors for name in self.hf_names)
 
     def join(self, tensors: Iterable[np.ndarray]) -> np.ndarray:
-        """Their tensors -> our weight."""
+        """The file's tensors -> the Keras weight."""
         parts = [tensor.T if self.transposed else tensor for tensor in tensors]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
     def split(self, weight: np.ndarray) -> dict[str, np.ndarray]:
-        """Our weight -> their tensors."""
-        parts = np.split(weight, len(self.theirs), axis=-1)
+        """The Keras weight -> the file's tensors."""
+        parts = np.split(weight, len(self.hf_names), axis=-1)
         return {
-            name: np.ascontiguousarray(part.T if self.transposed else part) for name, part in zip(self.theirs, parts)
+            name: np.ascontiguousarray(part.T if self.transposed else part) for name, part in zip(self.hf_names, parts)
         }
 
 
 def expand(names: Iterable[tuple[str, str]], counts: Mapping[str, int]) -> list[Entry]:
-    """The entries of a table; `counts` says how far each index runs."""
+    """The entries of a table; `counts` gives the range of each index."""
     entries = []
-    for ours, theirs in names:
-        letters = _INDEX.findall(ours)
+    for keras_pattern, hf_pattern in names:
+        letters = _INDEX.findall(keras_pattern)
         for values in itertools.product(*(range(counts[letter]) for letter in letters)):
-            mine, yours = ours, theirs
+            keras_name, hf_name = keras_pattern, hf_pattern
             for letter, value in zip(letters, values):
-                mine, yours = mine.replace(f"{{{letter}}}", str(value)), yours.replace(f"{{{letter}}}", str(value))
-            entries.append(Entry(mine, _parts(yours)))
+                index = f"{{{letter}}}"
+                keras_name, hf_name = keras_name.replace(index, str(value)), hf_name.replace(index, str(value))
+            entries.append(Entry(keras_name, _parts(hf_name)))
     return entries
 
 
-def _parts(theirs: str) -> tuple[str, ...]:
-    fused = _FUSED.search(theirs)
+def _parts(hf_name: str) -> tuple[str, ...]:
+    fused = _FUSED.search(hf_name)
     if not fused:
-        return (theirs,)
-    return tuple(theirs[: fused.start()] + part + theirs[fused.end() :] for part in fused.group(1).split(","))
+        return (hf_name,)
+    return tuple(hf_name[: fused.start()] + part + hf_name[fused.end() :] for part in fused.group(1).split(","))
 
 
-def canonical(*prefixes: str) -> Callable[[str], str]:
-    """Maps any spelling of a tensor's name that files use to the one in the tables: without prefix, weight and bias."""
+def normalize_key(*prefixes: str) -> Callable[[str], str]:
+    """Maps any spelling of a tensor's name in files to the tables': without prefix, LayerNorm's weight and bias."""
 
-    def rename(name: str) -> str:
+    def normalize(name: str) -> str:
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
         return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
 
-    return rename
+    return normalize
 
 
 def wrapper_of(names: Iterable[str], prefix: str) -> str:

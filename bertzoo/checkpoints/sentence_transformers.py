@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError, named
-from bertzoo.checkpoints.files import expanded, resolve
+from bertzoo.checkpoints.errors import CheckpointError, error_source
+from bertzoo.checkpoints.files import expand_path, resolve
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, Rule, list_of, object_of, whole
 from bertzoo.checkpoints.saving import recover
@@ -98,7 +98,7 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
         CheckpointError: There is no such preset, a file is damaged, or it asks for what bertzoo does not compute.
     """
     root, entries = _find(preset)
-    with named(root / MODULES_FILE):
+    with error_source(root / MODULES_FILE):
         return _read_modules(root, entries)
 
 
@@ -127,7 +127,7 @@ def read_settings(preset: str | Path) -> dict[str, Any]:
 
 def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     """The root of a preset, and the entries of its modules.json."""
-    folder = expanded(preset)
+    folder = expand_path(preset)
     recover(folder)
     # Before version 2 the encoder had a folder of its own, and the root no config.json.
     root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)

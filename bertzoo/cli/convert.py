@@ -75,11 +75,10 @@ def _task_of(directory: Path):
     """The task that the first of `architectures` in config.json names, None if there is none, and that name."""
     import bertzoo as bz
     from bertzoo.checkpoints.formats import open_checkpoint
-    from bertzoo.checkpoints.loading import config_family
+    from bertzoo.models.registry import read_architecture
 
-    with open_checkpoint(directory) as checkpoint:
-        config = checkpoint.config
-    family, named = config_family(config), (config.extra.get("architectures") or [""])[0]
+    with open_checkpoint(directory, read_architecture) as checkpoint:
+        family, named = checkpoint.family, (checkpoint.config.extra.get("architectures") or [""])[0]
     for task in (getattr(bz, name) for name in TASKS):
         if set(task.heads) <= set(family.heads):
             suffix = task.hf_class or family.heads[task.heads[0]].hf_class

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import bertzoo
-from bertzoo.carried import carried
+from bertzoo.checkpoints.files import bundled_path
 
 SECONDS = 120  # within which all exercises of a notebook are checked
 
@@ -36,7 +36,7 @@ def course(
 
 
 def _list() -> None:
-    root = carried("course")
+    root = bundled_path("course")
     for path in _notebooks(root):
         print(_title(path))
     print(f"\nStart page: {root / 'README.md'}\nTo work in a copy: bertzoo course DIRECTORY")
@@ -50,7 +50,7 @@ def _title(path: Path) -> str:
 
 
 def _copy(directory: Path) -> None:
-    root = carried("course")
+    root = bundled_path("course")
     files = sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file())
     files = [name for name in files if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)]
     if not files:
@@ -108,7 +108,7 @@ def _verdicts(directory: Path, notebook: Path) -> list[str]:
     """
     # First in the path: this bertzoo, whatever is installed.
     path = os.pathsep.join(filter(None, [str(Path(bertzoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, carried("course") / "grading.py", notebook.resolve()]
+    command = [sys.executable, bundled_path("course") / "grading.py", notebook.resolve()]
     options = {"cwd": directory, "env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
     try:
         child = subprocess.run(command, timeout=SECONDS, **options)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertzoo.data.parsing import find_column
 from bertzoo.data.table_files import Rows
 
 HELD_OUT = 0.1
@@ -62,23 +63,21 @@ class Parts:
 
 
 def find_columns(rows: Rows, text: str | None, pair: str | None, label: str | None, needs_label: bool) -> Names:
-    """The columns by name, as given or guessed (see `bertzoo.data.columns`; capitals don't matter).
+    """The columns by name, as given or guessed (see `bertzoo.data.schemas`; capitals don't matter).
 
     A partner column is guessed only where the text column is.
 
     Raises:
         ValueError: There is no such column, or none with a known name.
     """
-    from bertzoo.data.columns import FIRST, TARGET
-    from bertzoo.data.columns import find_columns as find_known
+    from bertzoo.data.schemas import TARGET_COLUMNS, TEXT_COLUMNS, find_text_columns
 
-    known = {name.lower(): name for name in reversed(rows.columns)}
-    first, second = _column(rows, text, FIRST, known, "--text"), None
+    first, second = _column(rows, text, TEXT_COLUMNS, "--text"), None
     if pair is not None:
-        second = _column(rows, pair, (), known, "--pair")
+        second = _column(rows, pair, (), "--pair")
     elif text is None:
-        first, second = (name and known[name] for name in [*find_known(list(known)).values()][:2])
-    target = _column(rows, label, TARGET, known, "--label") if needs_label else None
+        first, second, _ = find_text_columns(list(rows.columns)).values()
+    target = _column(rows, label, TARGET_COLUMNS, "--label") if needs_label else None
     names = Names(first, second, target)
     used = [name for name in (first, second, target) if name is not None]
     if len(set(used)) < len(used):
@@ -86,12 +85,12 @@ def find_columns(rows: Rows, text: str | None, pair: str | None, label: str | No
     return names
 
 
-def _column(rows: Rows, given: str | None, guesses: tuple[str, ...], known: dict[str, str], option: str) -> str:
+def _column(rows: Rows, given: str | None, guesses: tuple[str, ...], option: str) -> str:
     if given is not None:
         if given in rows.columns:
             return given
         raise ValueError(f"{rows.source} has no column {given!r}; it has {', '.join(rows.columns)}.")
-    found = next((known[name] for name in guesses if name in known), None)
+    found = find_column(guesses, list(rows.columns))
     if found is None:
         raise ValueError(
             f"{rows.source} has the columns {', '.join(rows.columns)}; none is called {', '.join(guesses)}: "

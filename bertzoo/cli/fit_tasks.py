@@ -30,15 +30,14 @@ class Run:
 
 def kind_of_task(file: Path) -> str:
     """ "words", "answers", "choices" or "texts", by the file's kind, and its columns."""
-    from bertzoo.data.choices import numbered_columns
+    from bertzoo.data.schemas import numbered_columns
 
     kind = kind_of(file)
     if kind in (".conll", ".conllu"):
         return "words"
     if kind == ".json":
         return "answers"
-    names = {name.lower() for name in read_rows(file).columns}
-    return "choices" if numbered_columns(names) else "texts"
+    return "choices" if numbered_columns(list(read_rows(file).columns)) else "texts"
 
 
 def fit_words(run: Run) -> None:
@@ -87,20 +86,22 @@ def fit_answers(run: Run) -> None:
 
 def fit_choices(run: Run) -> None:
     """A model of multiple choice from a table with a question, choice0, choice1 … and label."""
-    from bertzoo.data.choices import answer_ids, read_choices
+    from bertzoo.data.parsing import parse_inputs
+    from bertzoo.data.schemas import CHOICES
+    from bertzoo.data.targets import answer_ids
 
     train, held = _parts(run, lambda path: {name.lower(): cells for name, cells in read_rows(path).columns.items()})
-    columns = read_choices(held)
+    questions = parse_inputs(held, schema=CHOICES)
     _say(
-        len(read_choices(train).questions),
-        len(columns.questions),
+        len(parse_inputs(train, schema=CHOICES)),
+        len(questions),
         "questions",
-        f"{len(columns.choices[0])} choices each",
+        f"{len(questions['choices'][0])} choices each",
     )
     model = _model(run, "MultipleChoice")
     _fit(run, model, train, None, held)
-    said = np.array([answer["index"] for answer in model.choose(columns, batch_size=run.batch_size)])
-    right = int((said == answer_ids(columns)).sum())
+    said = np.array([answer["index"] for answer in model.choose(questions, batch_size=run.batch_size)])
+    right = int((said == answer_ids(questions)).sum())
     show_table(["held-out questions", "right", "accuracy"], [[str(len(said)), str(right), percent(right / len(said))]])
     _save(run, model, "--file questions.csv")
 

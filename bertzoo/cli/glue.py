@@ -84,12 +84,13 @@ def _read(folder: Path, name: str, split: str, rows: int | None) -> Parts | None
 
 
 def _examples(table) -> Examples:
-    from bertzoo.data.columns import read_columns
+    from bertzoo.data.parsing import parse_inputs
+    from bertzoo.data.schemas import TEXTS
 
-    texts, pairs, targets = read_columns(table)
-    if targets is None:
+    read = parse_inputs(table, schema=TEXTS)
+    if read.targets is None:
         raise ValueError(f"the table has no labels; its columns are {', '.join(table)}.")
-    return Examples(texts, pairs, [str(target) for target in targets])
+    return Examples(read["text"], read.get("second text"), [str(target) for target in read.targets])
 
 
 def _show(found: dict[str, tuple[int, list[dict]]], split: str) -> None:

@@ -37,11 +37,9 @@ def choice_rows(network, file: Path, batch_size: int) -> Table:
     """A choice a row."""
     found = _columns(file, ())
     found = {name: cells for name, cells in found.items() if name not in ("label", "answer")}
-    from bertzoo.data.choices import read_choices
-
-    columns = read_choices(found)
-    answers = network.choose(columns, batch_size=batch_size)
-    rows = [[q, a["choice"], str(a["index"]), f"{a['score']:.4f}"] for q, a in zip(columns.questions, answers)]
+    answers = network.choose(found, batch_size=batch_size)
+    questions = network.data.parse(found)["question"]
+    rows = [[q, a["choice"], str(a["index"]), f"{a['score']:.4f}"] for q, a in zip(questions, answers)]
     return ["question", "choice", "number", "probability"], rows
 
 

@@ -21,7 +21,7 @@ def prepare(
             ".parquet with a document a row. Also as .gz, .xz and .zst."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Directory for the shards.")],
+    out: Annotated[Path, typer.Option(help="Directory for the corpus.")],
     column: Annotated[str, typer.Option(help="Column of the texts, where there are columns.")] = "text",
     lines: Annotated[bool, typer.Option("--lines", help="Each line of a text file is a document.")] = False,
     vocabulary_size: Annotated[
@@ -53,7 +53,7 @@ def prepare(
         raise ValueError("--alphabet-size is of a WordPiece vocabulary that is learnt.")
     if kind not in KINDS:
         raise ValueError(f"--kind must be one of {', '.join(KINDS)}; it is {kind!r}.")
-    _check_shards_directory(out)
+    _check_corpus_directory(out)
     corpus = Documents(texts, column, lines)  # a missing file is to be told before hours of work
     used = _tokenizer(corpus, tokenizer, kind, vocabulary_size or 16_000, alphabet_size)
     if add_words is not None:
@@ -87,30 +87,27 @@ def pretrain(
             help="TOML with the tables encoder, training and the list batches; or a recipe's name, such as bert_base."
         ),
     ],
-    shards: Annotated[Path, typer.Option(help="Directory that `bertzoo prepare` made.")],
+    corpus: Annotated[Path, typer.Option(help="Directory that `bertzoo prepare` made.")],
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
-    held_out: Annotated[Path | None, typer.Option(help="Shards to evaluate on at the end.")] = None,
+    held_out: Annotated[Path | None, typer.Option(help="Corpus to evaluate on at the end.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in OUT.")] = False,
     minutes: Annotated[float, typer.Option(min=0, help="Between two saved states of the run.")] = 15.0,
-    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard's events.")] = None,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share each batch (JAX).")] = 1,
 ) -> None:
     """Pre-train a model: masked tokens (alone, with next sentences or with sentence order), replaced tokens, or
     distillation. Asked to end, it saves its state; `--resume` goes on."""
-    from bertzoo.pretraining.plan import read_toml
+    from bertzoo.pretraining.config import read_toml
 
     read_toml(config)  # a wrong file is to be told before Keras is imported
     if not (out / "training_state").is_dir():
         check_preset_directory(out)
     start()
     from bertzoo.pretraining import program
-    from bertzoo.pretraining.shards import Shards
+    from bertzoo.pretraining.corpus import TokenCorpus
 
     if held_out is not None:
-        Shards.open(held_out)  # a missing one is to be told before the training, which may take hours
-    result = program.pretrain(
-        config, shards, out, held_out, resume=resume, minutes=minutes, tensorboard=tensorboard, devices=devices
-    )
+        TokenCorpus.open(held_out)  # a missing one is to be told before the training, which may take hours
+    result = program.pretrain(config, corpus, out, held_out, resume=resume, minutes=minutes, devices=devices)
     if result.get("stopped"):
         print(f"stopped after {result['steps']:,} steps; the same command with --resume goes on.")
         return
@@ -119,9 +116,9 @@ def pretrain(
         print(f"  held out: {name} {value:.4f}")
 
 
-def _check_shards_directory(out: Path) -> None:
+def _check_corpus_directory(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file: name a directory.")
-    if out.is_dir() and any(out.iterdir()) and not (out / "shards.json").is_file():
-        raise ValueError(f"{out} is not empty and holds no shards: name another directory.")
+    if out.is_dir() and any(out.iterdir()) and not (out / "corpus.json").is_file():
+        raise ValueError(f"{out} is not empty and holds no corpus: name another directory.")
     check_writable(out)

@@ -86,7 +86,7 @@ class BucketedDataset(keras.utils.PyDataset):
         self._encoded = encoded
         self._labels = _arrays(labels, len(encoded), "labels")
         self._sample_weight = _arrays(sample_weight, len(encoded), "sample_weight")
-        self._batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
+        self.batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
         self._transform, self._free, self._max_tokens = transform, num_buckets is None, max_tokens
         self._by_length, self._apart = by_length, apart
         partial = len(encoded) % batch_size > 0
@@ -136,7 +136,7 @@ class BucketedDataset(keras.utils.PyDataset):
     def chunks(self, rows: int) -> Iterator[BucketedDataset]:
         """The batches of this epoch in data sets of about so many rows each, for outputs that are to be fetched before
         the next are computed."""
-        size = max(2, rows // self._batch_size)
+        size = max(2, rows // self.batch_size)
         for begin in range(0, len(self._plan), size):
             part = copy.copy(self)
             part._plan = self._vary_first_two(self._plan[begin : begin + size])
@@ -230,7 +230,7 @@ class BucketedDataset(keras.utils.PyDataset):
         return (*batch, keras.tree.map_structure(lambda values: values[rows], self._sample_weight))
 
     def _length_of(self, rows: np.ndarray) -> int:
-        if not self._by_length and len(rows) < self._batch_size:
+        if not self._by_length and len(rows) < self.batch_size:
             return int(self.lengths[-1])  # one shape, whatever rows the smaller batch of an epoch has
         return int(self.lengths[self._bucket[rows].max()])
 
@@ -239,7 +239,7 @@ class BucketedDataset(keras.utils.PyDataset):
         found = []
         for epoch in range(EPOCHS_LOOKED_AT if self._shuffle else 1):
             rows = self._order(_generator(self._seed, epoch, 0))
-            batches = np.split(rows, range(self._batch_size, len(self._encoded), self._batch_size))
+            batches = np.split(rows, range(self.batch_size, len(self._encoded), self.batch_size))
             found.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
         lengths = choose_lengths(np.concatenate(found), maximum, count=count, pad_to_multiple_of=pad_to_multiple_of)
         # On TensorFlow Keras takes the length of the first two batches that it sees, those of epoch 0, for that of all
@@ -249,22 +249,22 @@ class BucketedDataset(keras.utils.PyDataset):
     def _order(self, rng: np.random.Generator) -> np.ndarray:
         """The rows in the order that random batches are cut from."""
         rows = rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
-        return rows if self._apart is None else _kept_apart(rows, self._apart, self._batch_size, rng)
+        return rows if self._apart is None else _kept_apart(rows, self._apart, self.batch_size, rng)
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
         rng = _generator(self._seed, epoch, 0)
         rows = self._order(rng)
         if not self._by_length:
-            starts = range(0, len(rows), self._batch_size)
+            starts = range(0, len(rows), self.batch_size)
             return self._vary_first_two(np.split(rows, starts[1:]))
         if self._shuffle:
             rows = rows[np.argsort(self._bucket[rows], kind="stable")]
         else:
             rows = np.argsort(self._encoded.lengths, kind="stable")
         # Consecutive cuts are what moves left-overs up: a batch across a border takes the larger length.
-        starts = range(0, len(rows), self._batch_size)
+        starts = range(0, len(rows), self.batch_size)
         if self._max_tokens is not None and not self._shuffle:
-            starts = batch_by_tokens(self._encoded.lengths[rows], self._batch_size, self._max_tokens)
+            starts = batch_by_tokens(self._encoded.lengths[rows], self.batch_size, self._max_tokens)
         batches = np.split(rows, starts[1:])
         if self._shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]

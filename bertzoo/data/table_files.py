@@ -9,6 +9,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertzoo.data.schemas import TARGET_COLUMNS
+
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 
 
@@ -50,14 +52,12 @@ def load_table(path: str | Path) -> dict[str, list]:
 
     Files as for `read_rows`; a .tsv is taken as GLUE's are, without quoting.
     """
-    from bertzoo.data.columns import TARGET
-
     path = Path(path)
     if kind_of(path) == ".tsv":
         columns = _checked(str(path), _parse(path, read_text(path), "\t", csv.QUOTE_NONE)).columns
     else:
         columns = read_rows(path).columns
-    return {name: _numbers(values) if name in TARGET else values for name, values in columns.items()}
+    return {name: _numbers(values) if name in TARGET_COLUMNS else values for name, values in columns.items()}
 
 
 def kind_of(path: Path) -> str:

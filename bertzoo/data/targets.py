@@ -1,195 +1,20 @@
-"""Labels of a classification task, by name or number, to arrays; and the problem types."""
+"""Raw targets to arrays: of classes, labels, numbers, choices and tags, and those of sentence losses."""
 
-import math
 from collections.abc import Mapping, Set
-from functools import cache
-from typing import Any
 
 import numpy as np
 
-from bertzoo.models.config import EncoderConfig
+from bertzoo.data.labels import class_index, host_rows, whole_number
+from bertzoo.data.parsing import Examples
+from bertzoo.data.schemas import Entities
+from bertzoo.text import tags as bio
+from bertzoo.types import MULTI_LABEL, SINGLE_LABEL
 
-SINGLE_LABEL = "single_label_classification"
-MULTI_LABEL = "multi_label_classification"
-REGRESSION = "regression"
-PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
-
-
-def label_names(labels) -> list[str]:
-    """The names of the labels: as given, or LABEL_0, LABEL_1 … for a number.
-
-    Args:
-        labels: A number of classes; or the names, strings or integers, in a list, tuple, array or Series, or in a set,
-            which is sorted.
-
-    Raises:
-        ValueError: There are no labels, one is neither a string nor an integer, or two are equal.
-    """
-    if isinstance(labels, (int, np.integer)) and not isinstance(labels, bool) and labels >= 1:
-        return [f"LABEL_{i}" for i in range(labels)]
-    names = None
-    if isinstance(labels, Set):
-        numbers = all(isinstance(name, int) for name in labels)
-        names = sorted(labels, key=None if numbers else str)
-    elif not isinstance(labels, (str, bytes, dict)) and hasattr(labels, "__len__") and hasattr(labels, "__iter__"):
-        names = host_rows(labels)
-    if not names:
-        raise ValueError(f"labels must be a number of classes or a list of their names. Received: {labels!r:.200}.")
-    wrong = [name for name in names if isinstance(name, bool) or not isinstance(name, (str, int))]
-    names = [str(name) for name in names]
-    if wrong or len(set(names)) < len(names):
-        what = f"{wrong[0]!r:.60} is neither a string nor an integer" if wrong else "two are equal"
-        raise ValueError(f"labels must be different strings; {what}. Received: {names!r:.200}.")
-    return names
+IGNORED = -1  # the label of a word that counts in no loss
+NO_ANSWERS = "there are no answers: pass y, or a table with a column called label."
 
 
-def host_rows(values) -> list:
-    """The rows of a list, array, Series, one-column frame or tensor of any backend, as a list of Python values."""
-    if isinstance(values, (list, tuple)):
-        return [row.tolist() if hasattr(row, "tolist") else row for row in values]
-    if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a frame
-        values = values.to_numpy()
-    elif not hasattr(values, "tolist") and hasattr(values, "__array__"):  # a tensor of TensorFlow
-        values = np.asarray(values)
-    if getattr(values, "ndim", 1) == 0:
-        values = values.reshape(1)
-    rows = values.tolist() if hasattr(values, "tolist") else list(values)
-    return [row.decode("utf-8") if isinstance(row, bytes) else row for row in rows]
-
-
-def class_index(value, labels: list[str], what: str) -> int:
-    """The index of a class given by its name or by its index.
-
-    Where all labels are numbers ("1" … "5"), an integer is a name. Where only some are, an integer that may be a name
-    and an index at once is an error.
-
-    Args:
-        value: The class.
-        labels: The names, in order.
-        what: What `value` is, for the error, such as "y[3]".
-
-    Raises:
-        ValueError: It is no class, or could be two.
-    """
-    if isinstance(value, bool) and str(value) in labels:
-        value = str(value)
-    if isinstance(value, str):
-        if value in labels:
-            return labels.index(value)
-        raise ValueError(f"{what} must be one of the labels {_short(labels)}. Received: {value!r:.60}.")
-    names, all_numbers = _numbers_in(tuple(labels))
-    number = _whole(value)
-    if number is not None:
-        by_name = names.get(number)
-        by_index = number if 0 <= number < len(labels) and not all_numbers else None
-        if by_name is not None and by_index is not None and by_name != by_index:
-            raise ValueError(
-                f"{what} is {value!r}, which may be the label {labels[by_name]!r} or the index of the label "
-                f"{labels[by_index]!r}: pass labels as strings."
-            )
-        found = by_index if by_name is None else by_name
-        if found is not None:
-            return found
-    if all_numbers:
-        raise ValueError(
-            f"{what} must be one of the labels {_short(labels)}, which are numbers, so that an integer is a label and "
-            f"not an index. Received: {value!r:.60}."
-        )
-    raise ValueError(
-        f"{what} must be one of the labels {_short(labels)} or an index from 0 to {len(labels) - 1}. "
-        f"Received: {value!r:.60}."
-    )
-
-
-def class_weights(weights: Mapping, labels: list[str]) -> dict[int, float]:
-    """Weights by the index of the class, from weights by `class_index`'s names or indices.
-
-    Raises:
-        ValueError: A key is no class, two are the same class, or a weight is negative or not finite.
-    """
-    found = {}
-    for key, value in weights.items():
-        index = class_index(key, labels, "a key of class_weight")
-        if index in found:
-            raise ValueError(f"class_weight names the class {labels[index]!r} twice. Received: {dict(weights)!r:.200}.")
-        if not (isinstance(value, (int, float, np.number)) and math.isfinite(value) and value >= 0):
-            raise ValueError(f"class_weight[{key!r}] must be a finite number of at least 0. Received: {value!r:.60}.")
-        found[index] = float(value)
-    return found
-
-
-@cache
-def _numbers_in(labels: tuple[str, ...]) -> tuple[dict[int, int], bool]:
-    """Of the labels that are whole numbers, the number -> its index; and whether all labels are different ones."""
-    numbers = {}
-    for index, name in enumerate(labels):
-        try:
-            number = _whole(float(name))
-        except ValueError:
-            continue
-        if number is not None:
-            numbers.setdefault(number, index)
-    return numbers, len(numbers) == len(labels)
-
-
-def _whole(value) -> int | None:
-    """The integer that a number is, or None."""
-    if not isinstance(value, (int, float, np.integer, np.floating)) or not math.isfinite(value) or value % 1:
-        return None
-    return int(value)
-
-
-def _short(labels: list[str], most: int = 20) -> str:
-    more = f" and {len(labels) - most} more" if len(labels) > most else ""
-    return f"{labels[:most]}{more}"
-
-
-def labels_in_file(config: EncoderConfig) -> dict[str, list[str] | int]:
-    """The option `labels` of a task, from id2label or else num_labels of its config.json; nothing where it has neither.
-
-    Labels of a trained head need not have names, or different ones: the place of such a label is its name.
-
-    Raises:
-        ValueError: A key of id2label is no whole number.
-    """
-    named = config.extra.get("id2label")
-    if not named:
-        count = config.extra.get("num_labels")
-        return {"labels": count} if count else {}
-    wrong = [key for key in named if not str(key).isdecimal()]
-    if wrong:
-        raise ValueError(f"the keys of id2label must be the ids of labels; one is {wrong[0]!r}.")
-    names = ["" if named[key] is None else str(named[key]) for key in sorted(named, key=int)]
-    return {"labels": [name if name and names.count(name) == 1 else f"LABEL_{i}" for i, name in enumerate(names)]}
-
-
-def check_order(labels: list[str], in_file: list[str]) -> str | None:
-    """What to report of labels that replace those of a file whose head is kept, None where there is nothing.
-
-    Raises:
-        ValueError: A name stands at another place than in the file, so that answers would be swapped.
-    """
-    if labels == in_file or len(labels) != len(in_file):
-        return None
-    moved = [name for name, before in zip(labels, in_file) if name != before and name in in_file]
-    if moved:
-        raise ValueError(
-            f"labels are in another order than those of the trained head, {_short(in_file)}: leave labels= out, or "
-            f"pass new_head=True to train a new head. Received: {_short(labels)}."
-        )
-    pairs = [f"{before} -> {name}" for before, name in zip(in_file, labels) if name != before]
-    return f"labels of the file replaced: {', '.join(pairs[:10])}{' …' if len(pairs) > 10 else ''}"
-
-
-def labels_for_file(labels: list[str]) -> dict[str, Any]:
-    """The keys of config.json that hold the names of the labels."""
-    return {
-        "id2label": {str(i): name for i, name in enumerate(labels)},
-        "label2id": {name: i for i, name in enumerate(labels)},
-    }
-
-
-def row_weights(sample_weight, count: int) -> np.ndarray | None:
+def example_weights(sample_weight, count: int) -> np.ndarray | None:
     """Weights of `count` rows as float32 (n,); None stays None.
 
     Raises:
@@ -234,14 +59,14 @@ def encode_targets(y, labels: list[str], problem_type: str, count: int) -> np.nd
         return np.array([_multi_label(row, i, labels) for i, row in enumerate(rows)], dtype="float32").reshape(
             count, len(labels)
         )
-    return _numbers(rows, len(labels))
+    return _regression(rows, len(labels))
 
 
 def _class_id(row, index: int, labels: list[str]) -> int:
     if isinstance(row, (list, tuple)):
         if len(row) == 1:
             row = row[0]
-        elif len(row) == len(labels) and sorted(map(_whole, row), key=str) == [0] * (len(row) - 1) + [1]:
+        elif len(row) == len(labels) and sorted(map(whole_number, row), key=str) == [0] * (len(row) - 1) + [1]:
             return list(row).index(1)
         else:
             raise ValueError(
@@ -265,7 +90,7 @@ def _multi_label(row, index: int, labels: list[str]) -> list[float]:
     return [float(item) for item in row]
 
 
-def _numbers(rows, width: int) -> np.ndarray:
+def _regression(rows, width: int) -> np.ndarray:
     try:
         values = np.array(rows, dtype="float32").reshape(len(rows), width)
     except (TypeError, ValueError) as error:
@@ -274,3 +99,113 @@ def _numbers(rows, width: int) -> np.ndarray:
     if len(wrong):
         raise ValueError(f"y[{wrong[0]}] is {rows[wrong[0]]!r}; regression targets must be finite numbers.")
     return values
+
+
+def answer_ids(examples: Examples) -> np.ndarray:
+    """The index of each question's right choice, int32 (n,), from indices, letters ("B") or the choices' texts.
+
+    Raises:
+        ValueError: There are no answers, or one is none of the choices.
+    """
+    if examples.targets is None:
+        raise ValueError(NO_ANSWERS)
+    answers = examples.targets.tolist() if hasattr(examples.targets, "tolist") else list(examples.targets)
+    if len(answers) != len(examples["choices"]):
+        raise ValueError(f"there are {len(examples['choices'])} questions and {len(answers)} answers.")
+    ids = []
+    for number, (answer, row) in enumerate(zip(answers, examples["choices"])):
+        place = row.index(answer) if answer in row else answer
+        if isinstance(place, str) and place.isdigit():
+            place = int(place)
+        elif isinstance(place, str) and len(place) == 1 and "A" <= place <= "Z":
+            place = ord(place) - ord("A")
+        if isinstance(place, (bool, str)) or not isinstance(place, (int, np.integer)) or not 0 <= place < len(row):
+            raise ValueError(
+                f"y[{number}] is {answer!r:.60}; it must be a choice, its letter, or from 0 to {len(row) - 1}."
+            )
+        ids.append(int(place))
+    return np.array(ids, dtype="int32")
+
+
+def label_ids(examples: Examples, labels: list[str], scheme: str | None) -> list[np.ndarray]:
+    """The index of each word's label, int32 (words,) for each text; -1 where a word has none.
+
+    Raises:
+        ValueError: A label is unknown, tags are out of order, or there are too few or many.
+    """
+    if examples.targets is None:
+        raise ValueError("there are no targets: pass y, or a table with a column called tags.")
+    rows = []
+    for number, (text, words, given) in enumerate(zip(examples["text"], examples["words"], examples.targets)):
+        tags = (
+            _tags_of_entities(given.spans, number, text, words, labels, scheme)
+            if isinstance(given, Entities)
+            else given
+        )
+        if len(tags) != len(words):
+            raise ValueError(f"y[{number}] has {len(tags)} tags for {len(words)} words.")
+        rows.append([_label_id(tag, number, i, labels) for i, tag in enumerate(tags)])
+    if scheme is not None:
+        bio.check_tags(([labels[i] for i in row if i != IGNORED] for row in rows), scheme)
+    return [np.array(row, dtype=np.int32) for row in rows]
+
+
+def _label_id(tag, number: int, place: int, labels: list[str]) -> int:
+    if tag is None:
+        return IGNORED
+    if not isinstance(tag, str) and tag in (-100, IGNORED):  # as PyTorch's losses mark what they leave out
+        return IGNORED
+    return class_index(tag, labels, f"y[{number}][{place}]")
+
+
+def _tags_of_entities(
+    spans, number: int, text: str, words: np.ndarray, labels: list[str], scheme: str | None
+) -> list[str]:
+    """Tags of words from entities in characters. An entity that begins or ends inside a word takes the whole word."""
+    if scheme is None:
+        raise ValueError(f"y holds entities; the labels {labels} mark none: name them O, B-… and I-…, or O and types.")
+    letters = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "IO": None}[scheme]
+    tags: list[str] = [bio.OUTSIDE] * len(words)
+    for span in spans:
+        try:
+            begin, end, kind = (span["start"], span["end"], span["label"]) if isinstance(span, Mapping) else span
+        except (TypeError, ValueError, KeyError):
+            raise ValueError(
+                f"y[{number}] must hold entities (start, end, type), since x[{number}] is a text; for a tag for each "
+                f"word, pass x[{number}] as a list of words. Received: {span!r:.60}."
+            ) from None
+        if not 0 <= begin < end <= len(text):
+            raise ValueError(f"y[{number}] has the span {begin}:{end}; the text has {len(text)} characters.")
+        inside = np.flatnonzero((words[:, 0] < end) & (words[:, 1] > begin))
+        taken = [text[slice(*words[i])] for i in inside if tags[i] != bio.OUTSIDE]
+        if not len(inside) or taken:
+            what = f"shares the word {taken[0]!r} with another" if taken else "covers no word"
+            raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which {what}.")
+        for i, mark in zip(inside, bio.tags_for(len(inside), letters)):
+            tags[i] = bio.join_parts(mark, kind)
+    return tags
+
+
+def encode_sentence_targets(y, kind: str | None, count: int) -> np.ndarray:
+    """Targets of a sentence loss as an array: float32 numbers or vectors, or int32 classes; zeros where it needs none.
+
+    Raises:
+        ValueError: There are none, too few or too many, or one is not finite.
+    """
+    if kind is None:
+        if y is not None and len(y) != count:
+            raise ValueError(f"x has {count} rows and y has {len(y)}; this loss needs no y.")
+        return np.zeros(count, "float32")
+    if y is None:
+        raise ValueError(f"this loss compares with {kind}: pass y, or a table with a column called label or score.")
+    try:
+        values = np.asarray(host_rows(y), dtype="float32")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must hold {kind}, as many for each row: {error}.") from error
+    if values.shape[:1] != (count,):
+        raise ValueError(f"x has {count} rows and y has the shape {values.shape}; both must have the same rows.")
+    if not np.isfinite(values).all():
+        raise ValueError(f"y[{int(np.argwhere(~np.isfinite(values))[0][0])}] is not finite.")
+    if kind == "classes" and (values.ndim != 1 or (values % 1).any() or (values < 0).any()):
+        raise ValueError("y must hold class numbers from 0 on for this loss.")
+    return values.astype("int32") if kind == "classes" else values

@@ -1,7 +1,5 @@
 """Which rows `validation_split` keeps for validation: a seeded draw, by classes where there are some."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from bertzoo.random import host_generator
@@ -39,30 +37,3 @@ def split_rows(count: int, share: float, seed: int, classes: np.ndarray | None =
         place[by_class] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         order = order[np.argsort(place >= quota[number], kind="stable")]
     return np.sort(order[held:]), np.sort(order[:held])
-
-
-def take_rows(columns, rows: np.ndarray):
-    """Some rows of what has rows: a named tuple or dict of columns, an array, a list; None stays None."""
-    if columns is None:
-        return None
-    if isinstance(columns, dict):
-        return {name: take_rows(column, rows) for name, column in columns.items()}
-    if hasattr(columns, "_fields"):
-        return type(columns)(*(take_rows(column, rows) for column in columns))
-    if hasattr(columns, "__array__"):
-        return np.asarray(columns)[rows]
-    return [columns[i] for i in rows.tolist()]
-
-
-def split_columns(
-    columns: NamedTuple, sample_weight, share: float, seed: int, classes: np.ndarray | None
-) -> tuple[tuple, tuple]:
-    """Two parts of columns, each (columns, None, sample weights), as `fit` takes them."""
-    parts = split_rows(len(columns[0]), share, seed, classes)
-    return tuple((take_rows(columns, rows), None, take_rows(sample_weight, rows)) for rows in parts)
-
-
-def split_arrays(x: dict, y, sample_weight, share: float, seed: int, classes: np.ndarray | None) -> tuple[tuple, tuple]:
-    """Two parts of a dict of arrays, each (arrays, targets, sample weights), as `fit` takes them."""
-    parts = split_rows(len(next(iter(x.values()))), share, seed, classes)
-    return tuple(tuple(take_rows(part, rows) for part in (x, y, sample_weight)) for rows in parts)

@@ -15,7 +15,7 @@ import numpy as np
 
 from bertzoo._keras_hooks import sublayers
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.files import expanded
+from bertzoo.checkpoints.files import expand_path
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.loading import weight_names
 from bertzoo.checkpoints.report import LoadReport
@@ -89,7 +89,7 @@ def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
             report.loaded += len(variables)
     if hasattr(backbone, "pooled_dense") and "pooler/dense/kernel" not in weights:
         report.unused.append("pooled_dense")
-    if isinstance(source, (str, Path)) and (expanded(source) / "task.json").is_file():
+    if isinstance(source, (str, Path)) and (expand_path(source) / "task.json").is_file():
         report.notes.append(
             "the preset is of a task, whose head was not read: pass the task itself, which KerasHub makes of it"
         )
@@ -143,7 +143,7 @@ def _keras_hub():
 
 def _open(source: str | Path):
     """A backbone; of a directory nothing is taken but the class's name, numbers and arrays, so nothing in it runs."""
-    directory = expanded(source)
+    directory = expand_path(source)
     if not directory.is_dir():
         return _keras_hub().models.Backbone.from_preset(str(source))
     content = read_json(directory / "config.json")

@@ -14,7 +14,7 @@ from bertzoo.layers.block import block_caller
 from bertzoo.layers.heads import FIRST, is_first, vectors_at
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
-from bertzoo.models.registry import FAMILIES
+from bertzoo.models.registry import FAMILIES, read_architecture
 from bertzoo.random import StepCounter, fold_in
 from bertzoo.text.encoded import ARRAYS, check_names
 from bertzoo.training.step import BackendStep
@@ -256,7 +256,7 @@ class Encoder(BackendStep, keras.Model):
             TypeError: An option is unknown.
         """
         check_options(cls, options)
-        return load_model(preset, lambda config, directory: cls(config, **options), verbose=verbose)
+        return load_model(preset, read_architecture, lambda config, _: cls(config, **options), verbose=verbose)
 
     def save_to_preset(self, directory: str | Path, tokenizer=None) -> None:
         """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from bertzoo.models.albert import Albert
 from bertzoo.models.bert import Bert
+from bertzoo.models.config import EncoderConfig
 from bertzoo.models.deberta import Deberta
 from bertzoo.models.deberta_v2 import DebertaV2
 from bertzoo.models.distilbert import DistilBert
@@ -40,6 +41,16 @@ def family_of(content: Mapping[str, Any]) -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f"config.json has model_type {model_type!r}; bertzoo has {', '.join(sorted(FAMILIES))}.")
     return FAMILIES[model_type]
+
+
+def read_architecture(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
+    """The configuration that the content of a `config.json` makes, and its family.
+
+    Raises:
+        ValueError: The family is unknown, or a value is not supported.
+    """
+    config = EncoderConfig.from_hf(content)
+    return config, FAMILIES[config.model_type]
 
 
 for _family in (

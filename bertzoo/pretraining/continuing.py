@@ -1,4 +1,4 @@
-"""Going on from a checkpoint, on another corpus and with a larger vocabulary (Gururangan et al. 2020)."""
+"""Continued pre-training of a checkpoint on another corpus, with a larger vocabulary (Gururangan et al. 2020)."""
 
 import json
 import tempfile
@@ -17,21 +17,20 @@ from bertzoo.text.tokenizer import Tokenizer
 
 
 def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """A tokenizer that keeps these words whole; each new one gets an id behind the vocabulary.
+    """A tokenizer with these words as additional tokens.
 
-    Words are matched after normalisation, so in any case where the tokenizer lowercases, and only where they stand
-    alone. They may hold blanks. Those that are tokens already, or like another after normalisation, are left out, and
-    so are empty ones.
+    Words are matched after normalisation, so in any case if the tokenizer lowercases, and as whole words only. They may
+    contain single spaces. Words that are tokens already, duplicates after normalisation and empty strings are skipped.
 
     Raises:
-        ValueError: A word holds other white space than single blanks.
+        ValueError: A word contains other white space than single spaces.
     """
     files = tokenizer.files()
     content = json.loads(files["tokenizer.json"])
     number = tokenizer.vocabulary_size
     for word in dict.fromkeys(tokenizer.normalized(word.strip()) for word in words):
         if " ".join(word.split()) != word:
-            raise ValueError(f"{word!r} is no word: it holds white space other than single blanks.")
+            raise ValueError(f"words may contain no white space other than single spaces. Received: {word!r}.")
         if not word or tokenizer.token_to_id(word) is not None:
             continue
         token = {"id": number, "content": word, "single_word": True, "lstrip": False, "rstrip": False}
@@ -47,23 +46,23 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 def load_task(
     task: type[Task], table: dict[str, Any], tokenizer: Tokenizer, masking: Masking, options: dict[str, Any]
 ) -> Task:
-    """A task from the preset `table["from"]`, for a tokenizer whose vocabulary is the preset's or begins with it.
+    """A task from the preset `table["from"]`, for a tokenizer whose vocabulary is the preset's or extends it.
 
-    The rows of new tokens are the mean of those of the pieces that the old tokenizer makes of them.
+    The embeddings of new tokens are the mean of those of the pieces into which the old tokenizer splits them.
 
     Raises:
-        ValueError: The table has other keys, or the tokenizer is another one.
+        ValueError: The table has other keys, or the tokenizer has another vocabulary.
     """
     if set(table) != {"from"}:
         others = ", ".join(sorted(set(table) - {"from"}))
-        raise ValueError(f"[encoder] has from, and so no {others}: the checkpoint says what the encoder is.")
+        raise ValueError(f"[encoder] from takes no other keys, which the checkpoint defines. Received: {others}.")
     loaded = task.from_preset(table["from"], masking=masking, verbose=False, **options)
     old = loaded.tokenizer
     _check_vocabulary(old, tokenizer, table["from"])
     if tokenizer.vocabulary_size <= old.vocabulary_size:
         loaded.tokenizer = tokenizer
         return loaded
-    size = loaded.backbone.config.vocab_size  # of which the last may belong to no token yet
+    size = loaded.backbone.config.vocab_size  # may exceed the vocabulary
     config = loaded.backbone.config.with_(vocab_size=max(size, tokenizer.vocabulary_size))
     encoder = Encoder(config, loaded.backbone.pooler is not None, **options)
     larger = task(encoder, tokenizer, masking, dtype=options.get("dtype"))
@@ -79,9 +78,9 @@ def _check_vocabulary(old: Tokenizer, new: Tokenizer, preset: str) -> None:
     differing = next((i for i in range(old.vocabulary_size) if _token(old, i) != _token(new, i)), None)
     if differing is not None:
         raise ValueError(
-            f"the shards were tokenized with another vocabulary than that of {preset}: token {differing} is "
-            f"{_token(new, differing)!r} and not {_token(old, differing)!r}. "
-            f"Make them with `bertzoo prepare --tokenizer {preset}`."
+            f"the corpus must be tokenized with the vocabulary of {preset}: token {differing} must be "
+            f"{_token(old, differing)!r}. Received: {_token(new, differing)!r}. "
+            f"Make the corpus with `bertzoo prepare --tokenizer {preset}`."
         )
 
 

@@ -1,4 +1,4 @@
-"""From texts to shards: by several processes, to be taken up where it was stopped, and whole or not at all."""
+"""Tokenizing texts into a corpus: with several processes, resumable, complete or not at all."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ import numpy as np
 
 from bertzoo.checkpoints.saving import link_or_copy, recover, write_preset
 from bertzoo.data.documents import Documents
-from bertzoo.pretraining.shards import Shards
+from bertzoo.pretraining.corpus import TokenCorpus
 from bertzoo.text.tokenizer import Tokenizer
 
 DOCUMENTS_AT_ONCE = 2000
 CHARACTERS_AT_ONCE = 100_000  # of one document
-CHUNKS_A_NOTE = 16
+CHUNKS_PER_RECORD = 16
 HEADER_BYTES = 128
 
 _worker: Tokenizer | None = None
@@ -35,31 +35,31 @@ def prepare(
     progress: Callable[[int, float], None] | None = None,
     column: str = "text",
     lines: bool = False,
-) -> Shards:
-    """Tokenizes texts into a directory of shards.
+) -> TokenCorpus:
+    """Tokenizes texts into a corpus directory.
 
-    The tokens go to a directory beside it, with a note of how far they are; a second call with the same files,
-    tokenizer and directory goes on from there. When all is done the new shards take the old ones' place. The result is
-    the same whatever the number of processes, and the corpus is never in memory.
+    The tokens are written to a temporary directory beside it with a record of the progress; a second call with the same
+    files, tokenizer and directory resumes there. The finished corpus then replaces an old one. The result does not
+    depend on the number of processes, and the corpus is never held in memory.
 
     Args:
         sources, column, lines: See `Documents`.
-        tokenizer: Its separator closes each document.
-        directory: Where to.
-        processes: Processes that tokenize; 1 for this one alone, whose tokenizer has threads of its own.
+        tokenizer: The tokenizer; its separator ends each document.
+        directory: The directory to write.
+        processes: Processes that tokenize; with 1, this process with the tokenizer's threads.
         progress: Called with the number of documents so far and the share of the files' bytes that was read.
 
     Raises:
-        ValueError: The files hold no documents or no text, or the shards cannot be written.
+        ValueError: The files hold no documents or no text, or the corpus can't be written.
     """
     directory, documents = Path(directory), Documents(sources, column, lines)
     if processes < 1:
-        raise ValueError(f"processes must be 1 or more; it is {processes}.")
-    tokenizer = tokenizer.with_tokens(())  # the caller's keeps its limit
+        raise ValueError(f"processes must be 1 or more. Received: {processes}.")
+    tokenizer = tokenizer.with_tokens(())  # the caller's keeps its max_length
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
     recover(directory)
-    part = _Part(directory, tokenizer, documents)
+    part = _PartialCorpus(directory, tokenizer, documents)
     rows = islice(documents, part.documents, None)
     with part:
         for tokens, lengths in _encoded(rows, tokenizer, processes):
@@ -68,42 +68,44 @@ def prepare(
                 progress(part.documents, documents.position / max(documents.size, 1))
     if not part.tokens:
         part.remove()
-        raise ValueError("the corpus is empty: no file holds a document.")
+        raise ValueError("expected texts. Received: files without a document.")
     files = {name: content for name, content in tokenizer.files().items()}
     counts = {"tokens": part.tokens, "documents": part.documents}
-    files["shards.json"] = (json.dumps(counts) + "\n").encode()
+    files["corpus.json"] = (json.dumps(counts) + "\n").encode()
     write_preset(directory, files | part.files())
     part.remove()
-    return Shards.open(directory)
+    return TokenCorpus.open(directory)
 
 
-class _Part:
-    """Shards in the making: token ids and document ends as they come, and a note of what is surely on disk."""
+class _PartialCorpus:
+    """TokenCorpus in the making: token ids and document ends as they come, and a note of what is surely on disk."""
 
     def __init__(self, directory: Path, tokenizer: Tokenizer, documents: Documents):
         self.folder = directory.with_name(f".{directory.name}.preparing")
         self.dtype = np.dtype(np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.int32)
-        self.purpose = _purpose(tokenizer, documents)
+        self.fingerprint = _fingerprint(tokenizer, documents)
         self.documents, self.tokens, self._chunks = 0, 0, 0
         self.folder.mkdir(exist_ok=True)
-        self._read_note()
+        self._read_record()
 
-    def _read_note(self) -> None:
+    def _read_record(self) -> None:
         try:
-            note = json.loads((self.folder / "note.json").read_text())
+            record = json.loads((self.folder / "progress.json").read_text())
             sizes = [(self.folder / name).stat().st_size for name in ("tokens", "ends")]
         except (OSError, ValueError):
             return
-        enough = sizes[0] >= HEADER_BYTES + note["tokens"] * self.dtype.itemsize and sizes[1] >= 8 * note["documents"]
-        if self.purpose is not None and note["purpose"] == self.purpose and enough:
-            self.documents, self.tokens = note["documents"], note["tokens"]
+        enough = (
+            sizes[0] >= HEADER_BYTES + record["tokens"] * self.dtype.itemsize and sizes[1] >= 8 * record["documents"]
+        )
+        if self.fingerprint is not None and record["fingerprint"] == self.fingerprint and enough:
+            self.documents, self.tokens = record["documents"], record["tokens"]
 
-    def __enter__(self) -> "_Part":
+    def __enter__(self) -> "_PartialCorpus":
         self._files = []
         for name, size in (("tokens", HEADER_BYTES + self.tokens * self.dtype.itemsize), ("ends", 8 * self.documents)):
             path = self.folder / name
             if not self.documents:
-                path.unlink(missing_ok=True)  # it may be a name of finished shards, after a kill in `prepare`
+                path.unlink(missing_ok=True)  # a hard link to a finished corpus, after a kill in `prepare`
             path.touch()
             file = open(path, "r+b")
             file.truncate(size)
@@ -114,23 +116,23 @@ class _Part:
     def __exit__(self, *_) -> None:
         tokens, ends = self._files
         with tokens, ends:
-            self._note()
+            self._record()
 
     def add(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         self._files[0].write(tokens.astype(self.dtype).tobytes())
         self._files[1].write((self.tokens + np.cumsum(lengths, dtype=np.int64)).tobytes())
         self.documents, self.tokens = self.documents + len(lengths), self.tokens + len(tokens)
         self._chunks += 1
-        if self._chunks % CHUNKS_A_NOTE == 0:
-            self._note()
+        if self._chunks % CHUNKS_PER_RECORD == 0:
+            self._record()
 
-    def _note(self) -> None:
+    def _record(self) -> None:
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
-        note = {"purpose": self.purpose, "documents": self.documents, "tokens": self.tokens}
-        (self.folder / "note.part").write_text(json.dumps(note))
-        (self.folder / "note.part").replace(self.folder / "note.json")
+        record = {"fingerprint": self.fingerprint, "documents": self.documents, "tokens": self.tokens}
+        (self.folder / "progress.part").write_text(json.dumps(record))
+        (self.folder / "progress.part").replace(self.folder / "progress.json")
 
     def files(self) -> dict[str, Callable[[Path], None]]:
         """tokens.npy and documents.npy, for `write_preset`."""
@@ -138,7 +140,7 @@ class _Part:
             file.write(_header(self.dtype, self.tokens))
         ends = np.fromfile(self.folder / "ends", np.int64)
         return {
-            # The original stays in case the rest is not written.
+            # The original is kept in case the rest is not written.
             "tokens.npy": partial(link_or_copy, self.folder / "tokens"),
             "documents.npy": partial(_save, np.concatenate([[0], ends])),
         }
@@ -153,14 +155,14 @@ def _save(array: np.ndarray, path: Path) -> None:
 
 
 def _header(dtype: np.dtype, count: int) -> bytes:
-    """The head of an .npy file of a row of numbers, always as long, so that it can be written when they are counted."""
+    """The header of a one-dimensional .npy file, of fixed size, so that it can be written when the length is known."""
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}"
     start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
     return start + text.encode().ljust(HEADER_BYTES - 11) + b"\n"
 
 
-def _purpose(tokenizer: Tokenizer, documents: Documents) -> str | None:
-    """What tells whether unfinished shards are of the same work; None where the sources can't be told apart."""
+def _fingerprint(tokenizer: Tokenizer, documents: Documents) -> str | None:
+    """Identifies the work of an unfinished corpus; None where the sources are not files."""
     if not all(isinstance(source, Path) for source in documents.sources):
         return None
     stats = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in documents.sources]
@@ -176,7 +178,7 @@ def _encoded(documents: Iterator[str], tokenizer: Tokenizer, processes: int) -> 
     if processes == 1:
         yield from (_encode(tokenizer, chunk) for chunk in chunks)
         return
-    # Spawned, since a fork of a process with threads may hang.
+    # Spawned, since forking a process with threads may hang.
     with ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (tokenizer,)) as pool:
         ahead = deque(pool.submit(_encode_there, chunk) for chunk in islice(chunks, 2 * processes))
         try:
@@ -209,7 +211,7 @@ def _encode(tokenizer: Tokenizer, chunk: list[str]) -> tuple[np.ndarray, np.ndar
 
 
 def _parts_of(document: str) -> list[str]:
-    """A document in parts of whole lines, so that a long one does not take a hundred times its size in memory."""
+    """A document in parts of whole lines, since encoding takes a hundred times the memory of the text."""
     if len(document) <= CHARACTERS_AT_ONCE:
         return [document]
     parts, begin = [], 0

@@ -1,8 +1,7 @@
 """Scores of pairs, read together: slower than vectors and finer, for ranking again what a search found."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,17 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
-from bertzoo.data.targets import REGRESSION, SINGLE_LABEL
+from bertzoo.data.parsing import parse_inputs
+from bertzoo.data.schemas import TEXTS
+from bertzoo.data.streams import is_stream
+from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.prompts import find_prompt
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.types import REGRESSION, SINGLE_LABEL
 
 _ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -25,7 +28,22 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Softmax": "softmax",
     "torch.nn.modules.activation.Tanh": "tanh",
 }
-_PROMPT: ContextVar[str | None] = ContextVar("prompt", default=None)
+PAIRS = dataclasses.replace(TEXTS, least=2)
+
+
+class PairData(LabelData):
+    """Pairs of texts with scores from 0 to 1, or with labels."""
+
+    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, labels: list[str], problem_type: str):
+        super().__init__(tokenizer, config, labels, problem_type, PAIRS)
+
+    def encode_targets(self, y, count: int) -> np.ndarray:
+        targets = super().encode_targets(y, count)
+        if self.problem_type == REGRESSION and (targets.min() < 0 or targets.max() > 1):
+            raise ValueError(
+                f"scores must lie between 0 and 1; they run from {targets.min():g} to {targets.max():g}: scale them."
+            )
+        return targets
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -47,6 +65,9 @@ class CrossEncoder(TextClassifier):
     Raises:
         ValueError: The activation is unknown, or the labels are not as `TextClassifier` wants them.
     """
+
+    data_class = PairData
+    config_keys = ("labels", "problem_type", "activation", "prompts", "default_prompt", "settings")
 
     def __init__(
         self,
@@ -97,82 +118,74 @@ class CrossEncoder(TextClassifier):
             ValueError: The activation is unknown.
         """
         activation = _checked(self.activation if activation is None else activation)
-        with self._prompted(find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, {})):
-            scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks), activation)
+        single = False
+        if not is_stream(x) and self.tokenizer is not None:
+            x = parse_inputs(x, schema=PAIRS)
+            single = x.single
+        prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, {})
+        scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks, prompt), activation)
         scores = scores[:, 0] if len(self.labels) == 1 else scores
-        return scores[0] if _is_one_pair(x) else scores
+        return scores[0] if single else scores
 
-    def logits(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None) -> np.ndarray:
-        """What `predict` makes scores of, float32 (n, labels); of a pair of strings (1, labels). With the default
-        prompt, unless `predict` was asked for another."""
+    def logits(
+        self,
+        x,
+        batch_size: int | None = None,
+        verbose=0,
+        steps: int | None = None,
+        callbacks=None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """As `Task.logits`, float32 (n, labels); with the default prompt where `prompt` is None."""
         if hasattr(x, "__len__") and len(x) == 0:
             return np.zeros((0, len(self.labels)), "float32")
-        prompt = _PROMPT.get()
         if prompt is None:
             prompt = find_prompt(self.prompts, self.default_prompt, None, None, {})
-        with self._prompted(prompt):
-            return super().logits([tuple(x)] if _is_one_pair(x) else x, batch_size, verbose, steps, callbacks)
+        return super().logits(x, batch_size, verbose, steps, callbacks, prompt)
 
     def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
         compute = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}[activation]
         return compute(logits).astype("float32")
 
-    @contextmanager
-    def _prompted(self, prompt: str) -> Iterator[None]:
-        """Texts that are encoded meanwhile, in this thread, have the prompt before them."""
-        token = _PROMPT.set(prompt)
-        try:
-            yield
-        finally:
-            _PROMPT.reset(token)
-
-    def encode_rows(self, x, y=None):
-        columns = self.read(x, y)
-        prompt = _PROMPT.get()
-        texts = [prompt + text for text in columns.texts] if prompt else columns.texts
-        return self.tokenizer.encode(texts, columns.pairs), columns.targets
-
     def rank(
-        self, query: str, documents: Sequence[str], top_k: int | None = None, batch_size: int = 32, verbose=0
-    ) -> list[dict[str, Any]]:
-        """Documents by how well they fit a query, the best first.
+        self,
+        query: str | Sequence[str],
+        documents: Sequence[str],
+        top_k: int | None = None,
+        batch_size: int = 32,
+        verbose=0,
+    ) -> list:
+        """Orders documents by how well they fit a query, the best first.
 
         Args:
-            query: The query.
+            query: The query, or a list of them.
             documents: The documents.
             top_k: How many to give; all where None.
             batch_size, verbose: As for `predict`.
 
         Returns:
-            A dict for each: `corpus_id`, its place among the documents, `score`, and `text`.
+            For one query, a list of dicts: `corpus_id`, the index of the document, `score`, and `text`. For a list of
+            queries, a list of these lists.
 
         Raises:
-            TypeError: The query or a document is no string.
+            TypeError: A query or a document is no string.
             ValueError: The model has several labels, of which none is a score.
         """
         if len(self.labels) != 1:
             raise ValueError(f"rank needs a model with one label, its score; this one has {self.labels}.")
+        if isinstance(query, (list, tuple)):
+            return [self.rank(one, documents, top_k, batch_size, verbose) for one in query]
         if not isinstance(query, str):
-            raise TypeError(f"query must be a string; it is {query!r:.60}.")
+            raise TypeError(f"query must be a string or a list of strings. Received: {query!r:.60}.")
         documents = list(documents)
         scores = self.predict([(query, text) for text in documents], batch_size, verbose) if documents else np.zeros(0)
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]), "text": documents[i]} for i in order]
 
-    def encode_targets(self, y, count: int):
-        targets = super().encode_targets(y, count)
-        if self.problem_type == REGRESSION and (targets.min() < 0 or targets.max() > 1):
-            raise ValueError(
-                f"scores must lie between 0 and 1; they run from {targets.min():g} to {targets.max():g}: scale them."
-            )
-        return targets
-
     def default_loss(self):
-        return (
-            keras.losses.BinaryCrossentropy(from_logits=True)
-            if self.problem_type == REGRESSION
-            else super().default_loss()
-        )
+        if self.problem_type == REGRESSION:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return super().default_loss()
 
     def default_metrics(self) -> list:
         return [] if self.problem_type == REGRESSION else super().default_metrics()
@@ -215,19 +228,11 @@ class CrossEncoder(TextClassifier):
         own = {"prompts": self.prompts, "default_prompt_name": self.default_prompt, "activation_fn": theirs}
         return cross_encoder_files({**self.settings, **own})
 
-    def get_config(self) -> dict[str, Any]:
-        own = {"activation": self.activation, "prompts": self.prompts, "default_prompt": self.default_prompt}
-        return {**super().get_config(), **own, "settings": self.settings}
-
 
 def _checked(activation: str) -> str:
     if activation not in _ACTIVATIONS.values():
         raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS.values())}; it is {activation!r}.")
     return activation
-
-
-def _is_one_pair(x) -> bool:
-    return isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(text, str) for text in x)
 
 
 def _activation(named: str) -> str:

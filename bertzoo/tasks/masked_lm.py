@@ -5,17 +5,13 @@ import dataclasses
 import keras
 import numpy as np
 
-from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.columns import find_columns, read_columns
+from bertzoo.data.masked_data import MaskedData
 from bertzoo.data.streams import check_steps
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import BATCH_SIZE, Task
-from bertzoo.text.encoded import Encoded
-from bertzoo.text.masked_rows import MaskedRows
+from bertzoo.tasks.task import Task
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.windows import whole_rows
 from bertzoo.training.compiled_losses import MEAN
 
 
@@ -37,7 +33,6 @@ class MaskedLM(Task):
 
     heads = ("masked_lm",)
     per_token = True
-    draws_all_lengths = True
 
     def __init__(
         self,
@@ -50,7 +45,7 @@ class MaskedLM(Task):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
         if masking is None and tokenizer is not None:
             masking = Masking.for_tokenizer(tokenizer)
-        self.masking = masking
+        self.masking, self.data = masking, MaskedData(tokenizer, backbone.config, masking)
         self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.build()
 
@@ -64,52 +59,9 @@ class MaskedLM(Task):
         return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
 
     def compute_output_shape(self, input_shape):
-        shape = (
-            input_shape
-            if not isinstance(input_shape, dict)
-            else input_shape.get("mask_positions", input_shape["token_ids"])
-        )
-        return (*shape, self.backbone.config.vocab_size)
-
-    def read(self, x, y=None):
-        columns = read_columns(x, y)
-        return columns._replace(targets=y)  # a table's labels are not asked for
-
-    @staticmethod
-    def find_columns(names: list) -> dict[str, str | None]:
-        return {**find_columns(names), "label": None}
-
-    def encode_targets(self, y, count: int):
-        if y is not None:
-            raise ValueError("masked language modelling makes its own targets; pass no y.")
-        return None
-
-    def _convert_batch(self, batch: tuple, width) -> tuple:
-        # Masked already: `bertzoo.pretraining` does so from a corpus.
-        if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
-            return batch
-        raise ValueError(
-            "texts in a stream are not masked: pass a list of texts, or batches that are masked, inputs with "
-            "mask_positions, labels and weights, as bertzoo.pretraining.CorpusRows gives them."
-        )
-
-    def encode_rows(self, x, y=None):
-        """Texts -> rows of tokens, those of a text that is longer than the model takes one after the other."""
-        self.check_text()
-        columns = self.read(x, y)
-        if columns.pairs is not None:  # cut at the longer text, so that each row keeps both
-            return self.tokenizer.encode(columns.texts, columns.pairs), columns.targets
-        return whole_rows(self.tokenizer, columns.texts), columns.targets
-
-    def make_batches(self, encoded: Encoded, targets, sample_weight, batch_size: int, shuffle: bool):
-        if sample_weight is not None:
-            raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
-        if shuffle:
-            return super().make_batches(
-                encoded, None, None, batch_size, shuffle, transform=lambda inputs, rows, rng: self.masking(inputs, rng)
-            )
-        masked = MaskedRows(self.masking, encoded, self.pad_id, self.seed)
-        return super().make_batches(masked.rows, None, None, batch_size, shuffle, transform=masked.batch)
+        if isinstance(input_shape, dict):
+            input_shape = input_shape.get("mask_positions", input_shape["token_ids"])
+        return (*input_shape, self.backbone.config.vocab_size)
 
     def default_loss(self):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
@@ -128,31 +80,10 @@ class MaskedLM(Task):
             x: Texts in any form that `fit` takes, with [MASK] in them.
         """
         check_steps(x, steps)
-        columns = read_columns(x)
-        self.check_text()
-        encoded = self.tokenizer.encode(columns.texts, columns.pairs)
-        counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.row_splits[:-1])
-        places = max(1, int(counts.max(initial=0)))
-
-        def add_positions(inputs, rows, rng):
-            hits = inputs["token_ids"] == self.masking.mask_id
-            positions = np.argsort(~hits, axis=1, kind="stable")[:, :places].astype("int32")
-            # A batch of short texts may have fewer tokens than another text has masks.
-            inputs["mask_positions"] = np.pad(positions, ((0, 0), (0, places - positions.shape[1])))
-            return (inputs,)
-
-        batch_size = BATCH_SIZE if batch_size is None else batch_size
-        data = BucketedDataset(
-            encoded, batch_size=batch_size, pad_id=self.pad_id, shuffle=False, transform=add_positions
-        )
-        logits = data.unsort(super(Task, self).predict(data, verbose=verbose, steps=steps, callbacks=callbacks))
-        logits[np.arange(places) >= counts[:, None]] = 0
+        data, counts = self.data.prediction_batches(x, batch_size)
+        logits = data.unsort(self.predict_batches(data, verbose=verbose, steps=steps, callbacks=callbacks))
+        logits[np.arange(logits.shape[1]) >= counts[:, None]] = 0
         return logits
-
-    def check_text(self) -> None:
-        """Refuses to work on text without a tokenizer."""
-        if self.tokenizer is None:
-            raise ValueError("the task has no tokenizer: call the model with token_ids and mask_positions instead.")
 
     def fill_mask(self, x, top_k: int = 5, targets: str | list[str] | None = None, batch_size: int = 32):
         """The likeliest tokens for each [MASK].
@@ -171,7 +102,7 @@ class MaskedLM(Task):
         Raises:
             ValueError: A text has no [MASK], a target is no token, or the task has no tokenizer.
         """
-        self.check_text()
+        self.data.check_tokenizer()
         texts, tokenizer = [x] if isinstance(x, str) else list(x), self.tokenizer
         wrong = next((text for text in texts if not isinstance(text, str)), None)
         if wrong is not None:

@@ -1,19 +1,16 @@
 """The best of several endings or answers (Devlin et al. 2019, section 4.4)."""
 
-from itertools import zip_longest
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from bertzoo.data.choices import NO_ANSWERS, Choices, answer_ids, find_columns, read_choices
-from bertzoo.data.streams import is_stream
-from bertzoo.data.text_tuples import EncodedTuples, one_by_one
+from bertzoo.data.tuple_data import ChoiceData, one_by_one
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import FAMILIES
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import Task
+from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
 
 ABSENT = -1e9  # the logit of a choice that is none
@@ -24,7 +21,7 @@ class MultipleChoice(Task):
     """Scores choices, each read together with the question.
 
     `fit((questions, choices), answers)` takes lists of choices for each question, and the index or the text of the
-    right one; tables too, see `bertzoo.data.choices.read_choices`.
+    right one; tables too, see `bertzoo.data.schemas`.
 
     Args:
         backbone: The encoder.
@@ -43,6 +40,7 @@ class MultipleChoice(Task):
         self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "multiple_choice_task", **kwargs
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
+        self.data = ChoiceData(tokenizer, backbone.config)
         self.uses_pooler = backbone.family.multiple_choice_uses_pooler
         if self.uses_pooler and backbone.pooler is None:
             raise ValueError(
@@ -64,62 +62,31 @@ class MultipleChoice(Task):
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
-        return tuple(shape[:2])
+        return token_shape(input_shape)[:2]
 
     # ---- use
 
-    def choose(self, x, batch_size: int = 32, verbose=0) -> list[dict[str, Any]]:
-        """The best choice for each question, in any form that `fit` takes: dicts with `choice` (its text), `index`,
-        `score` (its probability) and `scores`, all probabilities. A single (question, choices) gives a list of one."""
-        columns = read_choices(x)
-        probabilities = softmax(self.predict(columns, batch_size=batch_size, verbose=verbose))
-        return [
-            {"choice": row[best], "index": int(best), "score": float(scores[best]), "scores": scores.tolist()}
-            for row, scores, best in (
-                (row, scores[: len(row)], scores.argmax()) for row, scores in zip(columns.choices, probabilities)
+    def choose(self, x, batch_size: int = 32, verbose=0) -> dict[str, Any] | list[dict[str, Any]]:
+        """The best choice for each question.
+
+        Args:
+            x: A question with its choices, (question, [choice, …]), or several in any form that `fit` takes.
+            batch_size, verbose: As for `predict`.
+
+        Returns:
+            For one question a dict, for several a list of them: `choice` (its text), `index`, `score` (its
+            probability) and `scores`, all probabilities.
+        """
+        examples = self.data.parse(x)
+        probabilities = softmax(self.predict(examples, batch_size=batch_size, verbose=verbose))
+        answers = []
+        for row, scores in zip(examples["choices"], probabilities):
+            scores = scores[: len(row)]
+            best = int(scores.argmax())
+            answers.append(
+                {"choice": row[best], "index": best, "score": float(scores[best]), "scores": scores.tolist()}
             )
-        ]
-
-    # ---- data
-
-    def batches(self, x, y=None, sample_weight=None, *, batch_size: int = 32, shuffle: bool = True, steps=None):
-        """As `Task.batches`; without a tokenizer x is a stream of ready batches."""
-        if self.tokenizer is None and not is_stream(x):
-            raise ValueError("without a tokenizer, pass ready batches of (inputs, answers), or call the model.")
-        return super().batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps)
-
-    find_columns = staticmethod(find_columns)
-
-    def read(self, x, y=None) -> Choices:
-        return read_choices(x, y)
-
-    def encode_rows(self, x, y=None):
-        columns = self.read(x, y)
-        if not columns.questions:
-            raise ValueError("there is nothing to do: x has no rows.")
-        # A row with fewer choices than another gets empty ones, which the loss and the probabilities leave out.
-        seconds, counts = columns.seconds(), [len(row) for row in columns.choices]
-        filled = list(zip_longest(*seconds, fillvalue=""))
-        present = np.arange(max(counts)) < np.array(counts)[:, None]
-        encoded = [self.tokenizer.encode(columns.questions, list(choices)) for choices in filled]
-        encoded = EncodedTuples(encoded, None if present.all() else present)
-        return encoded, None if columns.answers is None else answer_ids(columns)
-
-    def _convert_batch(self, batch: tuple, width) -> tuple:
-        x, *rest = super()._convert_batch(batch, width)
-        choices = x["token_ids"].shape[1]
-        if rest and len(rest[0]) and not 0 <= np.min(rest[0]) <= np.max(rest[0]) < choices:
-            raise ValueError(
-                f"answers are numbers from 0 to {choices - 1}, one of the {choices} choices; they go from "
-                f"{np.min(rest[0])} to {np.max(rest[0])}."
-            )
-        return (x, *rest)
-
-    def encode_targets(self, y, count: int):
-        if y is None:
-            raise ValueError(NO_ANSWERS)
-        return y
+        return examples.unwrap(answers)
 
     # ---- training
 
@@ -131,6 +98,4 @@ class MultipleChoice(Task):
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
-        from bertzoo.models.registry import FAMILIES
-
         return FAMILIES[config.model_type].multiple_choice_uses_pooler

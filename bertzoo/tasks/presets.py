@@ -1,10 +1,151 @@
-"""The tokenizer of a preset, with the limits of its model."""
+"""Tasks from presets and back: what is read of a checkpoint directory, and what is written into one."""
 
+import tempfile
 import warnings
 from pathlib import Path
+from typing import Any, ClassVar
 
+import numpy as np
+
+from bertzoo.checkpoints.files import push
+from bertzoo.checkpoints.loading import check_options, load_model, save_model
+from bertzoo.data.labels import check_order, label_names
+from bertzoo.export import export_model
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import read_architecture
+from bertzoo.tasks.custom_head import restore
+from bertzoo.tasks.model_card import model_card
 from bertzoo.text.tokenizer import Tokenizer
+
+
+class PresetTask:
+    """Mixed into tasks: loading, saving, exporting and uploading."""
+
+    heads: ClassVar[tuple[str, ...]] = ()
+    # What follows the family's name in the name of Hugging Face's class; the first head's where None.
+    hf_class: ClassVar[str | None] = None
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | Path,
+        *,
+        max_length: int | None = None,
+        lowercase: bool | None = None,
+        dtype=None,
+        dropout: float | None = None,
+        attention_dropout: float = 0.0,
+        remat: bool = False,
+        new_head: bool = False,
+        verbose: bool = True,
+        **task_options,
+    ):
+        """Loads a task from a bundled name, a directory or `hf://owner/name[@revision]`, with its head if the files
+        have it.
+
+        Args:
+            preset: What to load.
+            max_length: Longest input in tokens; all positions of the model where None.
+            lowercase: Overrides what the tokenizer's files say.
+            dtype: Keras dtype policy, such as "mixed_bfloat16"; the global one where None.
+            dropout, attention_dropout, remat: See `Encoder`.
+            new_head: Start with a new head even where the files have one.
+            verbose: Print the load report.
+            task_options: Arguments of the task's constructor. `tokenizer=None` leaves the tokenizer's files alone.
+
+        Raises:
+            CheckpointError: The files can't be used.
+            TypeError: An option is unknown.
+        """
+        check_options(cls, task_options)
+        policy = {"dtype": dtype} if dtype else {}
+        in_file: list[str] = []
+
+        def make(config: EncoderConfig, directory: Path):
+            encoder = Encoder(config, cls.needs_pooler(config), dropout, attention_dropout, remat, **policy)
+            options = cls.options_from_files(config)
+            if new_head:
+                options = {key: value for key, value in options.items() if key not in ("head", "problem_type")}
+            in_file.extend(label_names(options["labels"]) if "labels" in options else ())
+            options.update(task_options)
+            wanted = task_options.get("labels")
+            if isinstance(wanted, (int, np.integer)) and wanted == len(in_file) and not new_head:
+                options["labels"] = list(in_file)  # a number of classes leaves them their names
+            if isinstance(options.get("head"), dict):
+                options["head"] = restore(options["head"])
+            if "tokenizer" not in options:
+                options["tokenizer"] = load_tokenizer(directory, config, max_length, lowercase)
+            return cls(encoder, **policy, **options)
+
+        heads = () if task_options.get("head") is not None else cls.heads
+        task = load_model(preset, read_architecture, make, heads=heads, new_heads=new_head, verbose=False)
+        if in_file and not set(task.load_report.new) - {"pooler"}:  # the head is the file's, and so its order of labels
+            replaced = check_order(task.labels, in_file)
+            task.load_report.notes += [replaced] if replaced else []
+        if verbose:
+            print(task.load_report)
+        return task
+
+    @classmethod
+    def needs_pooler(cls, config: EncoderConfig) -> bool:
+        """Whether the task reads the pooled output of this family."""
+        return False
+
+    @classmethod
+    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
+        """Constructor options that the files of a fine-tuned model hold."""
+        return {}
+
+    def config_changes(self) -> dict[str, Any]:
+        """Keys of config.json that the task owns."""
+        return {}
+
+    def more_files(self) -> dict[str, Any]:
+        """Further files of a preset of the task, as `write_preset` takes them."""
+        return {}
+
+    def own_block(self, **values) -> dict[str, Any] | None:
+        """config.json's block `bertzoo` with these values, without those that are None."""
+        block = {**own_block(self.backbone.config), **values}
+        return {key: value for key, value in block.items() if value is not None} or None
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
+        save_model(
+            self,
+            directory,
+            heads=self.heads,
+            hf_class=self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class,
+            config_changes=self.config_changes(),
+            tokenizer=self.tokenizer,
+            more_files=self.more_files(),
+        )
+
+    def export(self, filepath, format: str = "tf_saved_model", verbose=False, **options) -> None:
+        """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
+        export_model(self, filepath, format, verbose, **options)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        commit_message: str = "Upload from bertzoo",
+    ) -> None:
+        """Saves the preset and uploads it as the Hugging Face repository `owner/name`, with a model card if it has
+        none."""
+        card = model_card(self, repo_id)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_to_preset(Path(folder) / "preset")
+            options = {"private": private, "token": token, "commit_message": commit_message}
+            push(Path(folder) / "preset", repo_id, **options, card=card)
+
+
+def own_block(config: EncoderConfig) -> dict[str, Any]:
+    """The block `bertzoo` of config.json, for what Hugging Face has no key."""
+    return config.extra.get("bertzoo") or {}
 
 
 def load_tokenizer(directory: Path, config: EncoderConfig, max_length: int | None, lowercase: bool | None) -> Tokenizer:
@@ -24,7 +165,7 @@ def load_tokenizer(directory: Path, config: EncoderConfig, max_length: int | Non
     if tokenizer.vocabulary_size < 0.9 * config.vocab_size:
         warnings.warn(
             f"{directory}: the tokenizer has {tokenizer.vocabulary_size} tokens and the model embeddings for "
-            f"{config.vocab_size}. If its files are not whole, texts are split wrongly: compare their sizes.",
+            f"{config.vocab_size}. If a file of the tokenizer is incomplete, texts are split wrongly.",
             stacklevel=2,
         )
     tokenizer.max_length = max_length or min(tokenizer.max_length or config.max_length, config.max_length)

@@ -1,14 +1,16 @@
 """The models that pre-training leaves behind: an encoder with the heads of its objectives."""
 
 import dataclasses
+from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
+from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.task import Task
+from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
@@ -46,12 +48,23 @@ class NextSentencePredictor(Task):
         return self.pair(outputs["pooled_output"], key=key)
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
-        return (shape[0], 2)
+        return (token_shape(input_shape)[0], 2)
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
         return True
+
+
+class MaskedBatches(TaskData):
+    """Batches that are masked already."""
+
+    def encode_targets(self, y, count: int) -> None:
+        raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
+
+    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+        if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
+            return batch
+        raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -60,7 +73,7 @@ class ForPreTraining(Task):
 
     Inputs and arguments are those of `MaskedLM` and `NextSentencePredictor`. The output is a dict of their outputs,
     `masked_lm` (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the
-    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.rows.CorpusRows`.
+    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.corpus_dataset.CorpusDataset`.
 
     Args:
         backbone: The encoder, with its pooler.
@@ -83,7 +96,7 @@ class ForPreTraining(Task):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
         if masking is None and tokenizer is not None:
             masking = Masking.for_tokenizer(tokenizer)
-        self.masking = masking
+        self.masking, self.data = masking, MaskedBatches(tokenizer, backbone.config)
         self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
         self.pair = _pair_head(self)
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
@@ -120,11 +133,6 @@ class ForPreTraining(Task):
             {"masked_lm": labels, "pair": pair},
             {"masked_lm": weights, "pair": np.ones(len(pair), "float32")},
         )
-
-    def _convert_batch(self, batch: tuple, width) -> tuple:
-        if not (isinstance(batch[0], dict) and "mask_positions" in batch[0]):
-            raise ValueError(f"{type(self).__name__} is trained on batches of bertzoo.pretraining, which are masked.")
-        return batch
 
     def default_loss(self):
         return {
@@ -209,4 +217,4 @@ class ReplacedTokenDetector(Task):
         return self.rtd(outputs["sequence_output"], key=key)[..., 0]
 
     def compute_output_shape(self, input_shape):
-        return tuple(input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape)
+        return token_shape(input_shape)

@@ -10,32 +10,24 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import unlocked
-from bertzoo.checkpoints.errors import named
+from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset, check_batch_size
-from bertzoo.data.shapes import rows_at_once, shapes_of_texts
-from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts, is_stream
-from bertzoo.data.text_tuples import (
-    EncodedTuples,
-    TextTuples,
-    columns_taken,
-    encode_sentence_targets,
-    one_by_one,
-    read_text_tuples,
-    repeated_texts,
-)
+from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
+from bertzoo.data.tuple_data import TupleData, one_by_one
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.heads import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.metrics.similarity import pairwise_similarity, similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import read_architecture
+from bertzoo.tasks.mteb import ForMteb
 from bertzoo.tasks.prompts import find_prompt
 from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, tokenizer_from
-from bertzoo.tasks.task import Task
-from bertzoo.text.encoded import Encoded, encoded_from_arrays
-from bertzoo.text.inputs import as_texts
+from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
 
@@ -63,6 +55,8 @@ class SentenceEncoder(Task):
         ValueError: A layer is of another kind, or `default_prompt` is not among the prompts.
     """
 
+    config_keys = ("pooling", "after_pooling", "prompts", "default_prompt", "settings")
+
     def __init__(
         self,
         backbone: Encoder,
@@ -85,11 +79,10 @@ class SentenceEncoder(Task):
         if default_prompt is not None and default_prompt not in self.prompts:
             raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
         self.settings = dict(settings or {})
-        self.sentence_loss: SentenceLoss | None = None  # of `compile`
-        self.column_prompts: tuple[str, ...] = ()
         if backbone.pooler is not None:  # not on the way to the vectors: kept for saving, and left as it is
             backbone.pooler.trainable = False
         self.build()
+        self.data = TupleData(tokenizer, backbone.config, self.width)
 
     def build(self, input_shape=None):
         width = self.backbone.config.hidden_size
@@ -120,8 +113,7 @@ class SentenceEncoder(Task):
         return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
-        return (*shape[:-1], self.width)
+        return (*token_shape(input_shape)[:-1], self.width)
 
     # ---- presets
 
@@ -160,9 +152,9 @@ class SentenceEncoder(Task):
         def make(config: EncoderConfig, directory: Path) -> Encoder:
             return Encoder(config, pooler, dropout, attention_dropout, remat, **policy)
 
-        encoder = load_model(files.directory, make, verbose=False)
+        encoder = load_model(files.directory, read_architecture, make, verbose=False)
         options = options_from(files) | task_options
-        with named(files.directory):
+        with error_source(files.directory):
             if "tokenizer" not in options:
                 options["tokenizer"] = tokenizer_from(files, encoder.config, max_length, lowercase)
             model = cls(encoder, **policy, **options)
@@ -221,8 +213,8 @@ class SentenceEncoder(Task):
             truncate_dim: Keep the first numbers of each vector only, before they are normalized (see `Matryoshka`); as
                 many as the model's files say where None.
             prompt_name: Which of the model's prompts to take; its default prompt where neither is given.
-            show_progress_bar: Show one; where None, for work of a hundred batches or more before a reader's eyes.
-            mteb: What the package of that name passes besides: `prompt_type` chooses the prompt, the rest is ignored.
+            show_progress_bar: Show a progress bar; by default only for 100 or more batches in an interactive session.
+            mteb: Further arguments that the package `mteb` passes: `prompt_type` chooses the prompt.
 
         Returns:
             float32 (n, width), (0, width) for no texts; (width,) for a single string. An iterator gives an iterator of
@@ -257,50 +249,17 @@ class SentenceEncoder(Task):
         return vectors[0] if isinstance(texts, str) else vectors
 
     def _vectors_of(self, chunks: Iterable, prompt: str, batch_size: int | None, bar: bool | None) -> Iterator:
-        """The vectors of each chunk of texts, in the shapes of batch of the first: others would be compiled anew."""
+        """The vectors of each chunk of texts, in the batch shapes of the first: others would be compiled anew."""
         lengths = None
         for rows in chunks:
-            encoded, skipped = self._encode_rows(rows, prompt)
-            if len(encoded) == 0:
+            data = self.data.text_batches(rows, prompt, self.pooling.include_prompt, batch_size, lengths)
+            if data is None:
                 yield np.zeros((0, self.width), "float32")
                 continue
-            batch_size = batch_size or rows_at_once(encoded.lengths)
-            data = self._batches_of(encoded, skipped, batch_size, lengths)
             if lengths is None and self.tokenizer is not None:
+                batch_size = data.batch_size
                 lengths = np.union1d(data.lengths, self.tokenizer.max_length or self.backbone.config.max_length)
             yield self._vectors(data, bar)
-
-    def _encode_rows(self, rows, prompt: str) -> tuple[Encoded, int]:
-        """Rows of tokens, and how many at the front of each are not pooled."""
-        if self.tokenizer is None:
-            if prompt:
-                raise ValueError(
-                    f"without a tokenizer, the prompt {prompt!r:.60} can't be put before token_ids: put its tokens "
-                    'into them and pass prompt="".'
-                )
-            return encoded_from_arrays(rows, self.backbone.config.vocab_size), 0
-        encoded = self.tokenizer.encode([prompt + text for text in as_texts(rows)])
-        if not prompt or self.pooling.include_prompt:
-            return encoded, 0
-        own = self.tokenizer.encode([prompt]).row(0)
-        return encoded, len(own) - (own[-1] in self.tokenizer.special_ids)
-
-    def _batches_of(
-        self, encoded: Encoded, skipped: int, batch_size: int, lengths: np.ndarray | None
-    ) -> BucketedDataset:
-        def leave_out_prompt(inputs, rows, rng):
-            inputs["pooling_mask"] = inputs["padding_mask"].copy()
-            inputs["pooling_mask"][:, :skipped] = 0
-            return (inputs,)
-
-        shapes, transform = shapes_of_texts(len(encoded), batch_size), leave_out_prompt if skipped else None
-        options = {
-            "transform": transform,
-            "num_buckets": shapes,
-            "pad_to_multiple_of": 1,
-            "lengths": lengths if shapes else None,
-        }
-        return super().make_batches(encoded, None, None, batch_size, shuffle=False, **options)
 
     def _vectors(self, data: BucketedDataset, bar: bool | None) -> np.ndarray:
         if bar is None:
@@ -314,7 +273,7 @@ class SentenceEncoder(Task):
         vectors = np.empty((len(data.order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
         for part in data.chunks(ROWS_KEPT):
-            vectors[part.order] = super(Task, self).predict(part, verbose=0, callbacks=[told])
+            vectors[part.order] = self.predict_batches(part, verbose=0, callbacks=[told])
             done += len(part)
         return vectors
 
@@ -325,20 +284,14 @@ class SentenceEncoder(Task):
 
     def similarity(self, vectors, others) -> np.ndarray:
         """How alike each of some vectors is to each of others, (n, m), by the measure that the model was made for."""
-        from bertzoo.metrics.similarity import similarity
-
         return similarity(vectors, others, self.similarity_fn_name)
 
     def similarity_pairwise(self, vectors, others) -> np.ndarray:
         """How alike vectors are to those in the same places of others, (n,)."""
-        from bertzoo.metrics.similarity import pairwise_similarity
-
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
     def for_mteb(self):
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
-        from bertzoo.tasks.mteb import ForMteb
-
         return ForMteb(self)
 
     # ---- training
@@ -363,89 +316,24 @@ class SentenceEncoder(Task):
             raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
         loss.build_head(self.width, self.backbone.config.initializer_range)
         self._adopt(loss)
-        self.column_prompts = (column_prompts,) if isinstance(column_prompts, str) else tuple(column_prompts)
+        self.data.set_loss(loss, [column_prompts] if isinstance(column_prompts, str) else column_prompts)
         super().compile(optimizer, loss, *options, **kwargs)
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        return config and {**config, "column_prompts": self.column_prompts}
+        return config and {**config, "column_prompts": self.data.column_prompts}
 
     def _adopt(self, loss: SentenceLoss) -> None:
         if getattr(self, "training_head", None) is not None:
             del self.training_head
         with unlocked(self):  # a model is locked once it is built, and this layer comes and goes
-            self.training_head, self.sentence_loss = loss.head, loss
-
-    def compiled_loss(self) -> SentenceLoss:
-        """The loss, which says what rows and targets must be.
-
-        Raises:
-            ValueError: There is none yet.
-        """
-        if self.sentence_loss is None:
-            raise ValueError("call compile() first: rows and targets are as its loss wants them.")
-        return self.sentence_loss
+            self.training_head = loss.head
 
     needs_targets = False  # some losses compare the texts of a row alone
 
-    def columns_taken(self, table, names: list) -> dict[str, str | None]:
-        roles = columns_taken(table, names)
-        return roles if self.compiled_loss().target is not None else {**roles, "label": None}
-
-    def read(self, x, y=None) -> TextTuples:
-        return read_text_tuples(x, y)
-
-    def encode_rows(self, x, y=None):
-        rows, targets = self.read(x, y)
-        if not rows:
-            raise ValueError("there is nothing to do: x has no rows.")
-        prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(rows[0])] or [""] * len(rows[0])
-        encoded = [
-            self.tokenizer.encode([prompt + text for text in column]) for prompt, column in zip(prompts, zip(*rows))
-        ]
-        return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded), targets
-
-    def encode_targets(self, y, count: int):
-        targets = encode_sentence_targets(y, self.compiled_loss().target, count)
-        self.compiled_loss().check_targets(targets, self.width)
-        return targets
-
-    def classes_of(self, y, count: int) -> np.ndarray | None:
-        return self.encode_targets(y, count) if self.compiled_loss().target == "classes" else None
-
-    def make_batches(self, encoded, targets, sample_weight, batch_size: int, shuffle: bool):
-        options = {}
-        if targets is not None:
-            loss = self.compiled_loss()
-            loss.check_columns(getattr(encoded, "columns", [encoded]))
-            # Texts of like length would be the negatives of each other.
-            options["by_length"] = not loss.compares_rows
-            if shuffle and loss.in_batch_negatives:
-                options["apart"] = repeated_texts(encoded)
-        return super().make_batches(encoded, targets, sample_weight, batch_size, shuffle, **options)
-
     def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
         # A stream's batches are not looked at before: they may be to predict from.
-        self.sentence_loss.check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
+        self.data.compiled_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
-            y = self.encode_targets(None, 1)
+            y = self.data.encode_targets(None, 1)
         return super().batch_loss(x, y, y_pred, sample_weight, training)
-
-    def measured_batches(self, x, y=None, sample_weight=None, **options):
-        if self.compiled_loss().target is None and y is None and self.tokenizer and not is_stream(x):
-            x = self.read(x)
-            x = x._replace(targets=np.zeros(len(x.rows), "float32"))
-        return super().measured_batches(x, y, sample_weight, **options)
-
-    def get_config(self) -> dict[str, Any]:
-        layers = [self.pooling, *self.after_pooling]
-        pooling, *after_pooling = [keras.saving.serialize_keras_object(layer) for layer in layers]
-        own = {name: getattr(self, name) for name in ("prompts", "default_prompt", "settings")}
-        return {**super().get_config(), "pooling": pooling, "after_pooling": after_pooling, **own}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        config["pooling"] = keras.saving.deserialize_keras_object(config["pooling"])
-        config["after_pooling"] = [keras.saving.deserialize_keras_object(layer) for layer in config["after_pooling"]]
-        return super().from_config(config)

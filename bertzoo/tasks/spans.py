@@ -4,8 +4,6 @@ import keras
 import numpy as np
 from keras import ops
 
-PADDING = -1.0
-
 
 @keras.saving.register_keras_serializable("bertzoo")
 class SpanLoss(keras.losses.Loss):

@@ -1,35 +1,28 @@
 """Classes, several labels at once, or numbers, from one text or a pair (Devlin et al. 2019, section 4.1)."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
-from bertzoo.data.columns import read_columns
-from bertzoo.data.streams import in_chunks
-from bertzoo.data.targets import (
-    MULTI_LABEL,
-    PROBLEM_TYPES,
-    REGRESSION,
-    SINGLE_LABEL,
-    class_weights,
-    encode_targets,
-    label_names,
-    labels_for_file,
-    labels_in_file,
-)
+from bertzoo.data.labels import label_names, labels_for_file, labels_in_file
+from bertzoo.data.streams import in_chunks, is_stream
+from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import FAMILIES
 from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
 from bertzoo.tasks.custom_head import describe
+from bertzoo.tasks.presets import own_block
 from bertzoo.tasks.probabilities import sigmoid, softmax
-from bertzoo.tasks.task import Task
+from bertzoo.tasks.task import Task, token_shape
 from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
 from bertzoo.training.compiled_losses import refuse_one_hot
+from bertzoo.types import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 
 OWN = ("head", "temperature", "thresholds")  # in config.json's own block
 
@@ -57,6 +50,8 @@ class TextClassifier(Task):
     """
 
     heads = ("classifier",)
+    data_class: ClassVar[type[LabelData]] = LabelData
+    config_keys = ("labels", "problem_type", "temperature", "thresholds")
 
     def __init__(
         self,
@@ -84,6 +79,7 @@ class TextClassifier(Task):
                 f"temperature must be above 0, and thresholds as many as labels, {len(self.labels)}; "
                 f"they are {temperature!r} and {thresholds!r}."
             )
+        self.data = self.data_class(tokenizer, backbone.config, self.labels, self.problem_type)
         self.temperature, self.thresholds = temperature, None if thresholds is None else [*map(float, thresholds)]
         self.custom_head = head
         if head is not None:
@@ -108,31 +104,28 @@ class TextClassifier(Task):
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
-        return (shape[0], len(self.labels))
-
-    def logits(self, x, batch_size: int = 32, verbose=0, steps=None, callbacks=None) -> np.ndarray:
-        """Logits in the order of x, float32 (n, labels): what `predict` gives here, and a subclass may make scores
-        of."""
-        return super().predict(x, batch_size, verbose, steps, callbacks)
+        return (token_shape(input_shape)[0], len(self.labels))
 
     def classify(self, x, batch_size: int = 32, verbose=0):
         """Labels with probabilities.
 
         Args:
-            x: Texts in any form that `predict` takes, or a generator of texts or pairs of any length.
+            x: A text, texts in any form that `predict` takes, or a generator of texts or pairs of any length.
+            batch_size, verbose: As for `predict`.
 
         Returns:
-            A dict for each text: for classes `label`, `score` (its probability) and `scores` (label -> probability);
-            for several labels `labels` (those above their thresholds) and `scores`; for regression `value`, or `values`
-            by label.
-            A single string gives a list of one. A generator gives a generator.
+            A dict for one text, a list of dicts for several, a generator for a generator. For classes they have
+            `label`, `score` (its probability) and `scores` (label -> probability); for several labels `labels` (those
+            above their thresholds) and `scores`; for regression `value`, or `values` by label.
         """
         if hasattr(x, "__next__"):
             return self._classify_stream(x, batch_size, verbose)
-        if hasattr(x, "__len__") and not isinstance(x, str) and len(x) == 0:
+        if is_stream(x):
+            return [self._readable(row) for row in self.logits(x, batch_size, verbose)]
+        examples = self.data.parse(x)
+        if len(examples) == 0:
             return []
-        return [self._readable(row) for row in self.logits(x, batch_size, verbose)]
+        return examples.unwrap([self._readable(row) for row in self.logits(examples, batch_size, verbose)])
 
     def _classify_stream(self, rows: Iterator, batch_size: int, verbose) -> Iterator[dict[str, Any]]:
         for chunk in in_chunks(rows):
@@ -162,34 +155,37 @@ class TextClassifier(Task):
         return zero_shot(self, x, labels, template, multi_label, batch_size)
 
     def fit_temperature(self, x, y=None, batch_size: int = 32) -> float:
-        """Sets and returns the temperature at which the probabilities of held-out rows are most honest (Guo et al.
-        2017). Labels stay as they are. Saved with the model.
+        """Fits the softmax temperature on held-out data (minimum NLL; Guo et al. 2017), and returns it.
+
+        Predicted labels do not change. The temperature is saved with the model.
 
         Raises:
-            ValueError: The problem is regression.
+            ValueError: The problem type is regression.
         """
         logits, targets = self._held_out(x, y, batch_size, (SINGLE_LABEL, MULTI_LABEL))
         self.temperature = best_temperature(logits, targets)
         return self.temperature
 
     def fit_thresholds(self, x, y=None, batch_size: int = 32) -> dict[str, float]:
-        """Sets and returns, for several labels at once, the threshold of each with the best F1 on held-out rows. Call
-        it after `fit_temperature`. Saved with the model.
+        """Finds the threshold of each label with the best F1 on held-out data, and returns them by label.
+
+        Call it after `fit_temperature`. The thresholds are saved with the model.
 
         Raises:
-            ValueError: The problem is another.
+            ValueError: The problem type is not multi_label_classification.
         """
         logits, targets = self._held_out(x, y, batch_size, (MULTI_LABEL,))
         self.thresholds = best_thresholds(sigmoid(logits / self.temperature), targets)
         return dict(zip(self.labels, self.thresholds))
 
-    def _held_out(self, x, y, batch_size: int, problems: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-        if self.problem_type not in problems:
-            raise ValueError(f"this is for {' and '.join(problems)}; the problem is {self.problem_type}.")
-        texts, pairs, raw = read_columns(x, y)
-        rows = texts if pairs is None else (texts, pairs)
-        logits = self.logits(rows, batch_size).astype("float64")
-        return logits, self.encode_targets(raw, len(texts))
+    def _held_out(self, x, y, batch_size: int, problem_types: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        if self.problem_type not in problem_types:
+            raise ValueError(
+                f"this needs problem_type {' or '.join(problem_types)}. Received: a classifier with "
+                f"problem_type={self.problem_type!r}."
+            )
+        examples = self.data.parse(x, y)
+        return self.logits(examples, batch_size).astype("float64"), self.data.example_targets(examples)
 
     def compile(
         self,
@@ -249,9 +245,6 @@ class TextClassifier(Task):
         for part in [self.backbone.embeddings, *blocks[:layers]]:
             part.trainable = False
 
-    def encode_targets(self, y, count: int):
-        return encode_targets(y, self.labels, self.problem_type, count)
-
     def default_loss(self):
         if self.problem_type == SINGLE_LABEL:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -266,23 +259,8 @@ class TextClassifier(Task):
             return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]  # logits
         return [keras.metrics.MeanAbsoluteError(name="mae")]
 
-    def classes_of(self, y, count: int) -> np.ndarray | None:
-        return self.encode_targets(y, count) if self.problem_type == SINGLE_LABEL else None
-
-    def _class_ids(self, class_weight):
-        if class_weight is None:
-            return None
-        if self.problem_type != SINGLE_LABEL or not isinstance(class_weight, Mapping):
-            raise ValueError(
-                f"class_weight is a dict of weights by label, for one label a text; it is {class_weight!r} and the "
-                f"problem {self.problem_type}."
-            )
-        return class_weights(class_weight, self.labels)
-
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
-        from bertzoo.models.registry import FAMILIES
-
         return FAMILIES[config.model_type].classifier_uses_pooler
 
     @classmethod
@@ -290,23 +268,19 @@ class TextClassifier(Task):
         options = labels_in_file(config)
         if config.extra.get("problem_type"):
             options["problem_type"] = config.extra["problem_type"]
-        own = config.extra.get("bertzoo") or {}
+        own = own_block(config)
         return {**options, **{key: own[key] for key in OWN if own.get(key) is not None}}
 
     def config_changes(self) -> dict[str, Any]:
-        own = {key: value for key, value in (self.backbone.config.extra.get("bertzoo") or {}).items() if key not in OWN}
-        if self.custom_head is not None:
-            own["head"] = describe(self.custom_head)
-        if self.temperature != 1:
-            own["temperature"] = self.temperature
-        if self.thresholds is not None:
-            own["thresholds"] = self.thresholds
-        return {**labels_for_file(self.labels), "problem_type": self.problem_type, "bertzoo": own or None}
+        own = self.own_block(
+            head=None if self.custom_head is None else describe(self.custom_head),
+            temperature=None if self.temperature == 1 else self.temperature,
+            thresholds=self.thresholds,
+        )
+        return {**labels_for_file(self.labels), "problem_type": self.problem_type, "bertzoo": own}
 
     def get_config(self) -> dict[str, Any]:
-        head = None if self.custom_head is None else keras.saving.serialize_keras_object(self.custom_head)
-        own = {"labels": self.labels, "problem_type": self.problem_type, "head": head}
-        return {**super().get_config(), **own, "temperature": self.temperature, "thresholds": self.thresholds}
+        return {**super().get_config(), "head": keras.saving.serialize_keras_object(self.custom_head)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

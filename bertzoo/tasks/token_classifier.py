@@ -1,6 +1,6 @@
 """A label for each word: names, parts of speech (Devlin et al. 2019, section 5.3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -8,17 +8,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.data.tagged import IGNORED, Tagged, find_columns, label_ids, read_tagged
-from bertzoo.data.targets import class_weights, label_names, labels_for_file, labels_in_file
+from bertzoo.data.labels import label_names, labels_for_file, labels_in_file
+from bertzoo.data.parsing import Examples
+from bertzoo.data.window_data import TagData
 from bertzoo.layers.crf import CRF
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.presets import own_block
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.token_task import WindowedTask, predict_rows
+from bertzoo.tasks.task import token_shape
+from bertzoo.tasks.token_task import WindowedTask
 from bertzoo.text import tags as bio
-from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.windows import Windows, cut_windows
 from bertzoo.text.word_alignment import WordAlignment, align_words
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.default_rate import default_rate
@@ -35,7 +36,7 @@ class TokenClassifier(WindowedTask):
     """Labels each word of a text: its entities with `tag`, its words with `tag_words`.
 
     `fit(sentences, tags)` takes sentences as lists of words with a tag a word, or texts with entities as (start, end,
-    type) in characters; see `bertzoo.data.tagged.read_tagged`. Texts that are longer than the model takes are cut into
+    type) in characters; see `bertzoo.data.schemas`. Texts that are longer than the model takes are cut into
     overlapping windows, in training too; every word is learnt and labelled in the window with most context for it.
     Where the labels are BIO, BIOES or BILOU tags, those to learn from are checked.
 
@@ -56,6 +57,7 @@ class TokenClassifier(WindowedTask):
 
     heads = ("token_classifier",)
     per_token = True
+    config_keys = ("labels", "label_all_tokens")
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class TokenClassifier(WindowedTask):
         if crf and label_all_tokens:
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
         self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
+        self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens, not crf)
         self.token_classifier = backbone.family.token_classifier(
             backbone.dropout_config, len(self.labels), dtype=self.dtype_policy
         )
@@ -89,12 +92,11 @@ class TokenClassifier(WindowedTask):
         return self.token_classifier(outputs["sequence_output"], key=key)
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape
-        return (*shape, len(self.labels))
+        return (*token_shape(input_shape), len(self.labels))
 
     # ---- use
 
-    def tag(self, x, batch_size: int = 32, verbose=0) -> list[list[dict[str, Any]]]:
+    def tag(self, x, batch_size: int = 32, verbose=0) -> list:
         """The entities of texts of any length, or, where the labels mark no entities, their words.
 
         Args:
@@ -104,28 +106,31 @@ class TokenClassifier(WindowedTask):
             verbose: 1 shows a progress bar.
 
         Returns:
-            A list for each text (a single text gives a list of one), of dicts in the order of the text: `text`, which
-            is exactly `x[start:end]`; `label`, the type of the entity; `score`, the mean probability of its words'
-            labels; `start` and `end` in characters. No word is split: an entity begins and ends where words do.
+            For one text a list, for several a list of lists, of dicts in the order of the text: `text`, which is
+            exactly `x[start:end]`; `label`, the type of the entity; `score`, the mean probability of its words' labels;
+            `start` and `end` in characters. No word is split: an entity begins and ends where words do.
         """
-        tagged = read_tagged(x)
+        self.data.check_tokenizer()
+        examples = self.data.parse(x)
         answers = []
-        for text, alignment, (ids, scores) in zip(tagged.texts, *self._label(tagged, batch_size, verbose)):
+        for text, alignment, (ids, scores) in zip(examples["text"], *self._label(examples, batch_size, verbose)):
             names = [self.labels[i] for i in ids]
             groups = bio.find_entities(names) if self.scheme else [(name, i, i + 1) for i, name in enumerate(names)]
             answers.append([_entity(text, alignment, scores, *group) for group in groups])
-        return answers
+        return examples.unwrap(answers)
 
-    def tag_words(self, sentences, batch_size: int = 32, verbose=0) -> list[list[str]]:
-        """A label for each word of sentences, which are lists of words; for texts, for each of their words."""
-        tagged = read_tagged(sentences)
+    def tag_words(self, sentences, batch_size: int = 32, verbose=0) -> list:
+        """A label for each word of sentences, which are lists of words; for texts, for each of their words. A single
+        text gives a single list."""
+        self.data.check_tokenizer()
+        examples = self.data.parse(sentences)
         answers = []
-        for words, alignment, (ids, _) in zip(tagged.words, *self._label(tagged, batch_size, verbose)):
+        for words, alignment, (ids, _) in zip(examples["words"], *self._label(examples, batch_size, verbose)):
             names: list[str | None] = [None] * len(words)
-            for unit, (begin, end) in enumerate(alignment.words):
-                names[begin:end] = [self.labels[ids[unit]]] * int(end - begin)
+            for group, (begin, end) in enumerate(alignment.words):
+                names[begin:end] = [self.labels[ids[group]]] * int(end - begin)
             answers.append(self._without_gaps(names))
-        return answers
+        return examples.unwrap(answers)
 
     def _without_gaps(self, names: list[str | None]) -> list[str]:
         """Words of which the tokenizer makes nothing are outside, or go on with the entity around them."""
@@ -139,11 +144,11 @@ class TokenClassifier(WindowedTask):
             after = names[i]
         return names
 
-    def _label(self, tagged: Tagged, batch_size: int, verbose):
+    def _label(self, examples: Examples, batch_size: int, verbose):
         """The word alignment of each text, and (label ids, scores) of its words."""
-        windows = self.cut(tagged)
-        logits = windows.join(predict_rows(self, windows.rows, batch_size, verbose))
-        alignments = [align_words(windows.offsets(i), tagged.words[i]) for i in range(len(tagged.texts))]
+        windows = self.data.cut(examples)
+        logits = windows.join(self.predict_rows(windows.rows, batch_size, verbose))
+        alignments = [align_words(windows.offsets(i), words) for i, words in enumerate(examples["words"])]
         if self.crf is not None:
             return alignments, self._best_sequences(
                 [rows[found.tokens[:, 0]] for rows, found in zip(logits, alignments)]
@@ -184,50 +189,6 @@ class TokenClassifier(WindowedTask):
     def _decoder(self) -> keras.Model:
         return _Decoder(self.crf)
 
-    # ---- data
-
-    find_columns = staticmethod(find_columns)
-
-    def read(self, x, y=None) -> Tagged:
-        return read_tagged(x, y)
-
-    def cut(self, columns: Tagged) -> Windows:
-        self.check_text()
-        return cut_windows(self.tokenizer, columns.texts)
-
-    def window_targets(self, columns: Tagged, windows: Windows) -> np.ndarray:
-        """int32, a label for each token of the windows' rows, end to end; -1 where there is none to learn."""
-        flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
-        for i, ids in enumerate(label_ids(columns, self.labels, self.scheme)):
-            alignment, at = align_words(windows.offsets(i), columns.words[i]), windows.pieces.row_splits[i]
-            for (begin, _), (first, last) in zip(alignment.words, alignment.tokens):
-                flat[at + first : at + (last if self.label_all_tokens else first + 1)] = ids[begin]
-        return windows.spread(flat, IGNORED)
-
-    def array_targets(self, x, y) -> np.ndarray:
-        ids, y = np.asarray(x["token_ids"] if isinstance(x, dict) else x), np.asarray(y)
-        if y.shape != ids.shape or y.dtype.kind not in "iu":
-            raise ValueError(f"without a tokenizer, y must be integers {ids.shape}; it is {y.dtype} {y.shape}.")
-        _check_ids(y, len(self.labels))
-        mask = np.asarray(x["padding_mask"]) if isinstance(x, dict) and "padding_mask" in x else np.ones_like(ids)
-        return np.maximum(y[mask > 0], IGNORED)
-
-    def _convert_batch(self, batch: tuple, width) -> tuple:
-        x, *rest = super()._convert_batch(batch, width)
-        if not rest:
-            return (x,)
-        ids, weights = np.asarray(rest[0]), rest[1] if len(rest) > 1 else None
-        _check_ids(ids, len(self.labels))
-        if weights is None:
-            weights = x.get("padding_mask", np.ones_like(ids)) if isinstance(x, dict) else np.ones_like(ids)
-        return x, np.maximum(ids, 0), np.where(ids < 0, 0.0, np.asarray(weights)).astype("float32")
-
-    def batch_targets(self, inputs, rows, targets, starts, weights) -> tuple:
-        flat = Encoded(targets, np.zeros(len(targets), np.int8), starts)
-        ids = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]
-        counts = (ids != IGNORED).astype("float32")
-        return np.maximum(ids, 0), counts if weights is None else counts * weights[rows][:, None]
-
     # ---- training
 
     def default_loss(self):
@@ -257,42 +218,19 @@ class TokenClassifier(WindowedTask):
             print(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
-    def _class_ids(self, class_weight):
-        if class_weight is None:
-            return None
-        if self.crf is not None:
-            raise ValueError("class_weight weighs single words, and a CRF scores whole sentences: pass sample_weight.")
-        if not isinstance(class_weight, Mapping):
-            raise ValueError(f"class_weight must be a dict of weights by label; it is {class_weight!r}.")
-        return class_weights(class_weight, self.labels)
-
     # ---- files
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
-        own = config.extra.get("bertzoo") or {}
+        own = own_block(config)
         return {**labels_in_file(config), **{key: own[key] for key in ("crf", "label_all_tokens") if key in own}}
 
     def config_changes(self) -> dict[str, Any]:
-        own = dict(self.backbone.config.extra.get("bertzoo") or {})
-        for key, value in (("crf", self.crf is not None), ("label_all_tokens", self.label_all_tokens)):
-            own.pop(key, None)
-            if value:
-                own[key] = value
-        return {**labels_for_file(self.labels), "bertzoo": own or None}
+        own = self.own_block(crf=self.crf is not None or None, label_all_tokens=self.label_all_tokens or None)
+        return {**labels_for_file(self.labels), "bertzoo": own}
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "labels": self.labels,
-            "label_all_tokens": self.label_all_tokens,
-            "crf": self.crf is not None,
-        }
-
-
-def _check_ids(y: np.ndarray, labels: int) -> None:
-    if y.size and y.max() >= labels:
-        raise ValueError(f"y holds {y.max()}; labels are numbers from 0 to {labels - 1}, below 0 where there is none.")
+        return {**super().get_config(), "crf": self.crf is not None}
 
 
 class _Decoder(BackendStep, keras.Model):

@@ -5,23 +5,39 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def as_texts(texts, name: str = "texts") -> list[str]:
-    """A list of strings from a string (one row), list, tuple, NumPy array, pandas Series or other sequence of strings.
+class Texts(list):
+    """A list whose items are known to be strings, so that nobody checks them again."""
 
-    Raises `TypeError` for anything else and for a row that is no string (None, NaN, a number, a nested list); the
-    message gives the index and what came.
+
+def as_texts(texts, name: str = "texts") -> Texts:
+    """Strings as a list, from a string, list, tuple, NumPy array, pandas Series or other sequence of strings.
+
+    Raises:
+        TypeError: An item is no string (None, NaN, a number, a nested list); the message gives its index.
     """
+    if isinstance(texts, Texts):
+        return texts
     if isinstance(texts, str):
-        return [str(texts)]
-    rows = _as_list(texts, name)
+        return Texts([str(texts)])
+    rows = Texts(_as_list(texts, name))
     for index, row in enumerate(rows):
         if not isinstance(row, str):
             raise TypeError(_wrong_row(row, index, name))
     return rows
 
 
-def as_pairs(texts, pairs) -> tuple[list[str], list[str] | None]:
-    """Both columns as equally long lists of strings; `pairs` may be None. Raises `ValueError` where lengths differ."""
+def with_prompt(texts: Texts, prompt: str) -> Texts:
+    """Texts with a prompt before each of them."""
+    return Texts(prompt + text for text in texts) if prompt else texts
+
+
+def as_pairs(texts, pairs) -> tuple[Texts, Texts | None]:
+    """Both columns as equally long lists of strings; `pairs` may be None.
+
+    Raises:
+        TypeError: An item is no string, or one column is a single string and the other a list.
+        ValueError: The lengths differ.
+    """
     firsts = as_texts(texts)
     if pairs is None:
         return firsts, None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.checkpoints.errors import named
+from bertzoo.checkpoints.errors import error_source
 from bertzoo.text import tokenizer_files
 from bertzoo.text.encoded import Encoded, row_splits_from
 from bertzoo.text.inputs import as_pairs, explain_unencodable
@@ -85,7 +85,7 @@ class Tokenizer:
         rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
         if max_length is None:
             max_length = tokenizer_files.stored_max_length(settings)
-        with named(directory):
+        with error_source(directory):
             return cls(rust, special_tokens, max_length=max_length, settings=settings)
 
     @classmethod

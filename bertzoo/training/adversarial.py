@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.data.targets import MULTI_LABEL, REGRESSION
 from bertzoo.random import Salt, fold_in, random_bits
+from bertzoo.types import MULTI_LABEL, REGRESSION
 
 
 @keras.saving.register_keras_serializable("bertzoo")

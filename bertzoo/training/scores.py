@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from bertzoo.data.questions import read_questions
 from bertzoo.metrics.entities import entity_scores
 from bertzoo.metrics.squad import squad_scores
 
@@ -85,10 +84,13 @@ class AnswerF1(keras.callbacks.Callback):
 
     def __init__(self, records, batch_size: int = 32):
         super().__init__()
-        self.asked, self.batch_size = read_questions(records), batch_size
-        if self.asked.answers is None:
+        self.records, self.batch_size = records, batch_size
+
+    def on_train_begin(self, logs=None):
+        self.asked = self.model.data.parse(self.records)
+        if self.asked.targets is None:
             raise ValueError("the records have no answers to compare with.")
-        self.truth = [[text for text, _ in answers] for answers in self.asked.answers]
+        self.truth = [[text for text, _ in answers] for answers in self.asked.targets]
 
     def on_epoch_end(self, epoch, logs=None):
         found = self.model.answer(self.asked, batch_size=self.batch_size)

@@ -53,6 +53,7 @@ def with_lora_alone(model):
     enable_lora(model, rank=2, targets=["dense"], train_head=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [frozen, encoder_frozen, with_lora, with_lora_alone])
 def test_what_trains_is_kept(make, tmp_path, change, close):
     """So is the optimizer, whose next update is the same."""
@@ -77,6 +78,7 @@ def test_factors_from_a_file_can_be_merged(make, tmp_path, close):
     assert trainable(again) == trainable(make())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 def test_quantized_layers_are_kept(make, tmp_path, close):
@@ -100,6 +102,7 @@ def test_an_encoder_alone(tmp_path, make):
     assert "altered" not in make().get_config() and "altered" not in make().backbone.get_config()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.parametrize(
     "settings",

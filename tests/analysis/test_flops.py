@@ -10,11 +10,11 @@ import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertzoo as bz
-from bertzoo.analysis.flops import encoder_flops, flops_by_part, head_flops
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.flops import encoder_flops, flops_by_part, head_flops
 from bertzoo.models.registry import FAMILIES
+from bertzoo.pretraining.corpus_dataset import BatchSpec
 from bertzoo.pretraining.objectives import OBJECTIVES
-from bertzoo.pretraining.rows import Shape
 from bertzoo.tasks.pretraining_heads import ForPreTraining
 from bertzoo.text.masking import Masking
 
@@ -99,13 +99,13 @@ def test_a_step_of_pretraining_counts_its_batch():
     """DeBERTa's compute at a budget: all rows of a step share one projection of the positions."""
     encoder = bz.Encoder(EncoderConfig.from_hf({**DEBERTA_V3, "model_type": "deberta-v2"}), pooler=False)
     model = SimpleNamespace(backbone=encoder, masking=Masking(50, mask_id=4))
-    step = OBJECTIVES["mlm"].flops(model, Shape(LENGTH, 32))
-    alone = 32 * OBJECTIVES["mlm"].flops(model, Shape(LENGTH, 1))
+    step = OBJECTIVES["mlm"].flops(model, BatchSpec(LENGTH, 32))
+    alone = 32 * OBJECTIVES["mlm"].flops(model, BatchSpec(LENGTH, 1))
     assert alone - step == pytest.approx(3 * 31 * 3 * 2 * 2 * (2 * LENGTH) * 16**2)  # blocks, terms, rows, width
 
 
 def test_a_batch_has_rows():
-    with pytest.raises(ValueError, match="at least 1. Received: 0"):
+    with pytest.raises(ValueError, match="must be 1 or more. Received: 0"):
         encoder_flops(EncoderConfig.from_hf({**SMALL, "model_type": "bert"}), LENGTH, batch_size=0)
 
 
@@ -118,7 +118,7 @@ def test_of_a_classifier(case):
         out = model(torch.full((1, LENGTH), 5), training=True)
         out.sum().backward()
     head = 2 * config.hidden_size**2 + 2 * config.hidden_size * 2  # pooler, logits
-    expected = encoder_flops(config, LENGTH, places=1)
+    expected = encoder_flops(config, LENGTH, queries=1)
     assert 3 * (expected + head) == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
@@ -133,13 +133,13 @@ def test_of_pretraining(case, pooler):
         out = task(inputs, training=True)
         (out["masked_lm"].sum() + out["pair"].sum() if pooler else out.sum()).backward()
     pair = (2 * config.hidden_size**2 + 2 * config.hidden_size * 2) * pooler
-    expected = encoder_flops(config, LENGTH, places=3 + pooler) + head_flops(config, 3) + pair
+    expected = encoder_flops(config, LENGTH, queries=3 + pooler) + head_flops(config, 3) + pair
     assert 3 * expected == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
 def test_families_whose_last_block_computes_all():
     config, expected = counted("deberta-v2")
-    assert encoder_flops(config, LENGTH, places=1) == pytest.approx(expected, rel=1e-9)
+    assert encoder_flops(config, LENGTH, queries=1) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("case", ["bert", "albert", "modernbert"])

@@ -90,7 +90,7 @@ class Case:
 
         bertzoo's last block computes the first token alone, which is all that a classifier reads; its peers' all.
         """
-        from bertzoo.analysis.flops import encoder_flops
+        from bertzoo.models.flops import encoder_flops
 
         places = 1 if self.contestant == "bertzoo" else None
         forward = float(encoder_flops(self.config(), self.lengths().astype("float64"), places, self.batch_size).sum())

@@ -42,7 +42,7 @@ layer_types = ["sliding_attention"]
 local_attention = 4
 local_rope_theta = 100.0
 [masking]
-share = 0.3
+mlm_probability = 0.3
 [[batches]]
 length = 64
 batch_size = 16
@@ -61,7 +61,7 @@ intermediate_size = 256
 max_position_embeddings = 512
 initializer_range = 0.08
 [masking]
-share = 0.05
+mlm_probability = 0.05
 [[batches]]
 length = 512
 batch_size = 8
@@ -69,7 +69,7 @@ batch_size = 8
 steps = 1500
 learning_rate = 1e-3
 warmup = 0.1
-short = 0.0
+short_seq_prob = 0.0
 dropout = 0.1
 """,
     "rtd": """
@@ -87,8 +87,8 @@ conv_kernel_size = 5
 [generator]
 hidden = 1.0
 [masking]
-share = 0.25
-masked = 1.0
+mlm_probability = 0.25
+mask_prob = 1.0
 [[batches]]
 length = 64
 batch_size = 16
@@ -101,7 +101,7 @@ dropout = 0.0
 COMMON = """
 objective = "{objective}"
 verbose = 0
-every = 1
+log_every = 1
 """
 
 

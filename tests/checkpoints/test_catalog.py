@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from bertzoo.checkpoints.catalog import find_published, known_lowercase, load_catalog
+from bertzoo.checkpoints.catalog import find_entry, known_lowercase, load_catalog
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ def test_all_families_are_there():
 
 def test_parameters():
     for name, parameters in COUNTED.items():
-        assert find_published(name).parameters == parameters, name
+        assert find_entry(name).parameters == parameters, name
 
 
 def test_names_are_unique_in_the_file():
@@ -78,7 +78,7 @@ def _places():
 
 def test_a_name_that_is_not_there_is_told():
     with pytest.raises(ValueError, match=r"no 'google/bert-base-uncase'; near it: google-bert/bert-base-uncased"):
-        find_published("hf://google/bert-base-uncase")
+        find_entry("hf://google/bert-base-uncase")
 
 
 @pytest.mark.parametrize(

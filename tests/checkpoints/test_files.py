@@ -12,7 +12,7 @@ from huggingface_hub import errors
 
 import bertzoo as bz
 import bertzoo.backend
-import bertzoo.carried
+import bertzoo.checkpoints.files
 from bertzoo.checkpoints import files
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import bundled_names, bundled_root, push, resolve
@@ -46,7 +46,7 @@ def test_a_directory_as_text_or_path(tmp_path, monkeypatch):
 
 
 def test_a_directory_whose_replacement_was_cut_short(tmp_path):
-    write(tmp_path / ".preset.backup-1-host-1-0123abcd", "config.json")
+    write(tmp_path / ".preset.backup", "config.json")
     assert resolve(tmp_path / "preset") == tmp_path / "preset"
     assert (tmp_path / "preset" / "config.json").is_file()
 
@@ -75,7 +75,7 @@ def test_what_is_no_checkpoint(tmp_path):
 
 
 def test_where_the_bundled_presets_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(bertzoo.carried, "__file__", str(tmp_path / "site" / "bertzoo" / "carried.py"))
+    monkeypatch.setattr(bertzoo.checkpoints.files, "__file__", str(tmp_path / "site/bertzoo/checkpoints/files.py"))
     assert bundled_root() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
     write(tmp_path / "site", "weights/__init__.py")  # a package of that name in site-packages
     assert bundled_root() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
@@ -147,6 +147,7 @@ def test_hub_names(name):
         resolve(name)
 
 
+@pytest.mark.slow
 def test_the_cache_is_used_without_a_network(tmp_path):
     """The real `snapshot_download`, offline, on a cache that is laid out as the hub lays it out."""
     commit = "0123456789" * 4

@@ -27,6 +27,7 @@ def quantized(preset):
     return model
 
 
+@pytest.mark.slow
 def test_outputs_come_back_exactly(preset, tmp_path):
     model = quantized(preset)
     expected = model.predict(TEXTS, verbose=0)
@@ -42,6 +43,7 @@ def test_outputs_come_back_exactly(preset, tmp_path):
     assert again.classifier.logits.quantization_mode is None and again.backbone.pooler.dense.quantization_mode
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_the_file_has_codes_and_scales_by_the_names_of_tensors(preset, tmp_path):
     quantized(preset).save_to_preset(tmp_path)
@@ -55,6 +57,7 @@ def test_the_file_has_codes_and_scales_by_the_names_of_tensors(preset, tmp_path)
     np.testing.assert_array_equal(stored[table], weight[table])
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_transformers_refuses_the_directory(preset, tmp_path):
     import transformers
@@ -65,6 +68,7 @@ def test_transformers_refuses_the_directory(preset, tmp_path):
             auto.from_pretrained(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_floats_take_the_place_of_codes_and_codes_that_of_floats(preset, tmp_path):
     bz.TextClassifier.from_preset(preset, verbose=False).save_to_preset(tmp_path)
@@ -74,6 +78,7 @@ def test_floats_take_the_place_of_codes_and_codes_that_of_floats(preset, tmp_pat
     assert [path.name for path in tmp_path.glob("*.safetensors")] == ["model.safetensors"]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_convert_writes_floats(preset, tmp_path):
     import torch
@@ -96,6 +101,7 @@ def test_convert_writes_floats(preset, tmp_path):
     assert done.exit_code == 1 and "nothing to dequantize" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_damaged_and_other_quantizations_are_named(preset, tmp_path):
     quantized(preset).save_to_preset(tmp_path)
@@ -118,6 +124,7 @@ def test_damaged_and_other_quantizations_are_named(preset, tmp_path):
         model.save_to_preset(tmp_path / "int4")
 
 
+@pytest.mark.slow
 def test_lora_trains_beside_int8(preset, tmp_path, eager):
     model = quantized(preset)
     before = model.predict(TEXTS, verbose=0)

@@ -20,6 +20,7 @@ import transformers
 import bertzoo as bz
 from bertzoo.adapters.lora import enable_lora
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import tensor_files
 
 TASKS = {"BertModel": bz.Encoder, "BertForMaskedLM": bz.MaskedLM, "BertForSequenceClassification": bz.TextClassifier}
@@ -117,6 +118,7 @@ def test_transformers_loads_what_is_saved(
         assert tokens("A good film!")["input_ids"] == ours.tokenizer("A good film!")["token_ids"][0].tolist()
 
 
+@pytest.mark.slow
 def test_minilm_goes_through_unchanged(minilm, tmp_path):
     classifier = bz.TextClassifier.from_preset(minilm, labels=3, verbose=False)
     assert classifier.load_report.new == ["classifier"]
@@ -199,8 +201,7 @@ def test_other_files(checkpoint, copy, form):
     (directory / "model.safetensors").unlink()
     if form == "shards":
         arrays = {name: value.numpy() for name, value in weights.items()}
-        for name, write in tensor_files(arrays, max_shard_bytes=20_000).items():
-            write(directory / name)
+        write_preset(directory, tensor_files(arrays, max_shard_bytes=20_000))
         assert len(list(directory.glob("*.safetensors"))) > 2
     elif form == "pickled shards":
         names = sorted(weights)
@@ -407,6 +408,7 @@ for i in range(10**6):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_killed_while_saving(copy):

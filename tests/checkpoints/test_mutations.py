@@ -70,6 +70,7 @@ def presets(write_checkpoint, tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_errors_name_the_file_and_what_loads_computes_as_before(presets, tmp_path):
     rng = random.Random(0)
     for source, outputs in presets.items():

@@ -284,6 +284,7 @@ def first_version(directory, helper):
     assert version_of(directory) == 0
 
 
+@pytest.mark.slow
 @needs_processes
 def test_killed_at_every_step(tmp_path, helpers):
     directory, helper = tmp_path / "preset", helpers()
@@ -306,6 +307,7 @@ def test_killed_at_every_step(tmp_path, helpers):
     assert outcomes == sorted(outcomes)  # killed early it is the old one, killed late the new one
 
 
+@pytest.mark.slow
 @needs_processes
 def test_killed_50_times_at_random(tmp_path, helpers):
     directory, helper = tmp_path / "preset", helpers()

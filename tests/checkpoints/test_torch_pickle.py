@@ -181,6 +181,7 @@ def test_a_call_is_refused_by_name_and_never_made(tmp_path, monkeypatch, name, w
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.bin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -399,6 +400,7 @@ def test_a_file_that_changes_under_the_reader(tmp_path):
         loaded["t"].read()
 
 
+@pytest.mark.slow
 def test_keys_of_one_hash_are_refused(tmp_path):
     """Each of 50,000 would be compared with all before it: minutes for a small file."""
     keys = [i * (2**61 - 1) for i in range(50_000)]

@@ -356,7 +356,7 @@ def test_course_copies_and_overwrites_nothing(tmp_path, monkeypatch):
     (source / "img" / "__pycache__").mkdir(parents=True)
     for name in ("01_first.ipynb", "img/a.svg", "img/__pycache__/x.pyc", ".hidden"):
         (source / name).write_text(name)
-    monkeypatch.setattr(course, "carried", lambda name: source)
+    monkeypatch.setattr(course, "bundled_path", lambda name: source)
     assert run("course", tmp_path / "mine").exit_code == 0
     copied = sorted(path.name for path in (tmp_path / "mine").rglob("*") if path.is_file())
     assert copied == ["01_first.ipynb", "a.svg"] and (tmp_path / "mine" / "img" / "a.svg").is_file()
@@ -374,7 +374,7 @@ def write_notebook(path, *sources: str) -> None:
 @pytest.mark.once
 def test_course_without_a_directory_lists_notebooks(tmp_path, monkeypatch):
     write_notebook(tmp_path / "01_first.ipynb", "# not a heading")
-    monkeypatch.setattr(course, "carried", lambda name: tmp_path)
+    monkeypatch.setattr(course, "bundled_path", lambda name: tmp_path)
     shown = run("course").stdout
     assert shown.startswith("01 · Why bidirectional\n\n") and str(tmp_path / "README.md") in shown
     assert "not a heading" not in shown
@@ -460,12 +460,12 @@ def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
         "[encoder]\nhidden_size = 16\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 32\n"
         "[training]\nsteps = 3\nlearning_rate = 1e-3\n[[batches]]\nlength = 16\nbatch_size = 8\n"
     )
-    arguments = ("pretrain", config, "--shards", tmp_path / "a", "--out", tmp_path / "model")
+    arguments = ("pretrain", config, "--corpus", tmp_path / "a", "--out", tmp_path / "model")
     result = run(*arguments)
     assert result.exit_code == 0, result.stderr
     assert "3 steps, 384 tokens" in result.stdout
     assert json.loads((tmp_path / "model" / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
-    assert "holds no shards" in complaint(*arguments, "--held-out", tmp_path)
+    assert "is not a corpus" in complaint(*arguments, "--held-out", tmp_path)
     config.write_text("[encoder]\n")
     assert "lacks training, batches" in complaint(*arguments)
     both = ("--vocabulary-size", 200, "--tokenizer", tmp_path / "a")

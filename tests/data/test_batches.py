@@ -317,6 +317,7 @@ def squad_pairs(path: Path) -> list[list[str]]:
     return [list(column) for column in zip(*pairs)]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(("name", "at_least"), [("sst2", 0.75), ("stsb", 0.80), ("squad", 0.88)])
 def test_share_of_real_tokens(minilm, name, at_least):

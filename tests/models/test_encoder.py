@@ -75,6 +75,7 @@ def test_another_activation_or_epsilon_would_show(checkpoint, batch):
     assert (reference(changed.eval(), batch).last_hidden_state - base).abs().max() > 1e-4
 
 
+@pytest.mark.slow
 def test_minilm_equals_transformers(minilm, numpy, close, compiled):
     import transformers
 

@@ -201,6 +201,7 @@ def stored(directory) -> dict[str, tuple[torch.dtype, bytes]]:
     return {name: (x.dtype, x.shape, x.contiguous().view(torch.uint8).numpy().tobytes()) for name, x in tensors.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "head"), on_backends(EVERY_HEAD))
 def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
     reference = make_reference(case, head)
@@ -222,6 +223,7 @@ def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
     assert {key: ours[key] for key in theirs} == theirs
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(("case", "head"), EVERY_HEAD)
 def test_bfloat16_files_come_back_bit_by_bit(case, head, tmp_path):
@@ -233,6 +235,7 @@ def test_bfloat16_files_come_back_bit_by_bit(case, head, tmp_path):
     assert stored(tmp_path / "ours") == theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case",), on_backends(zip(ALL_CASES)))
 def test_encoder_with_all_hidden_states_and_attentions(case, tmp_path):
     reference = make_reference(case)
@@ -263,6 +266,7 @@ def test_encoder_with_all_hidden_states_and_attentions(case, tmp_path):
     assert torch.equal(run_reference(again.eval(), inputs)[0], expected[0])
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 def test_files_with_and_without_prefix(case, tmp_path):
@@ -507,6 +511,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("checkpoint", COUNTS)
 def test_parameter_counts(checkpoint):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.pretraining.shards import Shards
+from bertzoo.pretraining.corpus import TokenCorpus
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
 SEP, STOP = 3, 5
@@ -23,6 +23,6 @@ def corpus():
                 word += size
             tokens.append(SEP)
             documents.append(len(tokens))
-        return Shards(np.array(tokens, "int32"), np.array(documents), bz.Tokenizer.from_vocabulary(VOCABULARY))
+        return TokenCorpus(np.array(tokens, "int32"), np.array(documents), bz.Tokenizer.from_vocabulary(VOCABULARY))
 
     return make

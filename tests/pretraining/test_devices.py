@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from bertzoo.pretraining.devices import use_devices
-from bertzoo.pretraining.rows import Shape
+from bertzoo.pretraining.corpus_dataset import BatchSpec
+from bertzoo.pretraining.program import use_devices
 
 RUN = """
 import json, sys
@@ -54,8 +54,8 @@ def test_four_devices_are_as_one(python, backend, tmp_path):
 def test_mistakes_are_named(backend):
     use_devices(1)
     if backend != "jax":
-        with pytest.raises(ValueError, match=f"need the JAX backend; it is {backend}"):
+        with pytest.raises(ValueError, match=f"need the JAX backend. Received: {backend}"):
             use_devices(2)
         return
-    with pytest.raises(ValueError, match="1000 devices were asked for"):
-        use_devices(1000, [Shape(8, 8)])
+    with pytest.raises(ValueError, match="expected 1 to .* devices.* Received: 1000"):
+        use_devices(1000, [BatchSpec(8, 8)])

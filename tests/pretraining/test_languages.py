@@ -7,12 +7,11 @@ import pytest
 import regex
 
 from bertzoo.pretraining import preparing
-from bertzoo.pretraining.pairs import SentencePairs
+from bertzoo.pretraining.corpus import Sentences, end_tokens
+from bertzoo.pretraining.corpus_dataset import BatchSpec, FullSentences
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
-from bertzoo.pretraining.rows import FullSentences, Shape
-from bertzoo.pretraining.segments import Segments
-from bertzoo.pretraining.sentences import Sentences, end_tokens
+from bertzoo.pretraining.sentence_pairs import ElectraSegments, SentencePairs
 from bertzoo.text.vocabulary import train_byte_bpe, train_unigram, train_wordpiece
 
 LETTERS = {
@@ -57,8 +56,9 @@ def test_rows_reach_all_of_the_corpus(shards):
     inside = np.searchsorted(shards.documents, found.starts, "right")
     assert (np.searchsorted(shards.documents, found.ends - 1, "right") == inside).all()
     assert (found.ends - found.starts).max() <= 126 and (found.ends > found.starts).all()
-    for rows in (FullSentences(shards), Segments(shards), SentencePairs(shards, "nsp"), SentencePairs(shards, "sop")):
-        batch = rows(Shape(128, 64), np.random.default_rng(0))
+    pairs = [SentencePairs(shards, kind) for kind in ("nsp", "sop")]
+    for rows in (FullSentences(shards), ElectraSegments(shards), *pairs):
+        batch = rows(BatchSpec(128, 64), np.random.default_rng(0))
         assert (batch["lengths"] == 128).mean() > 0.6
 
 

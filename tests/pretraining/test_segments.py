@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bertzoo.pretraining.rows import Shape
-from bertzoo.pretraining.segments import Segments
+from bertzoo.pretraining.corpus_dataset import BatchSpec
+from bertzoo.pretraining.sentence_pairs import ElectraSegments
 
 pytestmark = pytest.mark.once
 
@@ -41,7 +41,7 @@ def test_segments_are_those_of_the_authors_code(corpus, sizes):
     shards = corpus(sizes)
     where = {int(token): place for place, token in enumerate(shards.tokens) if token >= 100}
     ends = shards.documents[1:] - 1
-    batch = Segments(shards, short=0.0)(Shape(LENGTH, 3000), np.random.default_rng(0))
+    batch = ElectraSegments(shards, short_seq_prob=0.0)(BatchSpec(LENGTH, 3000), np.random.default_rng(0))
     coins = np.zeros(2)
     for ids, kinds, length in zip(batch["token_ids"], batch["segment_ids"], batch["lengths"]):
         stops = np.flatnonzero(ids == SEP)
@@ -61,7 +61,7 @@ def test_segments_are_those_of_the_authors_code(corpus, sizes):
 
 def test_shares(corpus):
     shards = corpus([40] * 20)
-    batch = Segments(shards)(Shape(LENGTH, 20_000), np.random.default_rng(0))
+    batch = ElectraSegments(shards)(BatchSpec(LENGTH, 20_000), np.random.default_rng(0))
     single = (batch["segment_ids"].max(axis=1) == 0).mean()
     assert 0.1 < single < 0.13  # and short rows that one sentence fills
     full = (batch["lengths"] == LENGTH).mean()

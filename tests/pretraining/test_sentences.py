@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.pretraining import sentences
-from bertzoo.pretraining.sentences import Sentences
-from bertzoo.pretraining.shards import Shards
+from bertzoo.pretraining import corpus as sentences
+from bertzoo.pretraining.corpus import Sentences, TokenCorpus
 
 pytestmark = pytest.mark.once
 
@@ -17,7 +16,7 @@ SEP, STOP, ASK, A = 3, 5, 6, 7
 def make(*documents):
     tokens = [token for document in documents for token in (*document, SEP)]
     bounds = np.cumsum([0] + [len(document) + 1 for document in documents])
-    return Shards(np.array(tokens, "uint16"), bounds, bz.Tokenizer.from_vocabulary(VOCABULARY))
+    return TokenCorpus(np.array(tokens, "uint16"), bounds, bz.Tokenizer.from_vocabulary(VOCABULARY))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 2**24])
@@ -35,7 +34,7 @@ def test_sentences_go_on_to_their_last_mark_and_never_over_a_document(monkeypatc
 
 def test_a_vocabulary_without_marks_has_documents_as_sentences():
     tokens = np.array([8, 9, SEP, 8, SEP], "int32")
-    shards = Shards(tokens, np.array([0, 3, 5]), bz.Tokenizer.from_vocabulary(VOCABULARY[:5] + ["b", "c"]))
+    shards = TokenCorpus(tokens, np.array([0, 3, 5]), bz.Tokenizer.from_vocabulary(VOCABULARY[:5] + ["b", "c"]))
     found = Sentences(shards)
     assert found.starts.tolist() == [0, 3] and found.ends.tolist() == [2, 4]
     assert len(found.followed) == 0

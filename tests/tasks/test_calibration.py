@@ -68,6 +68,7 @@ def test_smoothed_loss_is_the_formula():
     assert float(theirs(np.eye(4)[targets], logits)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_smoothing_is_asked_for_in_compile(make, tmp_path, eager):
     model = make(labels=2)
     model.compile(bz.AdamW(1e-3), label_smoothing=0.2, run_eagerly=eager)

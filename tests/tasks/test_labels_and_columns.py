@@ -13,17 +13,25 @@ import seqeval.metrics
 import torch
 
 import bertzoo as bz
-from bertzoo.data.choices import read_choices
-from bertzoo.data.columns import read_columns
-from bertzoo.data.questions import read_questions
-from bertzoo.data.tagged import label_ids, read_tagged
-from bertzoo.data.targets import SINGLE_LABEL, class_index, encode_targets, label_names
-from bertzoo.data.text_tuples import read_text_tuples
+from bertzoo.data.labels import class_index, label_names
+from bertzoo.data.parsing import parse_inputs
+from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, TUPLES, WORDS
+from bertzoo.data.targets import encode_targets, label_ids
 from bertzoo.metrics.entities import entity_scores
+from bertzoo.types import SINGLE_LABEL
 
 ASKED = {"question": "a", "context": "b"}
 STARS = ["1", "2", "3", "4", "5"]
-TEXTS = ["a good film", "a bad film", "a dull plot", "a great story"]
+FILMS = ["a good film", "a bad film", "a dull plot", "a great story"]
+
+
+def read(x, y=None, schema=TEXTS):
+    return parse_inputs(x, y, schema=schema)
+
+
+def rows_of(x):
+    """The tuples of texts that are read of x."""
+    return list(zip(*read(x, schema=TUPLES).columns.values()))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +40,7 @@ def trained(write_checkpoint, tmp_path_factory):
     preset = write_checkpoint(num_hidden_layers=1)[0]
     model = bz.TextClassifier.from_preset(preset, labels=["neg", "pos"], verbose=False)
     model.save_to_preset(directory := tmp_path_factory.mktemp("labels") / "model")
-    return directory, model.classify(TEXTS[0])[0]["label"]
+    return directory, model.classify(FILMS[0])["label"]
 
 
 # ---- labels
@@ -93,14 +101,15 @@ def test_targets_as_tensors_of_tensorflow():
 @pytest.mark.once
 def test_class_weights_are_found_by_name(trained):
     model = bz.TextClassifier.from_preset(trained[0], labels=["1", "2"], verbose=False)
-    assert model._class_ids({1: 0.5, 2: 3.0}) == model._class_ids({"1": 0.5, "2": 3.0}) == {0: 0.5, 1: 3.0}
+    assert model.data.class_weights({1: 0.5, 2: 3.0}).tolist() == [0.5, 3.0]
+    assert model.data.class_weights({"1": 0.5, "2": 3.0}).tolist() == [0.5, 3.0]
     with pytest.raises(ValueError, match="a key of class_weight must be one of the labels"):
-        model._class_ids({3: 1.0})
+        model.data.class_weights({3: 1.0})
     with pytest.raises(ValueError, match="class_weight names the class '1' twice"):
-        model._class_ids({"1": 1.0, 1: 2.0})
+        model.data.class_weights({"1": 1.0, 1: 2.0})
     for wrong in (float("nan"), -1, "2"):
         with pytest.raises(ValueError, match=r"class_weight\['1'\] must be a finite number of at least 0"):
-            model._class_ids({"1": wrong})
+            model.data.class_weights({"1": wrong})
 
 
 @pytest.mark.once
@@ -117,7 +126,7 @@ def test_labels_in_another_order_than_the_trained_head(trained, capsys):
         bz.TextClassifier.from_preset(directory, labels=["pos", "neg"])
     renamed = bz.TextClassifier.from_preset(directory, labels=["negative", "positive"])
     assert "labels of the file replaced: neg -> negative, pos -> positive" in capsys.readouterr().out
-    assert renamed.classify(TEXTS[0])[0]["label"] == {"neg": "negative", "pos": "positive"}[label]
+    assert renamed.classify(FILMS[0])["label"] == {"neg": "negative", "pos": "positive"}[label]
     fresh = bz.TextClassifier.from_preset(directory, labels=["pos", "neg"], new_head=True, verbose=False)
     assert fresh.labels == ["pos", "neg"]
 
@@ -125,8 +134,8 @@ def test_labels_in_another_order_than_the_trained_head(trained, capsys):
 @pytest.mark.once
 def test_names_of_a_dataset_decide():
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])})
-    table = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 1, 0]}, features)
-    columns = read_columns(table)
+    table = datasets.Dataset.from_dict({"text": FILMS, "label": [0, 1, 1, 0]}, features)
+    columns = read(table)
     assert encode_targets(columns.targets, ["neg", "pos"], SINGLE_LABEL, 4).tolist() == [1, 0, 0, 1]
     with pytest.raises(ValueError, match=r"y\[0\] must be one of the labels .* Received: 'pos'"):
         encode_targets(columns.targets, ["bad", "good"], SINGLE_LABEL, 4)
@@ -135,7 +144,7 @@ def test_names_of_a_dataset_decide():
     tags = datasets.Sequence(datasets.ClassLabel(names=names))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
     table = datasets.Dataset.from_dict({"tokens": [["in", "New", "York"]], "ner_tags": [[2, 0, 1]]}, features)
-    assert label_ids(read_tagged(table), ["O", "B-LOC", "I-LOC"], "BIO")[0].tolist() == [0, 1, 2]
+    assert label_ids(read(table, schema=WORDS), ["O", "B-LOC", "I-LOC"], "BIO")[0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.once
@@ -147,25 +156,25 @@ def test_targets_without_order_are_refused():
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("read", "x", "y", "message"),
+    ("schema", "x", "y", "message"),
     [
-        (read_tagged, [["a", "b"]], ["OO"], r"y\[0\] must be a list: a tag for each word.*Received: 'OO'"),
-        (read_tagged, [["a", "b"]], [1], r"y\[0\] must be a list"),
-        (read_questions, [{**ASKED, "answers": 3}], None, "record 0: answers must be .* Received: 3"),
-        (read_questions, [{**ASKED, "answers": [{"start": 1}]}], None, "dicts with text"),
-        (read_choices, ["question"], None, r"x\[0\] must be a question with its choices"),
-        (read_choices, [1], None, r"x\[0\] must be a question with its choices"),
+        (WORDS, [["a", "b"]], ["OO"], r"y\[0\] must be a list: a tag for each word.*Received: 'OO'"),
+        (WORDS, [["a", "b"]], [1], r"y\[0\] must be a list"),
+        (QUESTIONS, [{**ASKED, "answers": 3}], None, "record 0: answers must be .* Received: 3"),
+        (QUESTIONS, [{**ASKED, "answers": [{"start": 1}]}], None, "dicts with text"),
+        (CHOICES, ["question"], None, r"x\[0\] must be a question with its choices"),
+        (CHOICES, [1], None, r"x\[0\] must be a question with its choices"),
     ],
 )
-def test_rows_of_another_form_are_named(read, x, y, message):
+def test_rows_of_another_form_are_named(schema, x, y, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        read(x) if y is None else read(x, y)
+        read(x, y, schema)
 
 
 @pytest.mark.once
 def test_tags_for_a_text_are_named():
     with pytest.raises(ValueError, match=r"must hold entities .* pass x\[0\] as a list of words. Received: 'O'"):
-        label_ids(read_tagged(["a", "b"], [["O"], ["O"]]), ["O", "B"], "BIO")
+        label_ids(read(["a", "b"], [["O"], ["O"]], WORDS), ["O", "B"], "BIO")
 
 
 # ---- columns
@@ -174,8 +183,8 @@ def test_tags_for_a_text_are_named():
 @pytest.mark.once
 def test_a_second_text_is_taken_only_where_it_is_the_partner_of_the_first():
     def texts(**columns):
-        found = read_columns({name: [value] for name, value in columns.items()})
-        return found.texts[0], found.pairs and found.pairs[0]
+        found = read({name: [value] for name, value in columns.items()})
+        return found["text"][0], found.get("second text") and found["second text"][0]
 
     assert texts(review="good", context="page 3") == ("good", None)
     assert texts(text="good", context="page 3") == ("good", None)
@@ -189,7 +198,7 @@ def test_a_second_text_is_taken_only_where_it_is_the_partner_of_the_first():
 def test_fit_says_which_columns_it_takes(trained, capsys):
     model = bz.TextClassifier.from_preset(trained[0], verbose=False)
     model.compile(bz.AdamW(1e-3), run_eagerly=True)
-    table = pandas.DataFrame({"id": ["x"] * 4, "review": TEXTS, "score": ["pos", "neg", "neg", "pos"]})
+    table = pandas.DataFrame({"id": ["x"] * 4, "review": FILMS, "score": ["pos", "neg", "neg", "pos"]})
     capsys.readouterr()
     model.fit(table, batch_size=4, verbose=2)
     assert "fit: text from column 'review', label from column 'score'; not used: 'id'" in capsys.readouterr().out
@@ -200,34 +209,35 @@ def test_fit_says_which_columns_it_takes(trained, capsys):
 @pytest.mark.once
 def test_columns_of_triplets_are_found_by_name():
     row = {"positive": ["p"], "anchor": ["a"], "negative": ["n"]}
-    assert read_text_tuples(pandas.DataFrame(row)).rows == [("a", "p", "n")]
-    assert read_text_tuples({"id": ["7"], **row}).rows == [("a", "p", "n")]
-    assert read_text_tuples({"negative_2": ["n2"], "negative_1": ["n1"], "positive": ["p"], "query": ["a"]}).rows == [
+    assert rows_of(pandas.DataFrame(row)) == [("a", "p", "n")]
+    assert rows_of({"id": ["7"], **row}) == [("a", "p", "n")]
+    assert rows_of({"negative_2": ["n2"], "negative_1": ["n1"], "positive": ["p"], "query": ["a"]}) == [
         ("a", "p", "n2", "n1")
     ]
-    assert read_text_tuples({"id": ["7"], "title": ["t"], "body": ["b"]}).rows == [("t", "b")]
-    assert read_text_tuples({"idx": [7], "sentence2": ["b"], "sentence1": ["a"], "label": [0.5]}).rows == [("a", "b")]
+    assert rows_of({"id": ["7"], "title": ["t"], "body": ["b"]}) == [("t", "b")]
+    assert rows_of({"idx": [7], "sentence2": ["b"], "sentence1": ["a"], "label": [0.5]}) == [("a", "b")]
     with pytest.raises(ValueError, match="beside 'positive', columns must be called anchor.* Rename or drop"):
-        read_text_tuples({"comment": ["c"], **row})
+        rows_of({"comment": ["c"], **row})
     with pytest.raises(ValueError, match="beside 'positive', columns must be called anchor"):
-        read_text_tuples({"positive": ["p"], "negative": ["n"]})
+        rows_of({"positive": ["p"], "negative": ["n"]})
 
 
 @pytest.mark.once
 def test_a_tuple_of_pairs_holds_rows():
     pairs = (("q1", "d1"), ("q2", "d2"))
-    assert read_columns(pairs)[:2] == read_columns(list(pairs))[:2] == (["q1", "q2"], ["d1", "d2"])
-    assert read_columns((["q1", "q2"], ["d1", "d2"]))[:2] == (["q1", "q2"], ["d1", "d2"])
-    assert read_text_tuples(pairs).rows == list(pairs)
+    columns = {"text": ["q1", "q2"], "second text": ["d1", "d2"]}
+    assert read(pairs).columns == read(list(pairs)).columns == columns
+    assert read((["q1", "q2"], ["d1", "d2"])).columns == columns
+    assert rows_of(pairs) == list(pairs)
     with pytest.raises(ValueError, match="tuple of tuples, which may be rows or columns"):
-        read_text_tuples((("a1", "a2", "a3"), ("p1", "p2", "p3")))
+        rows_of((("a1", "a2", "a3"), ("p1", "p2", "p3")))
 
 
 @pytest.mark.once
 def test_columns_of_numbers_are_not_said_to_be_texts(trained, capsys):
     model = bz.SentenceEncoder.from_preset(trained[0], verbose=False)
     model.compile(bz.AdamW(1e-3), loss="multiple_negatives", run_eagerly=True)
-    table = pandas.DataFrame({"Unnamed: 0": range(4), "question": TEXTS, "context": TEXTS[::-1], "score": [1] * 4})
+    table = pandas.DataFrame({"Unnamed: 0": range(4), "question": FILMS, "context": FILMS[::-1], "score": [1] * 4})
     capsys.readouterr()
     model.fit(table, batch_size=4, verbose=2)
     said = capsys.readouterr().out
@@ -238,21 +248,21 @@ def test_columns_of_numbers_are_not_said_to_be_texts(trained, capsys):
 def test_hidden_labels_are_no_matter_to_predictions(trained):
     model = bz.TextClassifier.from_preset(trained[0], verbose=False)
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
-    hidden = datasets.Dataset.from_dict({"text": TEXTS, "label": [-1] * 4}, features)
-    expected = model.predict(TEXTS, verbose=0)
-    for table in (hidden, pandas.DataFrame({"text": TEXTS, "label": ["other"] * 4})):
+    hidden = datasets.Dataset.from_dict({"text": FILMS, "label": [-1] * 4}, features)
+    expected = model.predict(FILMS, verbose=0)
+    for table in (hidden, pandas.DataFrame({"text": FILMS, "label": ["other"] * 4})):
         np.testing.assert_array_equal(model.predict(table, verbose=0), expected)
-        assert [row["label"] for row in model.classify(table)] == [row["label"] for row in model.classify(TEXTS)]
+        assert [row["label"] for row in model.classify(table)] == [row["label"] for row in model.classify(FILMS)]
 
 
 @pytest.mark.once
 def test_a_masked_model_leaves_a_tables_labels_aside(trained):
     model = bz.MaskedLM.from_preset(trained[0], new_head=True, verbose=False)
     model.compile(bz.AdamW(1e-3), run_eagerly=True)
-    table = pandas.DataFrame({"text": TEXTS * 2, "label": [0, 1] * 4})
+    table = pandas.DataFrame({"text": FILMS * 2, "label": [0, 1] * 4})
     assert np.isfinite(model.fit(table, validation_split=0.5, verbose=0).history["val_loss"][0])
     with pytest.raises(ValueError, match="texts in a stream are not masked"):
-        model.fit((batch for batch in [TEXTS] * 4), steps_per_epoch=2, verbose=0)
+        model.fit((batch for batch in [FILMS] * 4), steps_per_epoch=2, verbose=0)
     with pytest.raises(TypeError, match="fill_mask takes single texts, not pairs"):
         model.fill_mask([("a [MASK]", "b")])
     with pytest.raises(ValueError, match="targets must hold a word or more"):
@@ -268,7 +278,7 @@ def test_a_masked_model_leaves_a_tables_labels_aside(trained):
 def test_arrays_of_unknown_names_are_refused(trained, called):
     model = bz.TextClassifier.from_preset(trained[0], verbose=False)
     called = model.backbone if called == "encoder" else model
-    arrays = model.tokenizer(TEXTS)
+    arrays = model.tokenizer(FILMS)
     mask = arrays.pop("padding_mask")
     with pytest.raises(ValueError, match="attention_mask. Use padding_mask for attention_mask"):
         called({**arrays, "attention_mask": mask})
@@ -285,7 +295,7 @@ def test_rows_of_unlike_length_are_refused(trained):
 
 def test_all_batches_of_a_generator_are_evaluated(trained):
     """Those too at which Keras looks to build a model that has not been called."""
-    texts, names = TEXTS * 5, ["pos"] * 10 + ["neg", "pos"] * 5
+    texts, names = FILMS * 5, ["pos"] * 10 + ["neg", "pos"] * 5
     batches = [(texts[i : i + 4], names[i : i + 4]) for i in range(0, 20, 4)]
 
     def evaluated(x, **options):
@@ -305,7 +315,7 @@ def test_streams_without_targets_and_one_hot_metrics_are_named(trained):
     model = bz.TextClassifier.from_preset(trained[0], verbose=False)
     model.compile(bz.AdamW(1e-3), run_eagerly=True)
     with pytest.raises(ValueError, match="there are no targets: pass y; the batches of a stream must be"):
-        model.fit((texts for texts in [TEXTS] * 9), steps_per_epoch=2, verbose=0)
+        model.fit((texts for texts in [FILMS] * 9), steps_per_epoch=2, verbose=0)
     for options in (
         {"metrics": ["categorical_accuracy"]},
         {"weighted_metrics": [keras.metrics.TopKCategoricalAccuracy()]},
@@ -333,10 +343,10 @@ def test_entities_of_tags_without_type_are_those_of_seqeval(tags):
 def test_a_tagger_of_tags_without_type(write_checkpoint):
     model = bz.TokenClassifier.from_preset(write_checkpoint()[0], labels=["O", "B", "I"], verbose=False)
     assert model.scheme == "BIO"
-    entities = read_tagged(["the film is good"], [[(0, 8, "_")]])
+    entities = read(["the film is good"], [[(0, 8, "_")]], WORDS)
     assert label_ids(entities, model.labels, model.scheme)[0].tolist() == [1, 2, 0, 0]
     model._best_labels = lambda logits, units: (np.array([1, 2, 2, 0]), np.ones(4))
-    assert [entity["text"] for entity in model.tag("the film is good")[0]] == ["the film is"]
+    assert [entity["text"] for entity in model.tag("the film is good")] == ["the film is"]
 
 
 @pytest.mark.once

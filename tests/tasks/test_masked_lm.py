@@ -102,7 +102,7 @@ def test_mistakes_are_named(model):
     with pytest.raises(ValueError, match="no sample_weight"):
         model.batches(TEXTS, sample_weight=[1.0] * 16)
     tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"])
-    with pytest.raises(ValueError, match="no mask token"):
+    with pytest.raises(ValueError, match="needs a tokenizer with a mask token"):
         bz.MaskedLM(model.backbone, tokenizer)
 
 
@@ -150,7 +150,7 @@ def test_a_list_of_few_texts_is_validated_on(written, count):
 
 @pytest.mark.parametrize("masking", [pytest.param(None, marks=pytest.mark.once), "own"])
 def test_keras_files_bring_it_back(written, tmp_path, masking):
-    own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), share=0.3)} if masking else {}
+    own = {"masking": Masking(47, 4, (0, 1, 2, 3, 4), mlm_probability=0.3)} if masking else {}
     model = bz.MaskedLM.from_preset(written[0], verbose=False, **own)
     if masking is None:
         model.compile("sgd")
@@ -168,7 +168,7 @@ def test_long_texts_are_read_whole(written):
     """Every token once, in rows that the model takes, each with its special tokens."""
     model = bz.MaskedLM.from_preset(written[0], verbose=False, max_length=16)
     texts = ["great", " ".join(["the film was good and bad"] * 9), "a story", " ".join(["rome"] * 14), "rome " * 15]
-    rows, _ = model.encode_rows(texts)
+    rows = model.data.encode(model.data.parse(texts))
     assert rows.lengths.max() == 16
     tokenizer = model.tokenizer
     own = [tokenizer.encode([text], truncate=False).row(0)[1:-1].tolist() for text in texts]

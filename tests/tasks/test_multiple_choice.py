@@ -5,7 +5,9 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.data.choices import answer_ids, read_choices
+from bertzoo.data.parsing import parse_inputs
+from bertzoo.data.schemas import CHOICES as SCHEMA
+from bertzoo.data.targets import answer_ids
 
 QUESTIONS = ["we saw a film", "the plot was dull", "never again", "with friends in rome"]
 CHOICES = [["good", "bad"], ["bad", "good"], ["a bad story", "good"], ["good", "a very bad and slow film"]]
@@ -57,7 +59,7 @@ def test_it_learns_and_chooses(make):
     found = model.choose((QUESTIONS, CHOICES))
     assert [answer["index"] for answer in found] == ANSWERS and {answer["choice"] for answer in found} == {"good"}
     assert all(sum(answer["scores"]) == pytest.approx(1) for answer in found)
-    assert model.choose((QUESTIONS[0], CHOICES[0]))[0]["choice"] == "good"
+    assert model.choose((QUESTIONS[0], CHOICES[0]))["choice"] == "good"
     assert model.evaluate((QUESTIONS, CHOICES), ANSWERS, verbose=0, return_dict=True)["accuracy"] == 1
 
 
@@ -81,7 +83,7 @@ def test_logits_are_those_of_transformers_in_the_order_of_the_rows(make, preset,
         ((["a", "b"], [["c", "d"], ["e"]]), [0, 0], "question 1 must have two or more choices"),
         ((["a"], [["c", "d"]]), [2], "from 0 to 1"),
         ((["a"], [["c", "d"]]), ["e"], "'e'"),
-        ((["a"], [["c", "d"]]), None, "no answers"),
+        ((["a"], [["c", "d"]]), None, "no targets"),
         ({"question": ["a"]}, None, "must be called choices"),
         ({"other": ["a"]}, None, "must be called .*question"),
     ],
@@ -118,11 +120,11 @@ TABLES = {
 def test_tables_of_published_sets(name):
     """Nothing that stands before the choices is left out (columns as on the hub)."""
     row, second = TABLES[name]
-    columns = read_choices({"label": [1], **{key: [value] for key, value in row.items()}})
+    examples = parse_inputs({"label": [1], **{key: [value] for key, value in row.items()}}, schema=SCHEMA)
     if name in ("RACE", "ARC"):
-        columns = read_choices({key: [value] for key, value in row.items()})
-    assert columns.questions == ["a film"] and columns.choices == [["slow", "fast"]]
-    assert columns.seconds()[0][1] == second and answer_ids(columns).tolist() == [1]
+        examples = parse_inputs({key: [value] for key, value in row.items()}, schema=SCHEMA)
+    assert examples["question"] == ["a film"] and examples["choices"] == [["slow", "fast"]]
+    assert examples["second texts"][0][1] == second and answer_ids(examples).tolist() == [1]
 
 
 def test_rows_with_fewer_choices_than_others(make, eager):

@@ -64,7 +64,7 @@ def test_a_window_without_the_whole_answer_points_to_its_first_token(make):
     model = make(max_length=32, stride=20)
     found = targets_of(model, [record])
     assert len(found) > 10 and set(found) == {None, "rome plot"}
-    windows = model.cut(model.read([record]))
+    windows = model.data.cut(model.data.parse([record]))
     whole = [bool(a <= 60 and b >= 62) for a, b in zip(windows.begin, windows.end)]
     assert [text is not None for text in found] == whole
 
@@ -266,10 +266,10 @@ def test_without_tokenizer(make, preset, eager):
     [
         ([{"question": "a", "context": "b c", "answers": [{"text": "c", "answer_start": 0}]}], "where it has 'b'"),
         ([{"question": "a", "context": "b c", "answers": ["d"]}], "'d' anywhere"),
-        ([{"question": "a", "answers": []}], "no 'context'"),
+        ([{"question": "a", "answers": []}], "must be called context"),
         ([{"question": "a", "context": "b"}], "no answers to learn from"),
         ([{**RECORDS[0], "answers": []}, {"question": "a", "context": "b"}], "record 1 has no 'answers'"),
-        ([], "no rows"),
+        ([], "x is empty"),
     ],
 )
 def test_errors(make, records, message):
@@ -279,7 +279,7 @@ def test_errors(make, records, message):
 
 @pytest.mark.once
 def test_errors_of_type(make):
-    with pytest.raises(TypeError, match="record 0 must be a dict"):
+    with pytest.raises(TypeError, match=r"x\[0\] must be a dict"):
         make().fit(["a"], verbose=0)
     with pytest.raises(ValueError, match="no y"):
         make().fit(RECORDS, [1], verbose=0)

@@ -584,7 +584,7 @@ def test_a_keras_archive_holds_everything(plain, tmp_path, close):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     close(again.encode(TEXTS, prompt_name="query"), model.encode(TEXTS, prompt_name="query"))
-    assert again.sentence_loss.scale == 10
+    assert again.data.loss.scale == 10
 
 
 @pytest.mark.once
@@ -653,7 +653,7 @@ def test_equal_texts_are_no_negatives_of_each_other(plain):
         for column in range(2):
             assert len({tuple(row) for row in ids[:, column]}) == 3
     model.compile(bz.AdamW(1e-3), loss=Matryoshka("multiple_negatives", [32, 8]), run_eagerly=True)
-    assert model.compiled_loss().in_batch_negatives
+    assert model.data.compiled_loss().in_batch_negatives
 
 
 def load(directory, **options):

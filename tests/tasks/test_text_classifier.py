@@ -284,7 +284,7 @@ def test_classes_are_learnt(make):
     model = make(eager=False)
     assert losses(model, TEXTS, NAMES)[-1] < 0.3
     assert model.evaluate(TEXTS, IDS, batch_size=8, verbose=0, return_dict=True)["accuracy"] > 0.9
-    answer = model.classify(GOOD)[0]
+    answer = model.classify(GOOD)
     assert answer["label"] == "pos" and answer["score"] == pytest.approx(answer["scores"]["pos"])
     assert sum(answer["scores"].values()) == pytest.approx(1)
 
@@ -297,8 +297,8 @@ def test_several_labels_at_once(make):
         [name for name, given in zip(labels, ("good" in t or "great" in t, "film" in t, True)) if given] for t in TEXTS
     ]
     table = np.array([[float(name in row) for name in labels] for row in named])
-    np.testing.assert_array_equal(model.encode_targets(named, 16), table)
-    np.testing.assert_array_equal(model.encode_targets(table, 16), table)
+    np.testing.assert_array_equal(model.data.encode_targets(named, 16), table)
+    np.testing.assert_array_equal(model.data.encode_targets(table, 16), table)
     history = losses(model, TEXTS, named)
     assert history[-1] < 0.6 * history[0]
     logits = model.predict(TEXTS, batch_size=8, verbose=0)
@@ -387,7 +387,7 @@ def test_answers_come_in_the_order_of_the_question(make):
 
 def test_classify_on_all_it_is_given(make):
     model = make(compiled=False)
-    assert len(model.classify(GOOD)) == 1
+    assert model.classify(GOOD) == model.classify([GOOD])[0]
     assert model.classify([]) == []
     assert len(model.classify([GOOD, ""])) == 2  # an empty text is [CLS] [SEP]
     stream = model.classify((text for text in TEXTS), batch_size=8)
@@ -418,7 +418,7 @@ def test_classify_on_all_it_is_given(make):
         ([GOOD, BAD], [1, 0], {"batch_size": 0}, ValueError, "must be a whole number of at least 1; it is 0"),
         ([GOOD, BAD], [1, 0], {"batch_size": 2.0}, ValueError, "batch_size must be a whole number of at least 1"),
         ([GOOD, BAD], [1, 0], {"validation_split": 0.1}, ValueError, "leaves a part of the 2 rows empty"),
-        ([], [], {}, ValueError, "x has no rows"),
+        ([], [], {}, ValueError, "x is empty"),
         ({"words": [GOOD]}, [1], {}, ValueError, r"columns \['words'\].*must be called text"),
         ([(GOOD, BAD), GOOD], [1, 0], {}, TypeError, r"x\[1\] must be a pair"),
         ([GOOD, BAD], [1, 0], {"validation_split": 1.5}, ValueError, "validation_split"),

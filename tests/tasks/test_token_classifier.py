@@ -9,10 +9,10 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.data.tagged import read_tagged
 from bertzoo.text.tags import check_tags
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import align_words
+from bertzoo.text.words import split_words
 
 LABELS = ["O", "B-CITY", "I-CITY", "B-THING", "I-THING"]
 SENTENCES = [["we", "saw", "it", "in", "paris"], ["rome", "paris", "and", "a", "film"], ["unhappy", "friends"]] * 4
@@ -86,6 +86,7 @@ def test_forms_of_input(make, form):
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history) and np.isfinite(history["loss"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crf", [pytest.param(False, marks=pytest.mark.once), True])
 def test_it_learns(make, crf):
     model = make(new=True, crf=crf, eager=False)
@@ -275,6 +276,7 @@ def kinds(plain_texts):
     return dict(tokenizers(plain_texts))
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_texts):
@@ -291,9 +293,9 @@ def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_text
     tokenizer.max_length = 48
     model = bz.TokenClassifier(bz.Encoder(config, pooler=False), tokenizer, labels=LABELS)
     answers = model.tag(random_texts, batch_size=64)
-    tagged = read_tagged(random_texts)
+    tagged = model.data.parse(random_texts)
     count = 0
-    for text, words, entities in zip(random_texts, tagged.words, answers, strict=True):
+    for text, words, entities in zip(random_texts, tagged["words"], answers, strict=True):
         begins, ends = set(words[:, 0].tolist()), set(words[:, 1].tolist())
         for entity in entities:
             assert text[entity["start"] : entity["end"]] == entity["text"] and entity["text"]
@@ -308,7 +310,7 @@ def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_text
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
     for text in random_texts[:300]:
-        words = read_tagged(text).words[0]
+        words = split_words(text)
         encoded = kinds[kind].encode([text], offsets=True)
         offsets = encoded.offsets[encoded.word_ids >= 0]
         alignment = align_words(offsets, words)
@@ -336,7 +338,7 @@ def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
         (["ab c"], [[(0, 1, "CITY"), (1, 4, "CITY")]], "shares the word 'ab'"),
         (["a"], [[(0, 1, "TOWN")]], "B-TOWN"),
         ({"label": [1]}, None, "must be called tokens"),
-        ([], [], "no rows"),
+        ([], [], "x is empty"),
         ([["a"]], None, "no targets"),
     ],
 )

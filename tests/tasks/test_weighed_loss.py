@@ -10,7 +10,7 @@ import bertzoo as bz
 from bertzoo.data.validation_split import split_rows
 from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.distillation import Distillation
-from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config
+from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
 
 WORDS = "the a film was is good bad dull bright plot actor and not very we saw it with friends in paris".split()  # noqa: SIM905
 LENGTHS = [1, 13, 2, 5, 1, 3, 8, 1, 12, 2, 4]
@@ -114,6 +114,7 @@ def once_but(kinds, everywhere):
     return [kind if kind in everywhere else pytest.param(kind, marks=pytest.mark.once) for kind in kinds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", once_but(TASKS, ["tags", "masked"]))
 def test_evaluation_is_one_mean_at_every_batch_size(kind, make, numpy, backend):
     task, options, (x, y) = TASKS[kind]
@@ -124,7 +125,7 @@ def test_evaluation_is_one_mean_at_every_batch_size(kind, make, numpy, backend):
     ]
     for name in scores[0]:
         np.testing.assert_allclose([score[name] for score in scores], scores[0][name], rtol=2e-6, atol=1e-6)
-    loss, accuracy = expected(kind, model, model.measured_batches(x, y, batch_size=100)[0], numpy)
+    loss, accuracy = expected(kind, model, model.data.evaluation_batches(x, y, batch_size=100)[0], numpy)
     assert scores[0]["loss"] == pytest.approx(loss, rel=2e-6)
     if accuracy is not None:
         found = next(value for name, value in scores[0].items() if name not in ("loss", "perplexity"))
@@ -156,7 +157,9 @@ def test_metrics_that_a_user_passes_count_labelled_tokens_alone(name, make, nump
     model = make(task, compile={"metrics": [name]}, **options)
     scores = model.evaluate(x, y, batch_size=3, verbose=0, return_dict=True)
     assert set(scores) == {"loss", name}
-    assert scores[name] == pytest.approx(expected("tags", model, model.measured_batches(x, y)[0], numpy)[1], rel=1e-6)
+    assert scores[name] == pytest.approx(
+        expected("tags", model, model.data.evaluation_batches(x, y)[0], numpy)[1], rel=1e-6
+    )
 
 
 # ---- training
@@ -226,6 +229,7 @@ def test_a_run_of_one_update_trains(make):
     assert max(np.abs(a - b).max() for a, b in zip(before, model.get_weights())) > 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["tags", "masked", "answers", "negatives"])
 def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
@@ -254,7 +258,7 @@ def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
 @pytest.mark.once
 def test_negatives_are_measured_in_the_order_of_the_rows(make):
     model = make(bz.SentenceEncoder, compile={"loss": "multiple_negatives"})
-    data = model.measured_batches(PAIRS, batch_size=4)
+    data = model.data.evaluation_batches(PAIRS, batch_size=4)
     assert data.order.tolist() == list(range(len(PAIRS)))
 
 
@@ -267,7 +271,7 @@ def test_class_weights_weigh_each_example(kind, make, numpy):
     model = make(task, keras.optimizers.SGD(0.0), **options)
     names = {"LABEL_0": 3.0, "LABEL_2": 0.5} if kind == "classes" else {"x": 3.0, "z": 0.5}
     history = model.fit(x, y, class_weight=names, batch_size=4, verbose=0, sample_weight=[2.0] * len(x)).history
-    inputs, targets, *counts = model.measured_batches(x, y, batch_size=100)[0]
+    inputs, targets, *counts = model.data.evaluation_batches(x, y, batch_size=100)[0]
     weights = np.array([3.0, 1.0, 0.5])[targets] * (counts[0] if counts else 1.0)
     logs = log_softmax(numpy(model(inputs)))
     right = np.take_along_axis(logs, targets[..., None], -1)[..., 0]
@@ -457,7 +461,7 @@ def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
 @pytest.mark.once
 def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make):
     model = make(bz.TokenClassifier, labels=["x", "y", "z"])
-    data = model.measured_batches(SENTENCES, TAGS, batch_size=4)
+    data = model.data.evaluation_batches(SENTENCES, TAGS, batch_size=4)
     ready = [(x, np.where(w > 0, y, -100)) for x, y, w in data]
     right = model.evaluate(SENTENCES, TAGS, verbose=0)
     np.testing.assert_allclose(model.evaluate(Stream(*ready), verbose=0), right, rtol=2e-6)

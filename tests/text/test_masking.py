@@ -99,7 +99,7 @@ def test_short_and_odd_rows(masking):
 
 def test_shares_can_be_set_and_draws_repeat():
     inputs = make_batch(64, 40, [40] * 64)
-    everything = Masking(VOCABULARY, MASK, SPECIAL, share=0.4, masked=1.0, random=0.0)
+    everything = Masking(VOCABULARY, MASK, SPECIAL, mlm_probability=0.4, mask_prob=1.0, random_prob=0.0)
     batch, _, weights = everything(inputs, np.random.default_rng(0))
     assert weights.sum() == 64 * 16 == (batch["token_ids"] == MASK).sum()
     again, _, _ = everything(inputs, np.random.default_rng(0))
@@ -107,9 +107,11 @@ def test_shares_can_be_set_and_draws_repeat():
     assert (inputs["token_ids"] != MASK).all()  # the caller's array is as it was
 
 
-@pytest.mark.parametrize("wrong", [{"share": 0}, {"share": 1.0}, {"masked": 0.95}, {"random": -0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"mlm_probability": 0}, {"mlm_probability": 1.0}, {"mask_prob": 0.95}, {"random_prob": -0.1}]
+)
 def test_wrong_shares_are_named(wrong):
-    with pytest.raises(ValueError, match="share must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="mlm_probability must lie between 0 and 1"):
         Masking(VOCABULARY, MASK, SPECIAL, **wrong)
 
 

@@ -128,6 +128,7 @@ def unjoined_probes(plain_probes) -> list[str]:
     return [probe for probe in plain_probes if "\r\n" not in probe and not any(is_joined(c) for c in probe)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_hard_strings_agree_with_sentencepiece(train, name, plain_probes, unjoined_probes):
     directory, processor = train(name)
@@ -226,6 +227,7 @@ def contains_dropped_or_composed(text: str) -> bool:
     return marks or bool(re.search(r"\s\s", text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_written_files_load_in_transformers(train, name, tmp_path, plain_probes, probes):
     tokenizer = Tokenizer.from_directory(train(name)[0])

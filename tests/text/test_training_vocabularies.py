@@ -83,6 +83,7 @@ def test_written_files_load_in_transformers(name, corpus, tmp_path, marked_probe
     assert ours(marked_probes)["token_ids"].tolist() == theirs(marked_probes, padding=True)["input_ids"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINERS)
 def test_the_same_texts_give_the_same_files(name, corpus, tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(corpus), "utf-8")

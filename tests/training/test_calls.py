@@ -62,6 +62,7 @@ def at_once(function, times: int = TIMES, threads: int = 8) -> list:
     return found
 
 
+@pytest.mark.slow
 def test_several_threads_ask_one_model(made, classifier):
     encoder, few = made(bz.SentenceEncoder), TEXTS[:3]
     tagger = made(bz.TokenClassifier, labels=["O", "B-X", "I-X"], crf=True)

@@ -97,6 +97,7 @@ def test_early_stopping_keeps_its_least_difference(make, tmp_path):
 KILLS = [(1, 1), (5, 1), (6, 1), (8, 3), (14, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kill", "every"), [(3, 2), *(pytest.param(*at, marks=pytest.mark.once) for at in KILLS)])
 def test_killed_at_any_step_it_ends_with_the_same_weights(make, whole, tmp_path, kill, every):
     """Five batches an epoch."""
@@ -136,7 +137,7 @@ def test_batches_done_are_passed_over_and_others_are_told(make, tmp_path):
 
     class Watch(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            seen.append((batch, resume.passing_over))
+            seen.append((batch, resume.is_skipping))
 
     model.fit(
         TEXTS,
@@ -162,7 +163,7 @@ def test_another_run_is_refused(make, preset, tmp_path):
     with pytest.raises(ValueError, match="its variables differ"):
         other.fit(TEXTS, LABELS, batch_size=4, verbose=0, callbacks=[Resume(tmp_path)])
     (tmp_path / "training_state" / "state.json").write_text("{")
-    with pytest.raises(ValueError, match="Delete it to start anew"):
+    with pytest.raises(ValueError, match="Delete it to start again"):
         run(make(), tmp_path)
     with pytest.raises(ValueError, match="every"):
         Resume(tmp_path, every=0)

@@ -65,6 +65,7 @@ def assert_alike(model, other, given, bound=1e-5):
         np.testing.assert_allclose(a, b, atol=10 * bound, err_msg=weight.path)
 
 
+@pytest.mark.slow
 def test_many_lengths(graphs):
     """Dropout, weights of rows, accumulation, recomputed blocks, a rate set between steps: a graph for the first
     length, and one for all others."""
@@ -95,6 +96,7 @@ def biased():
 TRACED = {"MPNet": biased, "ModernBERT": rotary}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRACED)
 def test_tables_in_layers_are_traced(name, graphs):
     """Buckets, angles: a graph for the first length, one for all others."""
@@ -116,6 +118,7 @@ def test_tables_in_layers_are_traced(name, graphs):
     assert len(graphs) <= 2
 
 
+@pytest.mark.slow
 def test_fit_in_half_precision_after_freezing(graphs):
     """As users call it: callbacks, validation, a scaled loss, and what trains as it was when compile was called."""
     x, y, _ = next(batches([16]))
@@ -134,6 +137,7 @@ def test_fit_in_half_precision_after_freezing(graphs):
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
 def test_inductor_drops_the_same_elements():
     """With the options of the step, whose tests above leave inductor out: it takes a minute for the smallest model."""
     import torch

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.pretraining.rows import CorpusRows, FullSentences, Shape
-from bertzoo.pretraining.shards import Shards
+from bertzoo.pretraining.corpus import TokenCorpus
+from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, FullSentences
 
 pytestmark = pytest.mark.once
 
@@ -24,7 +24,7 @@ def shards():
             tokens.append(SEP)
             documents.append(len(tokens))
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
-    return Shards(np.array(tokens, "uint16"), np.array(documents), bz.Tokenizer.from_vocabulary(vocabulary))
+    return TokenCorpus(np.array(tokens, "uint16"), np.array(documents), bz.Tokenizer.from_vocabulary(vocabulary))
 
 
 def sentences(shards):
@@ -39,9 +39,9 @@ def sentences(shards):
     return found
 
 
-def rows(shards, steps=40, shapes=(Shape(16, 8),), short=0.1, **options):
-    cut = FullSentences(shards, short)
-    data = CorpusRows(cut, shapes, lambda inputs, rng: (inputs, rng.random()), steps=steps, **options)
+def rows(shards, steps=40, batches=(BatchSpec(16, 8),), short_seq_prob=0.1, **options):
+    cut = FullSentences(shards, short_seq_prob)
+    data = CorpusDataset(cut, batches, lambda inputs, rng: (inputs, rng.random()), steps=steps, **options)
     assert len(data) == steps
     return [data[i] for i in range(steps)]
 
@@ -79,12 +79,12 @@ def test_all_sentences_are_begun_equally_often(shards):
 
 
 def test_no_short_rows_where_none_are_asked_for(shards):
-    assert min(length for _, length in bare(rows(shards, short=0.0))) >= 15
-    assert max(length for _, length in bare(rows(shards, short=1.0))) <= 12
+    assert min(length for _, length in bare(rows(shards, short_seq_prob=0.0))) >= 15
+    assert max(length for _, length in bare(rows(shards, short_seq_prob=1.0))) <= 12
 
 
 def test_shapes_take_turns(shards):
-    batches = rows(shards, steps=8, shapes=(Shape(16, 8, share=3), Shape(32, 4)))
+    batches = rows(shards, steps=8, batches=(BatchSpec(16, 8, share=3), BatchSpec(32, 4)))
     shapes = [inputs["token_ids"].shape for inputs, _ in batches]
     assert shapes[:4] == shapes[4:] and sorted(shapes[:4]) == [(4, 32), (8, 16), (8, 16), (8, 16)]
 
@@ -105,17 +105,17 @@ def test_static_and_dynamic_masks(shards):
     def read(**options):
         return [(str(inputs["token_ids"].tolist()), draw) for inputs, draw in rows(shards, steps=24, **options)]
 
-    dynamic, static = read(epoch=4), read(epoch=4, copies=2)
+    dynamic, static = read(steps_per_epoch=4), read(steps_per_epoch=4, dupe_factor=2)
     for i in range(24):
         assert dynamic[i][0] == static[i][0] == dynamic[i % 4][0]
         assert static[i] == static[i % 8]
     assert len({ids for ids, _ in dynamic}) == 4
     assert len({draw for _, draw in dynamic}) == 24 and len({draw for _, draw in static}) == 8
-    assert read(epoch=4, copies=2, first_step=5) == (static * 2)[5:29]
-    with pytest.raises(ValueError, match="copies of masks need an epoch"):
-        read(copies=2)
+    assert read(steps_per_epoch=4, dupe_factor=2, first_step=5) == (static * 2)[5:29]
+    with pytest.raises(ValueError, match="dupe_factor needs steps_per_epoch"):
+        read(dupe_factor=2)
 
 
 def test_a_corpus_that_is_too_small(shards):
-    with pytest.raises(ValueError, match=r"the corpus has \d+ tokens; one row takes 5000"):
-        rows(shards, shapes=(Shape(5000, 1),))
+    with pytest.raises(ValueError, match=r"takes 5000 tokens. Received: a corpus of \d+"):
+        rows(shards, batches=(BatchSpec(5000, 1),))

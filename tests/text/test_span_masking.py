@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.masked_spans import Spans
 from bertzoo.text.masking import Masking
+from bertzoo.text.span_masking import SpanSampler
 
 pytestmark = pytest.mark.once
 
@@ -82,7 +82,7 @@ def test_lengths_of_ngrams_are_six_to_three_to_two():
     candidate = ~np.isin(inputs["token_ids"], SPECIAL)
     wanted = np.full(3000, round(0.15 * 512))
     starts = np.isin(np.arange(VOCABULARY), STARTS)
-    numbers = Spans(starts, 3).choose(inputs["token_ids"], candidate, wanted, np.random.default_rng(0))
+    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, wanted, np.random.default_rng(0))
     assert 0.149 < (numbers > 0).mean() <= wanted[0] / 512
     begins = candidate & (starts[inputs["token_ids"]] | ~np.roll(candidate, 1, axis=1))
     last = numbers.max(axis=1)
@@ -100,7 +100,7 @@ def test_ngrams_are_consecutive_words_of_one_segment():
     candidate = ~np.isin(inputs["token_ids"], SPECIAL)
     starts = np.isin(np.arange(VOCABULARY), STARTS)
     wanted = np.full(500, 20)
-    numbers = Spans(starts, 3).choose(inputs["token_ids"], candidate, wanted, np.random.default_rng(0))
+    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, wanted, np.random.default_rng(0))
     for row, marks in zip(inputs["token_ids"], numbers):
         words = words_of(row)
         for number in range(1, marks.max() + 1):
@@ -114,7 +114,7 @@ def test_ngrams_are_consecutive_words_of_one_segment():
 def test_one_word_too_long_for_its_share_is_left_alone():
     ids = np.array([[2, 10, 900, 901, 902, 3, 0, 0], [2, 10, 900, 11, 12, 13, 14, 3]], "int32")
     inputs = {"token_ids": ids, "padding_mask": (ids > 0).astype("int32")}
-    rule = Masking(VOCABULARY, MASK, SPECIAL, share=0.25, starts=STARTS)
+    rule = Masking(VOCABULARY, MASK, SPECIAL, mlm_probability=0.25, starts=STARTS)
     for seed in range(20):
         batch, labels, weights = rule(inputs, np.random.default_rng(seed))
         assert weights.sum(axis=1).tolist() == [0, 2]
@@ -148,7 +148,7 @@ def test_weights_favour_tokens():
     ("wrong", "message"),
     [
         ({"max_ngram": 0}, "max_ngram must be 1 or more"),
-        ({"weights": (1.0,)}, "one for each of 1000 tokens"),
+        ({"weights": (1.0,)}, "a weight for each of 1000 tokens"),
         ({"weights": (1.0,) * VOCABULARY, "max_ngram": 2}, "single tokens only"),
     ],
 )

@@ -1,26 +1,33 @@
-"""How much arithmetic an encoder and its masked-LM head take."""
+"""The floating-point operations of an encoder and its masked-LM head."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
+import keras
 import numpy as np
 
 from bertzoo._keras_hooks import without_values
+from bertzoo.layers.disentangled import DisentangledAttention
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 
 
-def flops_by_part(config: EncoderConfig, length, places: int | None = None, batch_size: int = 1) -> dict:
-    """Multiplications and additions of a row's forward pass through an encoder's matrix products, by part.
+def flops_by_part(
+    config: EncoderConfig, length: float | np.ndarray, queries: int | None = None, batch_size: int = 1
+) -> dict[str, Any]:
+    """Floating-point operations of an example's forward pass through an encoder's matrix products, by part.
 
-    A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax count
-    nothing, as is usual. Local attention counts in full, since it is computed so, with a mask.
+    A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax are not
+    counted, as is usual. Local attention counts in full, since it is computed in full and masked.
 
     Args:
         config: The encoder's configuration.
-        length: Tokens in a row, or an array of rows' lengths.
-        places: How many tokens the head reads, where it reads no others, so that the last block computes no others.
-        batch_size: Rows of this length that are computed together. DeBERTa projects its table of positions once for
-            all of them (He et al. 2021, section 3.1), so that each has a share of that; nothing else depends on it.
+        length: Tokens of an example, or an array of lengths.
+        queries: Number of tokens that the head reads, if the last block computes only these.
+        batch_size: Examples of this length in a batch. DeBERTa projects its position table once for all of them (He et
+            al. 2021, section 3.1), so that each has a share of that; nothing else depends on it.
 
     Returns:
         A float each, or for an array of lengths an array: "embeddings", their projection; "projections", of queries,
@@ -31,13 +38,13 @@ def flops_by_part(config: EncoderConfig, length, places: int | None = None, batc
         ValueError: `batch_size` is below 1.
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size is the number of rows computed together, at least 1. Received: {batch_size}.")
+        raise ValueError(f"batch_size must be 1 or more. Received: {batch_size}.")
     length = np.asarray(length, "float64")
     hidden, (embeddings, blocks) = config.hidden_size, _products(config)
     last = blocks[-1]
     spared = 0.0 * length
-    if places is not None and last.supports_query_subset:
-        spared = np.maximum(length - places, 0.0)
+    if queries is not None and last.supports_query_subset:
+        spared = np.maximum(length - queries, 0.0)
     parts = {
         "embeddings": length * embeddings,
         "projections": length * sum(block.projections for block in blocks) - spared * last.queries,
@@ -48,16 +55,18 @@ def flops_by_part(config: EncoderConfig, length, places: int | None = None, batc
     return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
 
 
-def encoder_flops(config: EncoderConfig, length, places: int | None = None, batch_size: int = 1):
-    """Multiplications and additions of a row's forward pass through an encoder's matrix products: float, or for an
-    array of rows' lengths an array. Training takes three times as many. Arguments as of `flops_by_part`."""
-    return sum(flops_by_part(config, length, places, batch_size).values())
+def encoder_flops(
+    config: EncoderConfig, length: float | np.ndarray, queries: int | None = None, batch_size: int = 1
+) -> Any:
+    """Floating-point operations of an example's forward pass through an encoder: a float, or for an array of lengths an
+    array. Training takes three times as many. See `flops_by_part` for the arguments."""
+    return sum(flops_by_part(config, length, queries, batch_size).values())
 
 
-def head_flops(config: EncoderConfig, places: int) -> float:
-    """Those of a masked-LM head at `places` tokens."""
+def head_flops(config: EncoderConfig, queries: int) -> float:
+    """Floating-point operations of a masked-LM head at `queries` tokens."""
     width = config.embedding_size
-    return 2.0 * places * (config.hidden_size * width + width * config.vocab_size)
+    return 2.0 * queries * (config.hidden_size * width + width * config.vocab_size)
 
 
 class _Block:
@@ -65,8 +74,6 @@ class _Block:
     `feed_forward` for a token, `relative` for a row of a batch."""
 
     def __init__(self, block, encoder):
-        from bertzoo.layers.disentangled import DisentangledAttention
-
         attention = block.attention
         self.projections = _kernels(attention.qkv) + _kernels(attention.output_dense)
         self.feed_forward = _kernels(block) - _kernels(attention)
@@ -85,9 +92,7 @@ class _Block:
 @lru_cache(maxsize=64)
 def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
     """What the embeddings take for a token, and the blocks in the order in which they are applied."""
-    from bertzoo.models.encoder import Encoder
-
-    encoder = without_values(lambda: Encoder(config))
+from bertzoo._keras_hooks import without_values
     blocks = [_Block(block, encoder) for block in encoder.blocks]
     return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.layer_schedule)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from bertzoo.pretraining.pairs import SentencePairs, truncate
-from bertzoo.pretraining.rows import CorpusRows, Shape
+from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
+from bertzoo.pretraining.sentence_pairs import SentencePairs, truncate
 from bertzoo.text.masking import Masking
 
 pytestmark = pytest.mark.once
@@ -48,8 +48,8 @@ class Reader:
         return range(start, start + len(ids))
 
 
-def draw(shards, kind, rows=4000, length=64, short=0.1, seed=0):
-    return SentencePairs(shards, kind, short)(Shape(length, rows), np.random.default_rng(seed))
+def draw(shards, kind, rows=4000, length=64, short_seq_prob=0.1, seed=0):
+    return SentencePairs(shards, kind, short_seq_prob)(BatchSpec(length, rows), np.random.default_rng(seed))
 
 
 def whole(shards, segment):
@@ -96,10 +96,10 @@ def test_order_and_length_tell_nothing(shards):
 
 def test_rows_are_full_where_documents_are_long_and_short_ones_are_asked_for(corpus):
     shards = corpus([40] * 20)
-    lengths = draw(shards, "nsp", short=0.0)["lengths"]
-    true = draw(shards, "sop", short=0.0)["lengths"]
+    lengths = draw(shards, "nsp", short_seq_prob=0.0)["lengths"]
+    true = draw(shards, "sop", short_seq_prob=0.0)["lengths"]
     assert (true == 64).all() and (lengths == 64).mean() > 0.9  # a B from elsewhere may meet its document's end
-    lengths = draw(shards, "sop", short=0.3, rows=20_000)["lengths"]
+    lengths = draw(shards, "sop", short_seq_prob=0.3, rows=20_000)["lengths"]
     # A short row ends with a sentence, so that one of 52 tokens and more may be full as well.
     assert 0.3 * 0.8 < (lengths < 64).mean() < 0.3
     assert lengths.min() < 14
@@ -147,7 +147,7 @@ def test_truncation(room):
 
 def test_draws_repeat_and_can_be_taken_up(shards):
     def read(kind, **options):
-        data = CorpusRows(SentencePairs(shards, kind), [Shape(32, 4)], lambda inputs, rng: inputs, **options)
+        data = CorpusDataset(SentencePairs(shards, kind), [BatchSpec(32, 4)], lambda inputs, rng: inputs, **options)
         return [{key: value.tolist() for key, value in data[i].items()} for i in range(len(data))]
 
     for kind in ("nsp", "sop"):
@@ -160,22 +160,22 @@ def test_draws_repeat_and_can_be_taken_up(shards):
 def test_ten_thousand_rows_a_second_with_masks(corpus, kind):
     shards = corpus([20] * 2000)
     rows = SentencePairs(shards, kind)
-    data = CorpusRows(rows, [Shape(128, 512)], Masking(300_000, 4, (0, 1, 2, 3, 4)), steps=8)
+    data = CorpusDataset(rows, [BatchSpec(128, 512)], Masking(300_000, 4, (0, 1, 2, 3, 4)), steps=8)
     rows.sentences.ends, rows.sentences.followed, data[0]
     begun = time.process_time()
     for i in range(1, 8):
-        inputs = data.rows(Shape(128, 512), np.random.default_rng(i))
+        inputs = data.examples(BatchSpec(128, 512), np.random.default_rng(i))
         data.transform(inputs, np.random.default_rng(i))
     assert 7 * 512 / (time.process_time() - begun) > 10_000
 
 
 def test_unsuitable_corpora_are_named(corpus, shards):
-    with pytest.raises(ValueError, match="documents of two or more; the corpus has none"):
+    with pytest.raises(ValueError, match="documents of two or more sentences"):
         SentencePairs(corpus([1, 1, 1]), "sop")
-    with pytest.raises(ValueError, match="the corpus has one document"):
+    with pytest.raises(ValueError, match="a corpus of one document"):
         SentencePairs(corpus([9]), "nsp")
     SentencePairs(corpus([9]), "sop")
-    with pytest.raises(ValueError, match="kind must be one of nsp, sop; it is 'nap'"):
+    with pytest.raises(ValueError, match="kind must be one of nsp, sop. Received: 'nap'"):
         SentencePairs(shards, "nap")
 
 

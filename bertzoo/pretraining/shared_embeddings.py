@@ -1,4 +1,4 @@
-"""Embeddings that a generator and a discriminator share, in ELECTRA's way and in DeBERTa v3's."""
+"""Embeddings that a generator and a discriminator share, as in ELECTRA and as in DeBERTa v3."""
 
 from keras import ops
 
@@ -8,7 +8,7 @@ from bertzoo.layers.embeddings import Embeddings
 
 
 class SharedEmbeddings(Embeddings):
-    """Another encoder's tables and normalisation, with a projection of one's own to another width (Clark et al. 2020,
+    """Another encoder's tables and normalisation, with a separate projection to another width (Clark et al. 2020,
     section 3.2).
 
     Raises:
@@ -17,7 +17,7 @@ class SharedEmbeddings(Embeddings):
 
     def __init__(self, owner: Embeddings, hidden_size: int):
         if isinstance(owner, MaskedEmbeddings):
-            raise ValueError('DeBERTa\'s embeddings are shared with sharing = "disentangled".')
+            raise ValueError('DeBERTa\'s embeddings need sharing = "disentangled".')
         projection = hidden_size if hidden_size != owner.width else None
         super().__init__(**{**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy})
         self.token, self.position, self.segment, self.norm = owner.token, owner.position, owner.segment, owner.norm
@@ -28,12 +28,12 @@ class SharedEmbeddings(Embeddings):
 
 
 class DisentangledEmbeddings(MaskedEmbeddings):
-    """Another encoder's token and position tables, through which no gradient goes, with differences that are learnt,
-    and a projection of one's own where the encoder is not as wide as the tables.
+    """Another encoder's token and position tables without their gradient plus learnt differences, and a separate
+    projection where the widths differ (gradient-disentangled embedding sharing, He et al. 2023, section 3.3).
 
-    A table is stop_gradient(owner's) + difference; the differences begin as 0. So the discriminator has use of what the
-    generator learns, and its own loss, which pulls words apart, does not work against the generator's, which draws like
-    words together (He et al. 2023, section 3.3).
+    A table is stop_gradient(owner's) + difference; the differences are initialised with 0. The discriminator so uses
+    what the generator learns, while its loss, which separates words, does not work against the generator's, which
+    brings similar words together.
 
     Raises:
         ValueError: The owner's embeddings are not those of DeBERTa.
@@ -41,10 +41,10 @@ class DisentangledEmbeddings(MaskedEmbeddings):
 
     def __init__(self, owner: MaskedEmbeddings, hidden_size: int):
         if not isinstance(owner, MaskedEmbeddings):
-            raise ValueError("disentangled sharing is for DeBERTa; other families share their embeddings plainly.")
+            raise ValueError('sharing = "disentangled" needs DeBERTa\'s embeddings; other families use "plain".')
         projection = hidden_size if hidden_size != owner.width else None
         super().__init__(**{**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy})
-        # In a function, since Keras would count the owner's tables as this layer's own.
+        # In a function, since Keras would otherwise track the owner's tables as this layer's.
         self._owner = lambda: owner
 
     def make_tables(self):

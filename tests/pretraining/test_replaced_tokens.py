@@ -9,9 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 import bertzoo as bz
 from bertzoo.models.electra import ElectraConfig
-from bertzoo.pretraining import electra
-from bertzoo.pretraining.auc import LogitAuc
-from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config, put_in
+from bertzoo.pretraining import replaced_tokens
+from bertzoo.pretraining.replaced_tokens import LogitAuc, ReplacedTokenTraining, generator_config, replace_tokens
 from bertzoo.random import step_key
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -86,33 +85,33 @@ def key(step):
 
 
 def test_draws_follow_the_distribution_and_repeat(numpy, compiled):
-    draw = compiled(electra.draw)
+    sample = compiled(replaced_tokens.sample)
     logits = np.log(np.array([[0.5, 0.3, 0.15, 0.05, 1e-9]], "float32"))
     logits = np.broadcast_to(logits, (200, 200, 5)).copy()
-    drawn = numpy(draw(logits, key(3)))
+    drawn = numpy(sample(logits, key(3)))
     counts = np.bincount(drawn.ravel(), minlength=5)
     expected = 40_000 * np.array([0.5, 0.3, 0.15, 0.05])
     assert counts[4] == 0 and (((counts[:4] - expected) ** 2) / expected).sum() < 20
-    np.testing.assert_array_equal(drawn, numpy(draw(logits, key(3))))
-    assert (drawn != numpy(draw(logits, key(4)))).mean() > 0.5
+    np.testing.assert_array_equal(drawn, numpy(sample(logits, key(3))))
+    assert (drawn != numpy(sample(logits, key(4)))).mean() > 0.5
     assert drawn[:3, :4].tolist() == FIXED  # the same on every backend
 
 
 @pytest.mark.parametrize("vocabulary", [128, 301])
 def test_draws_from_several_blocks_follow_the_distribution(vocabulary, numpy, compiled):
     logits = np.random.default_rng(0).normal(size=vocabulary).astype("float32")
-    drawn = numpy(compiled(electra.draw)(np.broadcast_to(logits, (200, 200, vocabulary)).copy(), key(3)))
+    drawn = numpy(compiled(replaced_tokens.sample)(np.broadcast_to(logits, (200, 200, vocabulary)).copy(), key(3)))
     counts = np.bincount(drawn.ravel(), minlength=vocabulary)
     expected = 40_000 * np.exp(logits.astype("float64")) / np.exp(logits.astype("float64")).sum()
     # chi² has as many degrees of freedom as there are tokens, less one; five standard deviations.
     assert (((counts - expected) ** 2) / expected).sum() < vocabulary + 5 * np.sqrt(2 * vocabulary)
 
 
-def test_put_in_by_hand(numpy):
+def test_replace_tokens_by_hand(numpy):
     ids = np.array([[2, 4, 7, 3], [2, 5, 3, 0]], "int32")
     positions, counted = np.array([[1, 0], [1, 0]], "int32"), np.array([[1, 0], [1, 0]], "float32")
     labels, drawn = np.array([[6, 0], [5, 0]], "int32"), np.array([[9, 8], [5, 8]], "int32")
-    tokens, differs = numpy(put_in(ids, positions, labels, counted, drawn))
+    tokens, differs = numpy(replace_tokens(ids, positions, labels, counted, drawn))
     assert tokens.tolist() == [[2, 9, 7, 3], [2, 5, 3, 0]] and differs.tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
 
 

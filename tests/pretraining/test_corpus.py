@@ -1,4 +1,4 @@
-"""Shards from documents written by hand."""
+"""TokenCorpus from documents written by hand."""
 
 import errno
 import json
@@ -10,8 +10,8 @@ import pytest
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.pretraining import preparing
+from bertzoo.pretraining.corpus import TokenCorpus
 from bertzoo.pretraining.preparing import prepare
-from bertzoo.pretraining.shards import Shards
 
 pytestmark = pytest.mark.once
 
@@ -37,15 +37,15 @@ def test_content(files, tokenizer, tmp_path):
     assert shards.tokens.tolist() == [A, B, C, SEP, D, SEP, B, E, UNK, A, SEP]
     assert shards.documents.tolist() == [0, 4, 6, 11]
     assert shards.tokens.dtype == np.uint16
-    assert json.loads((tmp_path / "shards" / "shards.json").read_text()) == {"tokens": 11, "documents": 3}
+    assert json.loads((tmp_path / "shards" / "corpus.json").read_text()) == {"tokens": 11, "documents": 3}
     assert {path.name for path in (tmp_path / "shards").iterdir()} == {
         "tokens.npy",
         "documents.npy",
-        "shards.json",
+        "corpus.json",
         "tokenizer.json",
         "tokenizer_config.json",
     }
-    again = Shards.open(tmp_path / "shards")
+    again = TokenCorpus.open(tmp_path / "shards")
     np.testing.assert_array_equal(again.tokens, shards.tokens)
     assert again.tokenizer.vocabulary_size == 10 and isinstance(again.tokens, np.memmap)
 
@@ -63,19 +63,19 @@ def test_documents_longer_than_a_model_are_kept_whole_and_many_fit(tokenizer, tm
 
 
 def test_mistakes_are_named(files, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="corpus is empty"):
+    with pytest.raises(ValueError, match="expected texts"):
         prepare([files[1]], tokenizer, tmp_path / "empty")
     (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin.txt is no UTF-8 text"):
         prepare([tmp_path / "latin.txt"], tokenizer, tmp_path / "latin")
-    with pytest.raises(ValueError, match="lacks tokens.npy, documents.npy, tokenizer.json.*holds no shards"):
-        Shards.open(tmp_path)
+    with pytest.raises(ValueError, match="is not a corpus: it lacks tokens.npy, documents.npy, tokenizer.json"):
+        TokenCorpus.open(tmp_path)
     prepare(files, tokenizer, tmp_path / "shards")
     smaller = bz.Tokenizer.from_vocabulary(WORDS[:8])
     for name, content in smaller.files().items():
         (tmp_path / "shards" / name).write_bytes(content)
-    with pytest.raises(ValueError, match="not those of its vocabulary of 8"):
-        Shards.open(tmp_path / "shards")
+    with pytest.raises(ValueError, match="must be below 8"):
+        TokenCorpus.open(tmp_path / "shards")
 
 
 @pytest.fixture
@@ -97,13 +97,13 @@ def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, mo
     assert content(tmp_path / "one") == content(tmp_path / "three")
     assert seen == sorted(seen) and seen[-1] == (200, 1.0)
     loaded = np.load(tmp_path / "one" / "tokens.npy")  # NumPy reads the header that was written by hand
-    assert loaded.dtype == np.uint16 and len(loaded) == json.loads((tmp_path / "one/shards.json").read_text())["tokens"]
+    assert loaded.dtype == np.uint16 and len(loaded) == json.loads((tmp_path / "one/corpus.json").read_text())["tokens"]
 
 
 @pytest.mark.parametrize("notes", [1, 3])
 def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, notes):
     monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
-    monkeypatch.setattr(preparing, "CHUNKS_A_NOTE", notes)
+    monkeypatch.setattr(preparing, "CHUNKS_PER_RECORD", notes)
     prepare([many], tokenizer, tmp_path / "whole")
     encode, calls = preparing._encode, []
 
@@ -114,7 +114,7 @@ def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, n
         return encode(*arguments)
 
     monkeypatch.setattr(preparing, "_encode", dying)
-    monkeypatch.setattr(preparing._Part, "__exit__", lambda self, *_: None)  # as if killed
+    monkeypatch.setattr(preparing._PartialCorpus, "__exit__", lambda self, *_: None)  # as if killed
     with pytest.raises(KeyboardInterrupt):
         prepare([many], tokenizer, tmp_path / "stopped")
     assert not (tmp_path / "stopped").exists()
@@ -128,8 +128,8 @@ def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, n
 
 
 def test_unfinished_work_on_other_texts_is_not_taken_up(many, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparing, "CHUNKS_A_NOTE", 1)
-    monkeypatch.setattr(preparing._Part, "files", lambda self: 1 / 0)
+    monkeypatch.setattr(preparing, "CHUNKS_PER_RECORD", 1)
+    monkeypatch.setattr(preparing._PartialCorpus, "files", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare([many], tokenizer, tmp_path / "shards")
     monkeypatch.undo()
@@ -164,12 +164,12 @@ def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_p
 
 def test_finished_shards_are_not_written_to_by_later_work(files, many, tokenizer, tmp_path, monkeypatch):
     """As if killed when the shards stood in their place and the tokens' first name was still there."""
-    monkeypatch.setattr(preparing._Part, "remove", lambda self: None)
+    monkeypatch.setattr(preparing._PartialCorpus, "remove", lambda self: None)
     before = prepare(files, tokenizer, tmp_path / "shards").tokens.tolist()
     monkeypatch.setattr(preparing, "_encode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare([many], tokenizer, tmp_path / "shards")
-    assert Shards.open(tmp_path / "shards").tokens.tolist() == before
+    assert TokenCorpus.open(tmp_path / "shards").tokens.tolist() == before
 
 
 def test_files_are_closed_where_the_note_cannot_be_written(many, tokenizer, tmp_path, monkeypatch):
@@ -179,7 +179,7 @@ def test_files_are_closed_where_the_note_cannot_be_written(many, tokenizer, tmp_
         parts.append(part)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(preparing._Part, "_note", fail)
+    monkeypatch.setattr(preparing._PartialCorpus, "_record", fail)
     with pytest.raises(OSError, match="No space left"):
         prepare([many], tokenizer, tmp_path / "shards")
     assert all(file.closed for file in parts[0]._files)
@@ -190,4 +190,4 @@ def test_old_shards_stay_until_the_new_ones_are_whole(files, many, tokenizer, tm
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="no UTF-8"):
         prepare([many, tmp_path / "bad.txt"], tokenizer, tmp_path / "shards")
-    assert Shards.open(tmp_path / "shards").tokens.tolist() == before
+    assert TokenCorpus.open(tmp_path / "shards").tokens.tolist() == before

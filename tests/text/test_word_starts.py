@@ -4,7 +4,7 @@ import pytest
 import tokenizers
 
 import bertzoo as bz
-from bertzoo.text.whole_words import word_starts
+from bertzoo.text.span_masking import word_starts
 
 pytestmark = pytest.mark.once
 
@@ -50,5 +50,5 @@ def test_sentence_piece():
 
 def test_a_vocabulary_that_does_not_tell():
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
-    with pytest.raises(ValueError, match="whole words can't be told"):
+    with pytest.raises(ValueError, match="whole-word masking expects tokens"):
         word_starts(bz.Tokenizer.from_vocabulary(words))

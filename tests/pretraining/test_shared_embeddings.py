@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 import bertzoo as bz
 from bertzoo.models.deberta_v2 import DebertaV2Config
 from bertzoo.models.electra import ElectraConfig
-from bertzoo.pretraining.electra import ReplacedTokenTraining, generator_config
+from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 SIZE = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "num_hidden_layers": 1}
@@ -88,9 +88,9 @@ def test_saved_with_tables_of_its_own(model, inputs, numpy, close, tmp_path, eag
 def test_mistakes_are_named():
     tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
     electra = ElectraConfig(vocab_size=len(WORDS), embedding_size=32, **SIZE)
-    with pytest.raises(ValueError, match="disentangled sharing is for DeBERTa"):
+    with pytest.raises(ValueError, match="needs DeBERTa"):
         ReplacedTokenTraining(electra, electra, tokenizer, sharing="disentangled")
-    with pytest.raises(ValueError, match='shared with sharing = "disentangled"'):
+    with pytest.raises(ValueError, match='need sharing = "disentangled"'):
         ReplacedTokenTraining(CONFIG, CONFIG, tokenizer)
     with pytest.raises(ValueError, match="sharing must be one of plain, disentangled"):
         ReplacedTokenTraining(electra, electra, tokenizer, sharing="all")

@@ -1,0 +1,253 @@
+"""One parser for everything that users pass as `x` and `y`: texts, columns, rows, records and tables.
+
+What a task reads is its `Schema` (see `bertzoo.data.schemas`); how it may be passed is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_MISSING = object()
+
+
+# ---- tables
+
+
+def column_names(x) -> list | None:
+    """The names of a table's columns; None where x is no table."""
+    if isinstance(x, Mapping):
+        return list(x)
+    names = getattr(x, "column_names", None)
+    names = getattr(x, "columns", None) if names is None else names
+    return None if names is None else list(names)
+
+
+def find_column(known: Sequence[str], names: Sequence) -> Any:
+    """The first of some known names that a table has, as the table spells it (capitals do not matter), or None."""
+    spelled = {str(name).lower(): name for name in reversed(names)}
+    return next((name if name in names else spelled[name] for name in known if name in spelled), None)
+
+
+def require_column(known: Sequence[str], names: Sequence) -> Any:
+    """As `find_column`, for a column that must exist.
+
+    Raises:
+        ValueError: The table has no such column.
+    """
+    name = find_column(known, names)
+    if name is None:
+        raise ValueError(f"the table has the columns {list(names)}; one must be called {', '.join(known)}.")
+    return name
+
+
+def as_list(column) -> list:
+    """The values of a column."""
+    return column.tolist() if hasattr(column, "tolist") else list(column)
+
+
+def label_column(table, name: str) -> list:
+    """The values of a column of labels. Where `datasets` keeps indices into names (`ClassLabel`), the names, and None
+    for a hidden label, -1."""
+    rows = as_list(table[name])
+    feature = (getattr(table, "features", None) or {}).get(name)
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    if not names:
+        return rows
+
+    def named(value):
+        if isinstance(value, (list, tuple)):
+            return [named(item) for item in value]
+        return names[value] if value is not None and value >= 0 else None
+
+    return [named(value) for value in rows]
+
+
+def describe_columns(roles: Mapping[str, Any], names: Sequence) -> str:
+    """Writes, for example, "text from column 'review', label from column 'stars'; not used: 'date'"."""
+    used = {role: name for role, name in roles.items() if name is not None}
+    unused = [str(name) for name in names if name not in used.values()]
+    taken = ", ".join(f"{role} from column {str(name)!r}" for role, name in used.items())
+    return taken + (f"; not used: {', '.join(map(repr, unused))}" if unused else "")
+
+
+# ---- what is read
+
+
+def take_rows(values, rows: np.ndarray):
+    """Some rows of an array, a list or a dict of these; None stays None."""
+    if values is None:
+        return None
+    if isinstance(values, dict):
+        return {name: take_rows(column, rows) for name, column in values.items()}
+    if hasattr(values, "__array__"):
+        return np.asarray(values)[rows]
+    taken = [values[i] for i in rows.tolist()]
+    return type(values)(taken) if isinstance(values, list) else taken
+
+
+@dataclass(frozen=True)
+class Examples:
+    """`n` examples, column by column.
+
+    columns: Role, such as "text", -> n values, validated by the schema.
+    targets: Raw targets, or None.
+    single: Whether the user passed one example rather than a list.
+    description: Which columns of a table were read as what; "" where x was no table.
+    """
+
+    columns: dict[str, Any]
+    targets: Any = None
+    single: bool = False
+    description: str = ""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, role: str) -> Any:
+        return self.columns[role]
+
+    def get(self, role: str) -> Any:
+        """A column, or None where there is none."""
+        return self.columns.get(role)
+
+    def select(self, rows: np.ndarray) -> Examples:
+        """The examples of some rows, int (m,)."""
+        return dataclasses.replace(self, columns=take_rows(self.columns, rows), targets=take_rows(self.targets, rows))
+
+    def without_targets(self) -> Examples:
+        """The same inputs, to predict from."""
+        return dataclasses.replace(self, targets=None)
+
+    def unwrap(self, answers: list) -> Any:
+        """One answer for a single example, else the list of them."""
+        return answers[0] if self.single else answers
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a task reads.
+
+    roles: Names of the columns, in the order in which they are passed without names.
+    find_columns: Table -> role -> name of its column, or None where it lacks an optional one; the target's role is
+        last.
+    validate: Columns by role and raw targets -> the columns and targets of `Examples`.
+    is_row: Whether a value is one example, written as a row of several values.
+    row: Such a row in words, for errors.
+    least, most: How many columns there may be; no limit where `most` is None.
+    targets: Names of a table's target column, in the order in which they are tried.
+    read_targets: Table and name -> its target column.
+    """
+
+    roles: tuple[str, ...]
+    find_columns: Callable[[Any, Schema], dict[str, Any]]
+    validate: Callable[[dict[str, Any], Any], tuple[dict[str, Any], Any]]
+    is_row: Callable[[Any], bool]
+    row: str
+    least: int
+    most: int | None
+    targets: tuple[str, ...]
+    read_targets: Callable[[Any, Any], list] = label_column
+
+
+def parse_inputs(x, y=None, *, schema: Schema) -> Examples:
+    """Takes apart what a user passes to a task.
+
+    Args:
+        x: One example or several: a column of texts (list, tuple, NumPy array, pandas Series), a tuple of columns, a
+            list of rows or of records (dicts), or a table (pandas frame, `datasets.Dataset`, dict of columns), whose
+            columns are found by their names. `Examples` are returned as they are.
+        y: Raw targets; those of the table where None.
+        schema: What to read.
+
+    Raises:
+        TypeError: A value is of the wrong kind.
+        ValueError: Columns differ in length, or a table lacks a column of a known name.
+    """
+    if isinstance(x, Examples):
+        return x if y is None else dataclasses.replace(x, targets=y)
+    single = isinstance(x, str) or _is_record(x) or (schema.least > 1 and schema.is_row(x))
+    x = [x] if single else x
+    table = _table_of(x)
+    if table is None:
+        columns, description = _unnamed_columns(x, schema), ""
+    else:
+        columns, targets, description = _named_columns(table, schema, y is None)
+        y = targets if y is None else y
+    columns, targets = schema.validate(columns, y)
+    return Examples(columns, targets, single, description)
+
+
+def _is_record(x) -> bool:
+    return isinstance(x, Mapping) and isinstance(next(iter(x.values()), None), str)
+
+
+def _table_of(x) -> Any:
+    """x where it is a table, the columns of a list of records, or None."""
+    if column_names(x) is not None:
+        return x
+    if not isinstance(x, Sequence) or not len(x) or not isinstance(x[0], Mapping):
+        return None
+    wrong = next((number for number, record in enumerate(x) if not isinstance(record, Mapping)), None)
+    if wrong is not None:
+        raise TypeError(f"record {wrong} must be a dict like those before it. Received: {x[wrong]!r:.60}.")
+    names = dict.fromkeys(name for record in x for name in record)
+    return {name: [record.get(name, _MISSING) for record in x] for name in names}
+
+
+def _named_columns(table, schema: Schema, with_targets: bool) -> tuple[dict[str, list], Any, str]:
+    names = column_names(table)
+    roles = schema.find_columns(table, schema)
+    target = roles.popitem()
+    columns = {role: as_list(table[name]) for role, name in roles.items() if name is not None}
+    targets = None
+    if with_targets:
+        roles.update([target])
+        targets = None if target[1] is None else schema.read_targets(table, target[1])
+    for role, values in [*columns.items(), (target[0], targets or ())]:
+        lacking = next((number for number, value in enumerate(values) if value is _MISSING), None)
+        if lacking is not None:
+            raise ValueError(f"record {lacking} has no {roles[role]!r}, which other records have.")
+    return columns, targets, describe_columns(roles, names)
+
+
+# ---- columns and rows without names
+
+
+def _unnamed_columns(x, schema: Schema) -> dict[str, Any]:
+    columns = _columns(x, schema)
+    roles = schema.roles if schema.most is not None else [f"{schema.roles[0]} {i + 1}" for i in range(len(columns))]
+    return dict(zip(roles, columns))
+
+
+def _columns(x, schema: Schema) -> list:
+    if _holds_rows(x, schema):
+        for number, row in enumerate(x):
+            if not schema.is_row(row) or len(row) != len(x[0]):
+                raise TypeError(f"x[{number}] must be {schema.row} like the rows before it. Received: {row!r:.60}.")
+        return list(zip(*x))
+    texts = schema.least == 1 and isinstance(x, tuple) and any(isinstance(part, str) for part in x)
+    if isinstance(x, tuple) and not texts and len(x) > 1 and (schema.most is None or len(x) <= schema.most):
+        return list(x)
+    if schema.least > 1:
+        rows = as_list(x)
+        if rows:
+            raise TypeError(f"x[0] must be {schema.row}. Received: {rows[0]!r:.60}.")
+        return [[] for _ in range(schema.least)]
+    return [x]
+
+
+def _holds_rows(x, schema: Schema) -> bool:
+    if not isinstance(x, Sequence) or isinstance(x, str) or not len(x):
+        return False
+    if not isinstance(x, tuple):
+        return schema.is_row(x[0])
+    # A tuple holds columns, unless all of its parts are tuples of strings.
+    rows = all(isinstance(part, tuple) and schema.is_row(part) for part in x)
+    if rows and schema.most is None and len(x[0]) > len(x):
+        raise ValueError("x is a tuple of tuples, which may be rows or columns: pass rows as a list, columns as lists.")
+    return rows

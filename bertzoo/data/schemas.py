@@ -1,0 +1,324 @@
+"""What tasks read: texts and pairs, tuples of texts, questions with contexts, multiple choice, and words with tags."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertzoo.data.parsing import Schema, as_list, column_names, find_column, require_column
+from bertzoo.text.inputs import as_pairs, as_texts
+from bertzoo.text.words import split_words
+
+# ---- texts and pairs of texts
+
+# Column names of GLUE-style and common tables, in the order in which they are tried.
+TEXT_COLUMNS = ("text", "sentence", "sentence1", "premise", "question1", "question", "review", "content")
+# Columns that are read together, as pairs.
+PAIR_COLUMNS = (
+    ("text", "text_pair"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "context"),
+)
+TARGET_COLUMNS = ("label", "labels", "score", "target")
+
+
+def find_text_columns(names: Sequence, targets: Sequence[str] = TARGET_COLUMNS) -> dict[str, Any]:
+    """Finds a table's `text`, `second text` and `label`, each a column's name or None.
+
+    A second text is read only where exactly one pair of `PAIR_COLUMNS` exists, and no column `text` besides.
+
+    Raises:
+        ValueError: No column has a known name, or more than one pair exists.
+    """
+    known = [str(name).lower() for name in names]
+    pairs = [pair for pair in PAIR_COLUMNS if set(pair) <= set(known)]
+    if len(pairs) > 1 and "text" not in known:
+        raise ValueError(
+            f"the table has the columns {list(names)}, which may be the pairs {' or '.join(map(str, pairs))}: pass the "
+            f"one to use as x=(table[{pairs[0][0]!r}], table[{pairs[0][1]!r}]), with y; on the command line, --text "
+            "and --pair."
+        )
+    first, second = require_column(TEXT_COLUMNS, names), None
+    if len(pairs) == 1 and ("text" not in known or pairs[0][0] == "text"):
+        first, second = (find_column([name], names) for name in pairs[0])
+    return {"text": first, "second text": second, "label": find_column(targets, names)}
+
+
+def _is_pair(row) -> bool:
+    return isinstance(row, (tuple, list)) and len(row) == 2 and all(isinstance(part, str) for part in row)
+
+
+def _check_texts(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], Any]:
+    texts, pairs = as_pairs(columns["text"], columns.get("second text"))
+    return {"text": texts} if pairs is None else {"text": texts, "second text": pairs}, y
+
+
+TEXTS = Schema(
+    roles=("text", "second text"),
+    find_columns=lambda table, schema: find_text_columns(column_names(table), schema.targets),
+    validate=_check_texts,
+    is_row=_is_pair,
+    row="a pair of strings",
+    least=1,
+    most=2,
+    targets=TARGET_COLUMNS,
+)
+
+# ---- tuples of texts, each encoded alone
+
+ANCHOR_COLUMNS = ("anchor", "query", "question")
+IDENTIFIER_COLUMNS = ("id", "idx", "index")
+
+
+def _find_tuple_columns(table, schema: Schema) -> dict[str, Any]:
+    """Finds a table's texts, in the order of the loss, and `label`.
+
+    With a column `positive`: the first of `ANCHOR_COLUMNS`, then positive, then those that begin with negative. Two
+    columns that are one of `PAIR_COLUMNS`: in its order. Else all, in the table's order. Columns of numbers, and those
+    called id, idx or index, hold no texts.
+    """
+    names = column_names(table)
+    skipped = (*TARGET_COLUMNS, *IDENTIFIER_COLUMNS)
+    texts = [name for name in names if str(name).lower() not in skipped and _may_hold_texts(table[name])]
+    if "positive" in texts:
+        anchor = find_column(ANCHOR_COLUMNS, texts)
+        ordered = [anchor, "positive", *(name for name in texts if str(name).startswith("negative"))]
+        if anchor is None or set(texts) - set(ordered):
+            raise ValueError(
+                f"beside 'positive', columns must be called {', '.join(ANCHOR_COLUMNS)} (one of them) or negative…. "
+                f"Received: {names}. Rename or drop the others."
+            )
+    else:
+        ordered = next((list(pair) for pair in PAIR_COLUMNS if set(pair) == set(texts)), texts)
+    if not ordered:
+        raise ValueError(f"the table has the columns {names}; at least one must hold texts.")
+    label = find_column(schema.targets, names)
+    return {**{f"text {i + 1}": name for i, name in enumerate(ordered)}, "label": label}
+
+
+def _may_hold_texts(column) -> bool:
+    return not isinstance(next(iter(column), None), (bool, int, float, np.number))
+
+
+def _check_tuples(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], Any]:
+    texts = {role: as_texts(column, role) for role, column in columns.items()}
+    lengths = [len(column) for column in texts.values()]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
+    return texts, y
+
+
+TUPLES = Schema(
+    roles=("text",),
+    find_columns=_find_tuple_columns,
+    validate=_check_tuples,
+    is_row=lambda row: isinstance(row, (tuple, list)) and all(isinstance(part, str) for part in row),
+    row="a tuple of as many texts",
+    least=1,
+    most=None,
+    targets=TARGET_COLUMNS,
+    read_targets=lambda table, name: as_list(table[name]),  # the numbers of classes, not their names
+)
+
+# ---- questions about texts
+
+
+def _find_question_columns(table, schema: Schema) -> dict[str, Any]:
+    names = column_names(table)
+    question, context = (require_column([name], names) for name in ("question", "context"))
+    return {"question": question, "context": context, "answers": find_column(schema.targets, names)}
+
+
+def _check_questions(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], list[list[tuple[str, int]]] | None]:
+    questions, contexts = as_pairs(columns["question"], columns["context"])
+    answers = None if y is None else [_answers(row, context, i) for i, (row, context) in enumerate(zip(y, contexts))]
+    return {"question": questions, "context": contexts}, answers
+
+
+def _answers(answers, context: str, number: int) -> list[tuple[str, int]]:
+    """The answers of one record as (text, first character)."""
+    if answers is None:
+        return []
+    if isinstance(answers, Mapping) and "text" in answers and not isinstance(answers["text"], str):
+        starts = list(answers.get("answer_start", [])) or [None] * len(answers["text"])
+        answers = [{"text": text, "answer_start": start} for text, start in zip(answers["text"], starts)]
+    found = []
+    for answer in [answers] if isinstance(answers, str) or not hasattr(answers, "__iter__") else answers:
+        answer = {"text": answer} if isinstance(answer, str) else answer
+        if not isinstance(answer, Mapping) or "text" not in answer:
+            raise ValueError(
+                f"record {number}: answers must be texts, or dicts with text and answer_start. "
+                f"Received: {answer!r:.60}."
+            )
+        text, start = str(answer["text"]), answer.get("answer_start")
+        start = context.find(text) if start is None else int(start)
+        if not text or start < 0 or context[start : start + len(text)] != text:
+            instead = context[max(start, 0) :][: len(text)]
+            where = "anywhere" if start < 0 else f"at character {start}, where it has {instead!r:.60}"
+            raise ValueError(f"record {number}: the context does not have the answer {text!r:.60} {where}.")
+        found.append((text, start))
+    return found
+
+
+QUESTIONS = Schema(
+    roles=("question", "context"),
+    find_columns=_find_question_columns,
+    validate=_check_questions,
+    is_row=_is_pair,
+    row="a dict with question and context, or a pair (question, context)",
+    least=2,
+    most=2,
+    targets=("answers",),
+)
+
+# ---- multiple choice
+
+# What is read before the choice: a passage, situation or question; and a question or beginning that stands right before
+# each choice (SWAG's sent2, the question about a passage).
+PASSAGE_COLUMNS = (
+    *("context", "article", "passage", "ctx", "sent1", "premise", "goal"),
+    *("question", "question_stem", "prompt", "startphrase", "text"),
+)
+STEM_COLUMNS = ("sent2", "question")
+CHOICES_COLUMNS = ("choices", "endings", "options")
+NUMBERED_COLUMNS = ("choice{}", "ending{}", "answer{}", "option{}", "sol{}")
+ANSWER_COLUMNS = ("label", "answer", "labels", "answerkey")
+
+
+def numbered_columns(names: Sequence) -> list:
+    """The columns of choices that are numbered from 0 or 1 on, such as choice0, choice1."""
+    for pattern in NUMBERED_COLUMNS:
+        for first in (0, 1):
+            found = []
+            while (name := find_column([pattern.format(first + len(found))], names)) is not None:
+                found.append(name)
+            if len(found) > 1:
+                return found
+    return []
+
+
+def _find_choice_columns(table, schema: Schema) -> dict[str, Any]:
+    """Finds `question`, `before each choice`, `choices` (lists of texts, or ARC's dicts of the lists text and label) or
+    `choice 1` …, and `label`."""
+    names = column_names(table)
+    first, listed = require_column(PASSAGE_COLUMNS, names), find_column(CHOICES_COLUMNS, names)
+    numbered = [] if listed is not None else numbered_columns(names)
+    if listed is None and not numbered:
+        raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
+    return {
+        "question": first,
+        "before each choice": find_column(STEM_COLUMNS, [name for name in names if name != first]),
+        "choices": listed,
+        **{f"choice {i + 1}": name for i, name in enumerate(numbered)},
+        "label": find_column(schema.targets, names),
+    }
+
+
+def _check_choices(columns: dict[str, Any], y) -> tuple[dict[str, list], Any]:
+    questions, stems = as_list(columns.pop("question")), columns.pop("before each choice", None)
+    choices = as_list(columns["choices"]) if "choices" in columns else [list(row) for row in zip(*columns.values())]
+    if choices and isinstance(choices[0], Mapping):  # ARC's
+        if y is not None:
+            y = [row["label"].index(answer) if answer in row["label"] else answer for answer, row in zip(y, choices)]
+        choices = [row["text"] for row in choices]
+    if len(questions) != len(choices):
+        raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
+    choices = [row.tolist() if hasattr(row, "tolist") else row for row in choices]
+    for number, (question, row) in enumerate(zip(questions, choices)):
+        if not isinstance(question, str):
+            raise TypeError(f"question {number} must be a string. Received: {question!r:.60}.")
+        if isinstance(row, str) or not isinstance(row, Sequence) or not all(isinstance(text, str) for text in row):
+            raise TypeError(f"the choices of question {number} must be a list of strings. Received: {row!r:.60}.")
+        if len(row) < 2:
+            raise ValueError(f"question {number} must have two or more choices. Received: {list(row)!r:.60}.")
+    seconds = choices
+    if stems is not None:
+        seconds = [[f"{stem} {text}".strip() for text in row] for stem, row in zip(stems, choices)]
+    return {"question": questions, "choices": [list(row) for row in choices], "second texts": seconds}, y
+
+
+CHOICES = Schema(
+    roles=("question", "choices"),
+    find_columns=_find_choice_columns,
+    validate=_check_choices,
+    is_row=lambda row: (
+        isinstance(row, (tuple, list)) and len(row) == 2 and isinstance(row[0], str) and not isinstance(row[1], str)
+    ),
+    row="a question with its choices (q, [a, b])",
+    least=2,
+    most=2,
+    targets=ANSWER_COLUMNS,
+)
+
+# ---- words with tags, texts with entities
+
+WORD_COLUMNS = ("tokens", "words")
+TAGGED_TEXT_COLUMNS = ("text", "sentence", "content")
+TAG_COLUMNS = ("tags", "ner_tags", "labels", "upos", "entities", "spans", "pos_tags")
+
+
+class Entities(NamedTuple):
+    """The labels of a raw text, (start, end, type) each, as distinct from tags word by word."""
+
+    spans: list
+
+
+def _find_word_columns(table, schema: Schema) -> dict[str, Any]:
+    names = column_names(table)
+    source = require_column((*WORD_COLUMNS, *TAGGED_TEXT_COLUMNS), names)
+    role = "words" if str(source).lower() in WORD_COLUMNS else "text"
+    return {role: source, "tags": find_column(schema.targets, names)}
+
+
+def _check_words(columns: dict[str, Any], y) -> tuple[dict[str, list], list | None]:
+    """-> `text`, and `words`: their character spans, int64 (words, 2) each."""
+    (rows,) = columns.values()
+    rows = as_list(rows)
+    if y is not None:
+        y = [_tags_or_entities(row, number) for number, row in enumerate(y)]
+        if len(rows) != len(y):
+            raise ValueError(f"x has {len(rows)} sentences and y has {len(y)}.")
+    if rows and not isinstance(rows[0], str):
+        texts, words = zip(*(_joined(sentence, number) for number, sentence in enumerate(rows)))
+        return {"text": list(texts), "words": list(words)}, y
+    texts = as_texts(rows)
+    entities = None if y is None else [Entities(row) for row in y]
+    return {"text": texts, "words": [split_words(text) for text in texts]}, entities
+
+
+def _tags_or_entities(row, number: int) -> list:
+    row = row.tolist() if hasattr(row, "tolist") else row
+    if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__iter__"):
+        raise TypeError(
+            f"y[{number}] must be a list: a tag for each word, or (start, end, type) for each entity. Received: "
+            f"{row!r:.60}."
+        )
+    return list(row)
+
+
+def _joined(sentence, number: int) -> tuple[str, np.ndarray]:
+    """The text of a sentence's words, with spaces between them, and the words' characters."""
+    sentence = sentence.tolist() if hasattr(sentence, "tolist") else sentence
+    if isinstance(sentence, str) or not isinstance(sentence, Sequence):
+        raise TypeError(f"x[{number}] must be a list of words like the rows before it. Received: {sentence!r:.60}.")
+    wrong = next((word for word in sentence if not isinstance(word, str)), None)
+    if wrong is not None:
+        raise TypeError(f"x[{number}] must be a list of words. Received: {wrong!r:.60} in it.")
+    lengths = np.array([len(word) for word in sentence], dtype=np.int64)
+    ends = np.cumsum(lengths + 1) - 1
+    return " ".join(sentence), np.stack([ends - lengths, ends], axis=1)
+
+
+WORDS = Schema(
+    roles=("words",),
+    find_columns=_find_word_columns,
+    validate=_check_words,
+    is_row=lambda row: False,
+    row="a list of words",
+    least=1,
+    most=1,
+    targets=TAG_COLUMNS,
+)

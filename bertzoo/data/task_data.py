@@ -1,0 +1,232 @@
+"""The way of a task's data, from what a user passes to batches: parse, tokenize, encode the targets, batch."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo.data.batches import BucketedDataset, check_batch_size
+from bertzoo.data.labels import class_weights
+from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
+from bertzoo.data.schemas import TEXTS
+from bertzoo.data.shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
+from bertzoo.data.streams import StreamDataset, is_stream
+from bertzoo.data.targets import encode_targets, example_weights
+from bertzoo.data.validation_split import split_rows
+from bertzoo.models.config import EncoderConfig
+from bertzoo.random import get_seed
+from bertzoo.text.encoded import Encoded, encoded_from_arrays
+from bertzoo.text.inputs import with_prompt
+from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.types import SINGLE_LABEL
+
+BATCH_SIZE = 32
+
+
+class TaskData:
+    """Parses, tokenizes and batches what users pass to a task: here texts and pairs of texts.
+
+    `parse` reads and validates the input once; `encode` and `encode_targets` make arrays of it; `make_dataset` is the
+    one place where rows of tokens become batches.
+
+    Args:
+        tokenizer: Turns texts into tokens; None if the caller tokenizes.
+        config: The encoder's, for the size of its vocabulary and its padding token.
+        schema: What the task reads.
+    """
+
+    # Whether training batches are drawn whatever the lengths of their rows. Where the loss is a mean over examples,
+    # rows of similar length may share a batch: each example weighs the same anyway.
+    random_batches: bool = False
+
+    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, schema: Schema = TEXTS):
+        self.tokenizer, self.config, self.schema, self.seed = tokenizer, config, schema, get_seed()
+
+    # ---- what kinds of data define
+
+    def parse(self, x, y=None) -> Examples:
+        """Reads x and y in any form that the schema allows; without a tokenizer, a dict of arrays or `token_ids`."""
+        if self.tokenizer is not None or isinstance(x, Examples):
+            return parse_inputs(x, y, schema=self.schema)
+        return Examples(x if isinstance(x, dict) else {"token_ids": x}, y)
+
+    def encode(self, examples: Examples, prompt: str = "") -> Encoded:
+        """Tokenizes examples; `prompt` goes before the first text of each."""
+        if self.tokenizer is None:
+            return encoded_from_arrays(examples.columns, self.config.vocab_size)
+        return self.tokenizer.encode(with_prompt(examples["text"], prompt), examples.get("second text"))
+
+    def encode_targets(self, y, count: int) -> np.ndarray | None:
+        """Raw targets of `count` examples as an array, or None where batches make their own."""
+        raise NotImplementedError
+
+    def example_targets(self, examples: Examples) -> np.ndarray | None:
+        """The targets of examples as an array."""
+        return self.encode_targets(examples.targets, len(examples))
+
+    def classes(self, examples: Examples) -> np.ndarray | None:
+        """The class of each example, int (n,), by which `validation_split` is stratified; None where there are none."""
+        return None
+
+    def class_weights(self, class_weight) -> np.ndarray | None:
+        """`fit`'s class_weight as float32 (classes,); None stays None.
+
+        Raises:
+            ValueError: The task has no classes, or a key is none of them.
+        """
+        if class_weight is not None:
+            raise ValueError(f"class_weight needs a task with labels. Received: {class_weight!r:.80}.")
+        return None
+
+    def check_tokenizer(self) -> None:
+        """Refuses to work on texts without a tokenizer."""
+        if self.tokenizer is None:
+            raise ValueError("the task has no tokenizer: call the model with token_ids (and mask_positions) instead.")
+
+    # ---- the path
+
+    @property
+    def pad_id(self) -> int:
+        """The id of padding tokens."""
+        return self.config.pad_token_id if self.tokenizer is None else self.tokenizer.pad_id
+
+    def batches(
+        self,
+        x,
+        y=None,
+        sample_weight=None,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        steps: int | None = None,
+        labelled: bool | None = None,
+        prompt: str = "",
+    ) -> keras.utils.PyDataset:
+        """Batches of what a user passes.
+
+        Args:
+            x: Examples in any form that `parse` takes, or a stream of batches.
+            y: Targets, where x does not hold them.
+            sample_weight: float (n,).
+            batch_size: Examples in a batch; 32 where None.
+            shuffle: A seeded order, another one in each epoch.
+            steps: Batches of a stream in an epoch.
+            labelled: Whether the batches need targets; where None, if there are some, or for shuffled batches.
+            prompt: Text before the first text of each example.
+        """
+        batch_size = BATCH_SIZE if batch_size is None else batch_size
+        check_batch_size(batch_size)
+        if is_stream(x):
+            if isinstance(x, (BucketedDataset, StreamDataset)):
+                return x
+            if y is not None or sample_weight is not None:
+                raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
+            return StreamDataset(x, partial(self.convert_batch, prompt=prompt), steps)
+        examples = self.parse(x, y)
+        if len(examples) == 0:
+            raise ValueError("x is empty.")
+        labelled = examples.targets is not None or shuffle if labelled is None else labelled
+        weights = example_weights(sample_weight, len(examples))
+        return self.make_batches(examples, weights, batch_size, shuffle, labelled, prompt)
+
+    def evaluation_batches(
+        self, x, y=None, sample_weight=None, *, batch_size: int | None = None, steps: int | None = None
+    ) -> keras.utils.PyDataset:
+        """As `batches`, in order and with targets, for `evaluate` and validation."""
+        return self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps, labelled=True)
+
+    def make_batches(
+        self,
+        examples: Examples,
+        weights: np.ndarray | None,
+        batch_size: int,
+        shuffle: bool,
+        labelled: bool,
+        prompt: str = "",
+    ) -> BucketedDataset:
+        """Examples -> tokens and targets -> batches."""
+        encoded = self.encode(examples, prompt)
+        targets = self.example_targets(examples) if labelled else None
+        return self.make_dataset(encoded, targets, weights, batch_size, shuffle)
+
+    def make_dataset(
+        self,
+        encoded: Encoded,
+        targets=None,
+        weights: np.ndarray | None = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        **options,
+    ) -> BucketedDataset:
+        """Rows of tokens -> batches; `options` are further ones of `BucketedDataset`."""
+        batch_size = BATCH_SIZE if batch_size is None else batch_size
+        if targets is None and not shuffle and options.get("transform") is None and takes_any_shape():
+            options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
+        options.setdefault("num_buckets", shapes_for(len(encoded), batch_size, shuffle))
+        options.setdefault("by_length", not (shuffle and self.random_batches))
+        options |= {"batch_size": batch_size, "pad_id": self.pad_id, "shuffle": shuffle, "seed": self.seed}
+        return BucketedDataset(encoded, targets, weights, **options)
+
+    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+        """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `width`."""
+        x, *rest = batch
+        if is_tokenized(x):
+            return (x, self.encode_targets(rest[0], len(x["token_ids"])), *rest[1:]) if rest else batch
+        self.check_tokenizer()
+        examples = self.parse(x, rest[0] if rest else None)
+        encoded = self.encode(examples, prompt)
+        longest = width(int(encoded.lengths.max(initial=0)), self.tokenizer.max_length)
+        inputs = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
+        return (inputs,) if examples.targets is None else (inputs, self.example_targets(examples), *rest[1:])
+
+    def split(self, x, y, sample_weight, share: float) -> tuple[tuple, tuple]:
+        """What `fit` takes in two parts, (examples, None, sample weights) each; the second for validation."""
+        if is_stream(x):
+            raise ValueError("validation_split needs rows, and x is a stream of batches: pass validation_data instead.")
+        examples = self.parse(x, y)
+        parts = split_rows(len(examples), share, self.seed, self.classes(examples))
+        return tuple((examples.select(rows), None, take_rows(sample_weight, rows)) for rows in parts)
+
+
+def is_tokenized(x) -> bool:
+    """Whether a batch of a stream holds the encoder's inputs rather than texts."""
+    return isinstance(x, dict) and "token_ids" in x
+
+
+class LabelData(TaskData):
+    """Texts or pairs of texts with labels or numbers.
+
+    Args:
+        tokenizer, config, schema: As for `TaskData`.
+        labels: The names of the labels.
+        problem_type: One of `bertzoo.types.PROBLEM_TYPES`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        config: EncoderConfig,
+        labels: list[str],
+        problem_type: str,
+        schema: Schema = TEXTS,
+    ):
+        super().__init__(tokenizer, config, schema)
+        self.labels, self.problem_type = labels, problem_type
+
+    def encode_targets(self, y, count: int) -> np.ndarray:
+        return encode_targets(y, self.labels, self.problem_type, count)
+
+    def classes(self, examples: Examples) -> np.ndarray | None:
+        return self.example_targets(examples) if self.problem_type == SINGLE_LABEL else None
+
+    def class_weights(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
+        if class_weight is None:
+            return None
+        if self.problem_type != SINGLE_LABEL or not isinstance(class_weight, Mapping):
+            raise ValueError(
+                "class_weight must be a dict of weights by label, for a task with one label a text. Received: "
+                f"{class_weight!r:.80}, and problem_type={self.problem_type!r}."
+            )
+        return class_weights(class_weight, self.labels)

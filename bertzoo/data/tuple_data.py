@@ -1,0 +1,208 @@
+"""Examples of several texts, each encoded alone: the rows of sentence losses, and the choices of multiple choice."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+
+import numpy as np
+from keras import ops
+
+from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.parsing import Examples
+from bertzoo.data.schemas import CHOICES, TUPLES
+from bertzoo.data.shapes import rows_at_once, shapes_of_texts
+from bertzoo.data.targets import answer_ids, encode_sentence_targets
+from bertzoo.data.task_data import TaskData
+from bertzoo.models.config import EncoderConfig
+from bertzoo.text.encoded import Encoded, encoded_from_arrays
+from bertzoo.text.inputs import as_texts, with_prompt
+from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.training.sentence_losses import SentenceLoss
+
+
+@dataclass(frozen=True)
+class EncodedTuples:
+    """Rows of several texts, as `BucketedDataset` takes them; padded they are int32 (rows, columns, length).
+
+    With `present` bool (n, columns), False where a row lacks a text, batches have a `choice_mask`.
+    """
+
+    columns: Sequence[Encoded]
+    present: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: tokens of the longest text of each row."""
+        return np.max([column.lengths for column in self.columns], axis=0)
+
+    def pad(self, rows, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
+        """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
+        parts = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
+        batch = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
+        return batch if self.present is None else {**batch, "choice_mask": self.present[rows].astype("int32")}
+
+
+def one_by_one(inputs: Mapping) -> dict:
+    """Inputs for tuples of texts, (rows, columns, …), as those for rows * columns single texts."""
+    return {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
+
+
+def repeated_texts(tuples: EncodedTuples) -> np.ndarray | None:
+    """int (rows, columns): equal numbers for equal texts, as the encoder reads them; None where all differ."""
+    numbers: dict[bytes, int] = {}
+    columns = [
+        [numbers.setdefault(column.row(i).tobytes(), len(numbers)) for i in range(len(column))]
+        for column in tuples.columns
+    ]
+    rows = np.array(columns).T
+    within = sum(len(set(row)) for row in rows.tolist())  # a text may occur twice in its own row
+    return rows if len(numbers) < within else None
+
+
+class TupleData(TaskData):
+    """Tuples of texts for a sentence loss.
+
+    Args:
+        tokenizer, config: As for `TaskData`.
+        width: Numbers in a vector.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, width: int):
+        super().__init__(tokenizer, config, TUPLES)
+        self.width = width
+        self.loss: SentenceLoss | None = None
+        self.column_prompts: tuple[str, ...] = ()
+
+    def set_loss(self, loss: SentenceLoss, column_prompts: Sequence[str]) -> None:
+        """Makes rows and targets those of a loss; see `SentenceEncoder.compile` for `column_prompts`."""
+        self.loss, self.column_prompts = loss, tuple(column_prompts)
+        self.schema = TUPLES if loss.target is not None else dataclasses.replace(TUPLES, targets=())
+
+    def compiled_loss(self) -> SentenceLoss:
+        """The loss, which defines what rows and targets must be.
+
+        Raises:
+            ValueError: There is none yet.
+        """
+        if self.loss is None:
+            raise ValueError("call compile() first: the loss defines what rows and targets must be.")
+        return self.loss
+
+    def encode(self, examples: Examples, prompt: str = "") -> Encoded | EncodedTuples:
+        if self.tokenizer is None:
+            return super().encode(examples, prompt)
+        columns = list(examples.columns.values())
+        prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [prompt] * len(columns)
+        encoded = [self.tokenizer.encode(with_prompt(*pair)) for pair in zip(columns, prompts)]
+        return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded)
+
+    def text_batches(
+        self,
+        texts,
+        prompt: str,
+        include_prompt: bool,
+        batch_size: int | None,
+        lengths: np.ndarray | None = None,
+    ) -> BucketedDataset | None:
+        """Batches of single texts, to predict vectors from; None for no texts.
+
+        Args:
+            texts: A string or several; without a tokenizer a dict of arrays.
+            prompt: Put before each text.
+            include_prompt: Whether the pooling reads the prompt's tokens; else batches have a `pooling_mask`.
+            batch_size: Texts in a batch; as many as keep the machine busy where None.
+            lengths: The padded lengths to use.
+        """
+        if self.tokenizer is not None:
+            encoded = self.tokenizer.encode(with_prompt(as_texts(texts), prompt))
+        elif not prompt:
+            encoded = encoded_from_arrays(texts, self.config.vocab_size)
+        else:
+            raise ValueError(
+                f"without a tokenizer, the prompt {prompt!r:.60} can't be put before token_ids: put its tokens into "
+                'them and pass prompt="".'
+            )
+        if len(encoded) == 0:
+            return None
+        skipped = self._prompt_length(prompt) if prompt and not include_prompt else 0
+
+        def leave_out_prompt(inputs, rows, rng):
+            inputs["pooling_mask"] = inputs["padding_mask"].copy()
+            inputs["pooling_mask"][:, :skipped] = 0
+            return (inputs,)
+
+        batch_size = batch_size or rows_at_once(encoded.lengths)
+        buckets = shapes_of_texts(len(encoded), batch_size)
+        options = {"num_buckets": buckets, "pad_to_multiple_of": 1, "lengths": lengths if buckets else None}
+        transform = leave_out_prompt if skipped else None
+        return self.make_dataset(encoded, batch_size=batch_size, transform=transform, **options)
+
+    def _prompt_length(self, prompt: str) -> int:
+        """Tokens of a prompt at the front of a row."""
+        row = self.tokenizer.encode([prompt]).row(0)
+        return len(row) - (row[-1] in self.tokenizer.special_ids)
+
+    def encode_targets(self, y, count: int) -> np.ndarray:
+        targets = encode_sentence_targets(y, self.compiled_loss().target, count)
+        self.compiled_loss().check_targets(targets, self.width)
+        return targets
+
+    def classes(self, examples: Examples) -> np.ndarray | None:
+        if self.compiled_loss().target != "classes":
+            return None
+        return self.example_targets(examples)
+
+    def make_dataset(
+        self, encoded, targets=None, weights=None, batch_size=None, shuffle=False, **options
+    ) -> BucketedDataset:
+        if targets is not None:
+            loss = self.compiled_loss()
+            loss.check_columns(getattr(encoded, "columns", [encoded]))
+            # Texts of similar length would be the negatives of each other.
+            options["by_length"] = not loss.compares_rows
+            if shuffle and loss.in_batch_negatives:
+                options["apart"] = repeated_texts(encoded)
+        return super().make_dataset(encoded, targets, weights, batch_size, shuffle, **options)
+
+
+class ChoiceData(TaskData):
+    """Questions with choices, each read together with its question."""
+
+    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig):
+        super().__init__(tokenizer, config, CHOICES)
+
+    def parse(self, x, y=None) -> Examples:
+        if self.tokenizer is None:
+            raise ValueError("without a tokenizer, pass ready batches of (inputs, answers), or call the model.")
+        return super().parse(x, y)
+
+    def encode(self, examples: Examples, prompt: str = "") -> EncodedTuples:
+        # A row with fewer choices than another gets empty ones, which the loss and the probabilities leave out.
+        counts = [len(row) for row in examples["choices"]]
+        present = np.arange(max(counts)) < np.array(counts)[:, None]
+        columns = zip_longest(*examples["second texts"], fillvalue="")
+        encoded = [self.tokenizer.encode(examples["question"], list(column)) for column in columns]
+        return EncodedTuples(encoded, None if present.all() else present)
+
+    def example_targets(self, examples: Examples) -> np.ndarray:
+        if examples.targets is None:
+            raise ValueError("there are no targets: pass y, the answers, or a table with a column called label.")
+        return answer_ids(examples)
+
+    def encode_targets(self, y, count: int) -> np.ndarray:
+        return y
+
+    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+        x, *rest = super().convert_batch(batch, width, prompt)
+        choices = x["token_ids"].shape[1]
+        if rest and len(rest[0]) and not 0 <= np.min(rest[0]) <= np.max(rest[0]) < choices:
+            raise ValueError(
+                f"answers are numbers from 0 to {choices - 1}, one of the {choices} choices; they go from "
+                f"{np.min(rest[0])} to {np.max(rest[0])}."
+            )
+        return (x, *rest)

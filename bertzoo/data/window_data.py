@@ -1,0 +1,228 @@
+"""Texts of any length for tasks with an output for each token: cut into windows, with targets for their tokens."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.labels import class_weights
+from bertzoo.data.parsing import Examples
+from bertzoo.data.schemas import QUESTIONS, WORDS
+from bertzoo.data.targets import IGNORED, label_ids
+from bertzoo.data.task_data import TaskData, is_tokenized
+from bertzoo.models.config import EncoderConfig
+from bertzoo.text.encoded import Encoded
+from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.text.windows import Windows, cut_windows
+from bertzoo.text.word_alignment import align_words
+
+PADDING = -1.0  # the target of a token that no span may begin or end at
+
+
+class WindowedData(TaskData):
+    """Texts of any length, cut into windows. Targets go with windows and are made token by token for each batch."""
+
+    random_batches = True
+
+    def cut(self, examples: Examples) -> Windows:
+        """The windows of the texts."""
+        raise NotImplementedError
+
+    def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+        """Targets for the rows of the windows, as `batch_targets` takes them."""
+        raise NotImplementedError
+
+    def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
+        """Targets that go with arrays of the caller's, as `batch_targets` takes them."""
+        raise NotImplementedError
+
+    def batch_targets(self, inputs: dict, rows: np.ndarray, targets, row_splits: np.ndarray, weights) -> tuple:
+        """(targets,) or (targets, weights) of a padded batch.
+
+        Args:
+            inputs: The batch.
+            rows: Numbers of its rows.
+            targets: Those of all rows.
+            row_splits: Where the tokens of each of all rows begin.
+            weights: float, one for each of all rows, or None.
+        """
+        raise NotImplementedError
+
+    def make_batches(
+        self, examples: Examples, weights, batch_size: int, shuffle: bool, labelled: bool, prompt: str = ""
+    ) -> BucketedDataset:
+        if self.tokenizer is None:
+            encoded = self.encode(examples)
+            targets = None if examples.targets is None else self.array_targets(examples, encoded)
+            return self.make_dataset(encoded, targets, weights, batch_size, shuffle)
+        windows = self.cut(examples)
+        targets = self.window_targets(examples, windows) if labelled else None
+        weights = None if weights is None else weights[windows.source]
+        return self.make_dataset(windows.rows, targets, weights, batch_size, shuffle)
+
+    def make_dataset(
+        self, encoded: Encoded, targets=None, weights=None, batch_size=None, shuffle=False, **options
+    ) -> BucketedDataset:
+        def add_targets(inputs, rows, rng):
+            return inputs, *self.batch_targets(inputs, rows, targets, encoded.row_splits, weights)
+
+        transform = None if targets is None else add_targets
+        return super().make_dataset(encoded, None, None, batch_size, shuffle, transform=transform, **options)
+
+    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+        x, *rest = batch
+        if is_tokenized(x):
+            return batch
+        self.check_tokenizer()
+        converted = self.batches(x, *rest, batch_size=1 << 30)[0]
+        tokens = converted[0]["token_ids"].shape[1]
+        wider = width(tokens, self.tokenizer.max_length) - tokens
+        # No other targets are as long as tokens but those of tokens, where 0 counts nothing, as in a mask.
+        return keras.tree.map_structure(
+            lambda part: np.pad(part, ((0, 0), (0, wider))) if wider and part.shape[1:2] == (tokens,) else part,
+            converted,
+        )
+
+
+class TagData(WindowedData):
+    """Words with tags, or texts with entities.
+
+    Args:
+        tokenizer, config: As for `TaskData`.
+        labels: The names of the tags.
+        scheme: As of `bertzoo.text.tags.scheme_of`.
+        label_all_tokens: Whether all tokens of a word learn its label, or only its first one.
+        weigh_labels: Whether `fit` may weigh labels.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        config: EncoderConfig,
+        labels: list[str],
+        scheme: str | None,
+        label_all_tokens: bool,
+        weigh_labels: bool,
+    ):
+        super().__init__(tokenizer, config, WORDS)
+        self.labels, self.scheme, self.label_all_tokens = labels, scheme, label_all_tokens
+        self.weigh_labels = weigh_labels
+
+    def cut(self, examples: Examples) -> Windows:
+        self.check_tokenizer()
+        return cut_windows(self.tokenizer, examples["text"])
+
+    def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+        """int32, a label for each token of the windows' rows, end to end; -1 where there is none to learn."""
+        flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
+        for i, ids in enumerate(label_ids(examples, self.labels, self.scheme)):
+            alignment, at = align_words(windows.offsets(i), examples["words"][i]), windows.pieces.row_splits[i]
+            for (begin, _), (first, last) in zip(alignment.words, alignment.tokens):
+                flat[at + first : at + (last if self.label_all_tokens else first + 1)] = ids[begin]
+        return windows.spread(flat, IGNORED)
+
+    def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
+        ids, y = np.asarray(examples["token_ids"]), np.asarray(examples.targets)
+        if y.shape != ids.shape or y.dtype.kind not in "iu":
+            raise ValueError(
+                f"without a tokenizer, y must be integers of shape {ids.shape}. Received: {y.dtype} {y.shape}."
+            )
+        self._check_ids(y)
+        mask = examples.get("padding_mask")
+        return np.maximum(y[np.ones_like(ids) > 0 if mask is None else np.asarray(mask) > 0], IGNORED)
+
+    def batch_targets(self, inputs: dict, rows: np.ndarray, targets, row_splits: np.ndarray, weights) -> tuple:
+        flat = Encoded(targets, np.zeros(len(targets), np.int8), row_splits)
+        ids = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]
+        counts = (ids != IGNORED).astype("float32")
+        return np.maximum(ids, 0), counts if weights is None else counts * weights[rows][:, None]
+
+    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+        x, *rest = super().convert_batch(batch, width, prompt)
+        if not rest:
+            return (x,)
+        ids, weights = np.asarray(rest[0]), rest[1] if len(rest) > 1 else None
+        self._check_ids(ids)
+        if weights is None:
+            weights = x.get("padding_mask", np.ones_like(ids)) if isinstance(x, dict) else np.ones_like(ids)
+        return x, np.maximum(ids, 0), np.where(ids < 0, 0.0, np.asarray(weights)).astype("float32")
+
+    def class_weights(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
+        if class_weight is None:
+            return None
+        if not self.weigh_labels:
+            raise ValueError("class_weight weighs single words, and a CRF scores whole sentences: pass sample_weight.")
+        if not isinstance(class_weight, Mapping):
+            raise ValueError(f"class_weight must be a dict of weights by label. Received: {class_weight!r}.")
+        return class_weights(class_weight, self.labels)
+
+    def _check_ids(self, y: np.ndarray) -> None:
+        if y.size and y.max() >= len(self.labels):
+            raise ValueError(
+                f"y holds {y.max()}; labels are numbers from 0 to {len(self.labels) - 1}, below 0 where there is none."
+            )
+
+
+class AnswerData(WindowedData):
+    """Questions about texts, with answers.
+
+    Args:
+        tokenizer, config: As for `TaskData`.
+        stride, max_query_length: As of `bertzoo.text.windows.cut_windows`.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer | None, config: EncoderConfig, stride: int | None = None, max_query_length: int = 64
+    ):
+        super().__init__(tokenizer, config, QUESTIONS)
+        self.stride, self.max_query_length = stride, max_query_length
+
+    def parse(self, x, y=None) -> Examples:
+        if y is not None and self.tokenizer is not None:
+            raise ValueError("answers belong into the records: pass dicts with question, context, answers, and no y.")
+        return super().parse(x, y)
+
+    def cut(self, examples: Examples) -> Windows:
+        self.check_tokenizer()
+        options = {"stride": self.stride, "max_query_length": self.max_query_length}
+        return cut_windows(self.tokenizer, examples["context"], examples["question"], **options)
+
+    def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+        """The columns of the answers' first and last tokens, int32 (windows, 2); 0, the first token, where a window
+        does not hold the whole answer."""
+        if examples.targets is None:
+            raise ValueError("there are no answers to learn from: the records need the field answers.")
+        tokens = np.full((len(examples), 2), -1, dtype=np.int64)
+        for i, answers in enumerate(examples.targets):
+            if answers:
+                text, start = answers[0]
+                alignment = align_words(windows.offsets(i), np.array([[start, start + len(text)]]))
+                if len(alignment.tokens):
+                    tokens[i] = alignment.tokens[0] - [0, 1]
+        first, last = tokens[windows.source].T
+        inside = (first >= windows.begin) & (last < windows.end) & (first >= 0)
+        shift = windows.column - windows.begin
+        return np.where(inside[:, None], np.stack([first + shift, last + shift], axis=1), 0).astype(np.int32)
+
+    def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
+        y, count = np.asarray(examples.targets), len(examples)
+        if y.shape != (count, 2) or y.dtype.kind not in "iu":
+            raise ValueError(
+                f"y must be each answer's first and last token, integers of shape ({count}, 2). Received: {y.shape}."
+            )
+        outside = (y < 0).any(axis=1) | (y >= encoded.lengths[:, None]).any(axis=1)
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise ValueError(
+                f"y[{row}] is {y[row].tolist()}; the row has {encoded.lengths[row]} tokens, from 0 on. Where it holds "
+                "no answer, both are 0."
+            )
+        return y.astype("int32")
+
+    def batch_targets(self, inputs: dict, rows: np.ndarray, targets, row_splits: np.ndarray, weights) -> tuple:
+        target = np.where(inputs["padding_mask"][:, :, None] > 0, 0.0, PADDING).astype("float32").repeat(2, axis=2)
+        for end in (0, 1):
+            target[np.arange(len(rows)), targets[rows, end], end] = 1.0
+        return (target,) if weights is None else (target, weights[rows])

@@ -1,0 +1,268 @@
+"""Replaced-token detection: a small generator fills in masks, a discriminator finds them (Clark et al. 2020)."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.checkpoints.loading import weight_names
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
+from bertzoo.pretraining.masked_training import MaskedTraining, is_correct, weighted_mean
+from bertzoo.pretraining.shared_embeddings import DisentangledEmbeddings, SharedEmbeddings
+from bertzoo.random import Salt, fold_in, get_seed, random_bits, step_key
+from bertzoo.tasks.masked_lm import MaskedLM
+from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
+from bertzoo.text.masking import Masking
+from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.training.optimizer import AdamW
+from bertzoo.types import Tensor
+
+SHARING = ("plain", "disentangled")
+BLOCK = 128  # tokens
+BINS, LIMIT = 2048, 10.0  # of LogitAuc
+
+
+def generator_config(config: EncoderConfig, hidden: float = 0.25, layers: float = 1.0) -> EncoderConfig:
+    """The configuration of a generator that shares the discriminator's embeddings.
+
+    Args:
+        config: The discriminator's configuration.
+        hidden: The generator's width as a fraction of the discriminator's.
+        layers: The generator's depth as a fraction of the discriminator's.
+
+    Raises:
+        ValueError: A fraction is not above 0, or the width is not a multiple of the heads.
+    """
+    if hidden <= 0 or layers <= 0:
+        raise ValueError(f"the generator's fractions must be above 0. Received: hidden={hidden}, layers={layers}.")
+    width = round(hidden * config.hidden_size)
+    return config.with_(
+        hidden_size=width,
+        num_hidden_layers=max(1, round(layers * config.num_hidden_layers)),
+        num_attention_heads=max(1, width // 64),
+        intermediate_size=4 * width,
+    )
+
+
+class ReplacedTokenTraining(MaskedTraining):
+    """A generator and a discriminator that share the token, position and segment tables and their normalisation.
+
+    The generator predicts masked tokens. Tokens sampled from its predictions replace them, and the discriminator
+    predicts for every token whether it was replaced. No gradient passes through the sampling. The loss is the
+    generator's, a mean over masked tokens, plus `weight` times the discriminator's, a mean over non-padding tokens.
+
+    Inputs: those of an encoder, `mask_positions` and `mask_labels`, int (batch, predictions), and `mask_weights`, float
+    (batch, predictions), as `mask` returns them. Outputs: `masked_lm`, logits (batch, predictions, vocabulary); `rtd`,
+    logits (batch, length); `replaced`, int (batch, length), 1 where the token differs from the original; and
+    `token_ids` (batch, length), the discriminator's input.
+
+    Args:
+        config: The discriminator's configuration.
+        generator: The generator's configuration; see `generator_config`.
+        tokenizer: Saved with the presets.
+        masking: The masking; by default ELECTRA's: 15 %, of which 85 % become [MASK] and the others stay.
+        weight: Weight of the discriminator's loss.
+        sharing: "plain", or "disentangled" as in DeBERTa v3, where the discriminator's loss does not update the
+            generator's tables; see `DisentangledEmbeddings`.
+        options: `dropout`, `attention_dropout`, `remat` and `dtype` of both encoders.
+
+    Raises:
+        ValueError: The family lacks one of the heads, or the embeddings differ in shape.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        generator: EncoderConfig,
+        tokenizer: Tokenizer,
+        masking: Masking | None = None,
+        weight: float = 50.0,
+        sharing: str = "plain",
+        name: str = "replaced_token_training",
+        **options: Any,
+    ):
+        dtype = {"dtype": options["dtype"]} if options.get("dtype") else {}
+        masking = masking or Masking.for_tokenizer(tokenizer, mask_prob=0.85, random_prob=0.0)
+        super().__init__(masking, ("masked_lm_loss", "masked_accuracy", "rtd_loss"), terms=2, name=name, **dtype)
+        if generator.embedding_size != config.embedding_size or generator.vocab_size != config.vocab_size:
+            raise ValueError(
+                f"generator and discriminator share their embeddings: vocab_size and embedding_size must agree. "
+                f"Received: {generator.vocab_size}, {generator.embedding_size} and {config.vocab_size}, "
+                f"{config.embedding_size}."
+            )
+        if sharing not in SHARING:
+            raise ValueError(f"sharing must be one of {', '.join(SHARING)}. Received: {sharing!r}.")
+        if sharing == "disentangled":
+            generator_encoder = Encoder(generator, False, name="generator", **options)
+            shared = DisentangledEmbeddings(generator_encoder.embeddings, config.hidden_size)
+            encoder = Encoder(config, False, embeddings=shared, **options)
+        else:
+            encoder = Encoder(config, False, **options)
+            shared = SharedEmbeddings(encoder.embeddings, generator.hidden_size)
+            generator_encoder = Encoder(generator, False, embeddings=shared, name="generator", **options)
+        self.discriminator = ReplacedTokenDetector(encoder, tokenizer, **dtype)
+        self.generator = MaskedLM(generator_encoder, tokenizer, masking, **dtype)
+        self.weight, self.seed = weight, get_seed()
+        self.auc = LogitAuc(name="rtd_auc")
+        self.built = True
+
+    @property
+    def backbone(self) -> Encoder:
+        """The discriminator's encoder, which is the one to fine-tune."""
+        return self.discriminator.backbone
+
+    def default_optimizer(self) -> AdamW:
+        """The paper's."""
+        return AdamW(5e-4, 0.01, epsilon=1e-6, warmup=0.01)
+
+    def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
+        inputs = dict(inputs)
+        positions, labels, masked = (inputs.pop(f"mask_{name}") for name in ("positions", "labels", "weights"))
+        if training:
+            key = self.backbone.step.next_key()
+        else:  # derived from the batch, so that it does not depend on earlier evaluations
+            key = step_key(self.seed, ops.cast(ops.sum(inputs["token_ids"]), "int32"))
+        logits = self._generate(inputs, positions, key, training)
+        sampled = sample(logits, fold_in(key, Salt.REPLACED_TOKENS))
+        inputs["token_ids"], replaced = replace_tokens(inputs["token_ids"], positions, labels, masked, sampled)
+        outputs = self.backbone(
+            inputs, training=training, dropout_key=fold_in(key, Salt.DISCRIMINATOR) if training else None
+        )
+        head_key = fold_in(key, Salt.DISCRIMINATOR_HEAD) if training else None
+        rtd = self.discriminator.rtd(outputs["sequence_output"], key=head_key)[..., 0]
+        return {"masked_lm": logits, "rtd": rtd, "replaced": replaced, "token_ids": inputs["token_ids"]}
+
+    def _generate(self, inputs, positions, key, training: bool):
+        encoder, head = self.generator.backbone, self.generator.masked_lm
+        key = fold_in(key, Salt.GENERATOR) if training else None
+        outputs = encoder(inputs, training=training, dropout_key=key, decoder=head, query_positions=positions)
+        return head(outputs["decoded_output"], encoder.token_table())
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        labels, masked = x["mask_labels"], ops.cast(x["mask_weights"], "float32")
+        real = ops.cast(x["padding_mask"], "float32")
+        predicted, rtd_logits = y_pred["masked_lm"], y_pred["rtd"]
+        masked_lm = weighted_mean(ops.sparse_categorical_crossentropy(labels, predicted, from_logits=True), masked)
+        rtd = weighted_mean(ops.softplus(rtd_logits) - rtd_logits * ops.cast(y_pred["replaced"], "float32"), real)
+        predictions, tokens = ops.sum(masked), ops.sum(real)
+        self.update_score("masked_lm_loss", masked_lm, predictions)
+        self.update_score("masked_accuracy", weighted_mean(is_correct(predicted, labels), masked), predictions)
+        self.update_score("rtd_loss", rtd, tokens)
+        self.auc.update_state(y_pred["replaced"], ops.stop_gradient(rtd_logits), real)
+        return self.add_losses([masked_lm, self.weight * rtd], [predictions, tokens])
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Saves the discriminator, which transformers loads as ElectraForPreTraining, and in the subdirectory
+        `generator` the generator, which transformers loads as ElectraForMaskedLM."""
+        self._standalone_discriminator().save_to_preset(directory)
+        self.generator.save_to_preset(Path(directory) / "generator")
+
+    def _standalone_discriminator(self) -> ReplacedTokenDetector:
+        """The discriminator with its own tables, as files store it."""
+        embeddings = self.backbone.embeddings
+        if not isinstance(embeddings, DisentangledEmbeddings):
+            return self.discriminator
+        plain = ReplacedTokenDetector(Encoder(self.backbone.config, False), self.discriminator.tokenizer)
+        own = weight_names(self.discriminator)
+        sums = {"embeddings/token": embeddings.token, "embeddings/position": embeddings.position}
+        for name, weight in weight_names(plain).items():
+            weight.assign(ops.convert_to_numpy(own[name] if name in own else sums[name]))
+        return plain
+
+
+def sample(logits: Tensor, key: Tensor) -> Tensor:
+    """Samples tokens: logits (batch, predictions, vocabulary) -> int32 (batch, predictions).
+
+    Inverse transform sampling with a random number from the counter-based hash. The block of tokens in which the
+    cumulative sum reaches it is found first, then the token in the block: a cumulative sum over the whole vocabulary
+    would be slow.
+    """
+    logits = ops.stop_gradient(ops.cast(logits, "float32"))
+    batch, predictions, vocabulary = ops.shape(logits)
+    blocks = -(-vocabulary // BLOCK)
+    weights = ops.exp(logits - ops.amax(logits, axis=-1, keepdims=True))
+    # Not `ops.pad`, which counts its calls, so that PyTorch would recompile each step.
+    rest = ops.tile(ops.zeros_like(weights[..., :1]), (1, 1, blocks * BLOCK - vocabulary))
+    weights = ops.concatenate([weights, rest], axis=-1)
+    weights = ops.reshape(weights, (batch, predictions, blocks, BLOCK))
+    bits = ops.right_shift(random_bits(key, (batch, predictions, 1)), 8) & 0xFFFFFF
+    uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-24
+    sums = ops.sum(weights, axis=-1)
+    block, left = _find(sums, uniform * ops.sum(sums, axis=-1, keepdims=True))
+    inside = ops.take_along_axis(weights, block[..., None, None], axis=2)[:, :, 0]
+    token, _ = _find(inside, left)
+    return ops.minimum(block * BLOCK + token, vocabulary - 1)
+
+
+def _find(weights, share):
+    """The index at which the cumulative sum exceeds `share`, and what remains of it there: (…, n), (…, 1) -> int32 (…),
+    (…, 1)."""
+    sums = ops.cumsum(weights, axis=-1)
+    # Rounding may put the share at the very end of the sum.
+    index = ops.minimum(ops.sum(ops.cast(sums <= share, "int32"), axis=-1), weights.shape[-1] - 1)
+    before = ops.take_along_axis(sums - weights, index[..., None], axis=-1)
+    return index, share - before
+
+
+def replace_tokens(
+    token_ids: Tensor, positions: Tensor, labels: Tensor, masked: Tensor, sampled: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Replaces the masked tokens with sampled ones.
+
+    Args:
+        token_ids: int32 (batch, length).
+        positions, labels, sampled: int32 (batch, predictions).
+        masked: (batch, predictions), above 0 at positions in use. Unused ones point to the first token, which is never
+            masked.
+
+    Returns:
+        The tokens, and 1 where they differ from the original: int32 (batch, length) each.
+    """
+    used = masked > 0
+    first = ops.broadcast_to(token_ids[:, :1], ops.shape(sampled))
+    rows = ops.broadcast_to(ops.arange(ops.shape(sampled)[0], dtype="int32")[:, None], ops.shape(sampled))
+    where = ops.reshape(ops.stack([rows, ops.cast(positions, "int32")], axis=-1), (-1, 2))
+    tokens = ops.reshape(ops.where(used, sampled, first), (-1,))
+    differs = ops.reshape(ops.cast(ops.logical_and(used, sampled != labels), "int32"), (-1,))
+    token_ids = ops.cast(token_ids, "int32")
+    return ops.scatter_update(token_ids, where, tokens), ops.scatter_update(ops.zeros_like(token_ids), where, differs)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class LogitAuc(keras.metrics.Metric):
+    """The area under the ROC curve, computed from logits.
+
+    Logits are counted in 2,048 bins from -10 to 10, so that a batch costs one pass and nothing is stored. (Keras's AUC
+    bins probabilities, which are nearly all close to 0 here.)
+    """
+
+    def __init__(self, name: str = "auc", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.counts = self.add_variable((2, BINS), initializer="zeros", dtype="float32", name="counts")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch.
+
+        Args:
+            y_true: int, 1 for positives and 0 for negatives; any shape.
+            y_pred: Logits, of the same shape.
+            sample_weight: Weights, of the same shape.
+        """
+        bins = (ops.clip(ops.cast(y_pred, "float32"), -LIMIT, LIMIT) + LIMIT) * ((BINS - 1) / (2 * LIMIT))
+        bins = ops.cast(bins, "int32") + ops.cast(y_true, "int32") * BINS
+        weight = ops.ones_like(y_pred) if sample_weight is None else sample_weight
+        counts = ops.segment_sum(
+            ops.reshape(ops.cast(weight, "float32"), (-1,)), ops.reshape(bins, (-1,)), num_segments=2 * BINS
+        )
+        self.counts.assign_add(ops.reshape(counts, (2, BINS)))
+
+    def result(self):
+        shares = self.counts / ops.maximum(ops.sum(self.counts, axis=1, keepdims=True), 1.0)
+        below = ops.cumsum(shares[0]) - 0.5 * shares[0]
+        return ops.sum(shares[1] * below)
+
+    def reset_state(self):
+        self.counts.assign(np.zeros((2, BINS), "float32"))
