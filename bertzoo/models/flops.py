@@ -1,11 +1,9 @@
 """The floating-point operations of an encoder and its masked-LM head."""
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import keras
 import numpy as np
 
 from bertzoo._keras_hooks import without_values
@@ -92,7 +90,7 @@ class _Block:
 @lru_cache(maxsize=64)
 def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
     """What the embeddings take for a token, and the blocks in the order in which they are applied."""
-from bertzoo._keras_hooks import without_values
+    encoder = without_values(lambda: Encoder(config))
     blocks = [_Block(block, encoder) for block in encoder.blocks]
     return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.layer_schedule)
 
