@@ -1,20 +1,26 @@
-"""What each head attends to: weights by word piece or word, measures of heads, and rollout."""
+"""Attention weights by token or word, measures of heads, and rollout."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import keras
 import numpy as np
 
-from bertzoo.analysis.pieces import Pieces, encode_pieces, encoder_of, rows_of
+from bertzoo.analysis.pieces import Pieces, encode_pieces, encoder_of, iterate_batches
+from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The attention weights of one text, without padding, which gets none.
+    """The attention weights of one text, without padding.
 
-    weights: (layers, heads, tokens, tokens), from the token of a row to that of a column; rows sum to 1. names: what
-    the tokens are called. word_names, word_of: the words, and the number of each token's (tokens,).
+    Attributes:
+        weights: (layers, heads, tokens, tokens), from the token of a row to the token of a column; rows sum to 1.
+        names: The tokens.
+        word_names: The words.
+        word_of: (tokens,), the index of each token's word.
     """
 
     weights: np.ndarray
@@ -23,26 +29,26 @@ class AttentionMap:
     word_of: np.ndarray
 
     def by_word(self) -> "AttentionMap":
-        """The same between words: to a word, the sum over its pieces; from it, their mean (Clark et al. 2019, 4.1)."""
+        """The attention between words: to a word the sum over pieces, from it their mean (Clark et al. 2019, 4.1)."""
         member = (self.word_of[:, None] == np.arange(len(self.word_names))).astype(self.weights.dtype)
         weights = (member / member.sum(axis=0)).T @ (self.weights @ member)
         return AttentionMap(weights, self.word_names, self.word_names, np.arange(len(self.word_names)))
 
     def entropy(self) -> np.ndarray:
-        """How evenly heads spread their weight, in nats, mean over the text's tokens: (layers, heads)."""
+        """The entropy of each head's weights in nats, averaged over the tokens: (layers, heads)."""
         weights = self.weights.astype("float64")
         logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
         return -(weights * logs).sum(axis=-1).mean(axis=-1)
 
     def distance(self) -> np.ndarray:
-        """How many places heads look away, mean by weight (Vig and Belinkov 2019, section 5): (layers, heads)."""
+        """The mean distance in tokens, weighted by attention (Vig and Belinkov 2019, section 5): (layers, heads)."""
         place = np.arange(self.weights.shape[-1])
         far = np.abs(place[:, None] - place[None, :])
         return (self.weights.astype("float64") * far).sum(axis=-1).mean(axis=-1)
 
     def rollout(self) -> np.ndarray:
-        """How much of each input token is in each token after each layer, if attention were all that mixes them:
-        (layers, tokens, tokens), rows sum to 1 (Abnar and Zuidema 2020, section 3.1).
+        """Attention rollout: the share of each input token in each token after each layer, (layers, tokens, tokens);
+        rows sum to 1 (Abnar and Zuidema 2020, section 3.1).
 
         The product over layers of half the mean of the heads and half the residual connection.
         """
@@ -55,25 +61,30 @@ class AttentionMap:
 
 
 def attention_maps(
-    model, texts, pairs=None, *, tokenizer: Tokenizer | None = None, batch_size: int = 32
+    model: Encoder | Task,
+    texts: str | Sequence[str],
+    pairs: str | Sequence[str] | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
 ) -> list[AttentionMap]:
     """The attention weights of each text.
 
     Args:
         model: An `Encoder` or a task.
         texts: A string or a sequence of strings.
-        pairs: The second text of each, where the model reads pairs.
-        tokenizer: What reads the texts, for an encoder or a task that has none.
-        batch_size: Texts computed at once.
+        pairs: The second texts, for a model that reads pairs.
+        tokenizer: The tokenizer, for an encoder or a task without one.
+        batch_size: Texts in a batch.
 
     Raises:
-        TypeError: A text is no string.
+        TypeError: A text is not a string.
         ValueError: There is no tokenizer.
     """
     encoder = encoder_of(model)
     encoded, pieces = encode_pieces(model, texts, pairs, tokenizer)
     maps = []
-    for rows, inputs in rows_of(encoded, encoder.config.pad_token_id, batch_size):
+    for rows, inputs in iterate_batches(encoded, encoder.config.pad_token_id, batch_size):
         attentions = encoder(inputs, return_all=True)["attentions"]
         weights = np.stack([keras.ops.convert_to_numpy(layer) for layer in attentions], axis=1)
         maps += [_of_row(row, pieces[number]) for row, number in zip(weights, rows)]

@@ -1,24 +1,31 @@
-"""Which words a prediction rests on: integrated gradients, and occlusion."""
+"""Attribution: integrated gradients, occlusion, and attention weights times their gradient."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import keras
 import numpy as np
 
-from bertzoo.analysis.outputs import Output, inputs_of, numbers, output_of, repeated
-from bertzoo.analysis.taps import embedded, gradient_of
+from bertzoo.analysis.hooks import embedded, gradient_of, record_attention
+from bertzoo.analysis.pieces import Pieces, encode_pieces, iterate_batches
 from bertzoo.tasks.task import Task
 
 TOLERANCE, DOUBLINGS = 0.01, 5
+# An index into a task's output (batch, …): a class, or (token, class) and the like.
+Output = int | Sequence[int]
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """How much each token of a text adds to a number that a model gives for it.
+    """The contribution of each token of a text to one output of a model.
 
-    scores: float64 (tokens,). names: what the tokens are called. word_names, word_of: the words, and the number of each
-    token's (tokens,). value: what the model gives for the text. base: for the text with all its words masked; with
-    integrated gradients the scores sum to value - base.
+    Attributes:
+        scores: float64 (tokens,).
+        names: The tokens.
+        word_names: The words.
+        word_of: (tokens,), the index of each token's word.
+        value: The output for the text.
+        base: The output for the text with all its words masked. Integrated gradients sum to value - base.
     """
 
     scores: np.ndarray
@@ -29,40 +36,42 @@ class Attribution:
     base: float
 
     def by_word(self) -> "Attribution":
-        """The same for words: the sum over their pieces."""
+        """The contribution of words: the sum over their pieces."""
         scores = np.bincount(self.word_of, self.scores, len(self.word_names))
         places = np.arange(len(scores))
         return Attribution(scores, self.word_names, self.word_names, places, self.value, self.base)
 
 
-def integrated_gradients(task: Task, text, output: Output, *, steps: int = 32, batch_size: int = 16) -> Attribution:
-    """Each token's share of the difference that a text's words make to an output (Sundararajan et al. 2017, section 3).
+def integrated_gradients(
+    task: Task, text: str | tuple[str, str], output: Output, *, steps: int = 32, batch_size: int = 16
+) -> Attribution:
+    """Integrated gradients (Sundararajan et al. 2017, section 3).
 
-    (x - x₀) · ∫ ∂output/∂x along the straight way from x₀ to x, summed over a token's vector, where x is what the
-    embeddings make of the text, and x₀ of the same row with the mask token (the pad token where the vocabulary has
-    none) in place of the text's own. The integral is Gauss and Legendre's sum over points of the way.
+    (x - x₀) · ∫ ∂output/∂x along the straight line from x₀ to x, summed over a token's vector. x are the embeddings of
+    the text; x₀ those of the same text with each token replaced by the mask token (the pad token if the vocabulary has
+    no mask token). The integral is computed by Gauss-Legendre quadrature.
 
     Args:
         task: A task with a tokenizer.
-        text: A string, or two of them for a task that reads pairs.
-        output: Which number of the task's output: a class, as an int, or (token, class) and the like.
-        steps: Points on the way at first. They are doubled, at most five times, until the scores sum to value - base
-            within 1 %.
-        batch_size: Points computed at once.
+        text: A string, or two strings for a task that reads pairs.
+        output: Index into the task's output: a class, or (token, class) and the like.
+        steps: Points of the quadrature at first. They are doubled, at most five times, until the scores sum to value -
+            base within 1 %.
+        batch_size: Points in a batch.
 
     Raises:
         ValueError: There is no such output, or no tokenizer, or `steps` or `batch_size` is below 1.
     """
     if min(steps, batch_size) < 1:
-        raise ValueError(f"steps and batch_size must be at least 1; they are {steps!r} and {batch_size!r}.")
-    inputs, pieces = inputs_of(task, text)
+        raise ValueError(f"steps and batch_size must be at least 1. Received: {steps!r} and {batch_size!r}.")
+    inputs, pieces = _encode(task, text)
     blank = _masked(task, inputs, ~pieces.added)
-    value, base = (float(numbers(output_of(task, which, output))[0]) for which in (inputs, blank))
+    value, base = (float(_to_numpy(_output(task, which, output))[0]) for which in (inputs, blank))
     end, start = (_embed(task, which) for which in (inputs, blank))
 
     def along(tensors):
         with embedded(task.backbone, tensors[0]):
-            return output_of(task, repeated(inputs, len(tensors[0])), output)
+            return _output(task, _repeat(inputs, len(tensors[0])), output)
 
     gradient = gradient_of(task, along)
     for doubling in range(DOUBLINGS + 1):
@@ -74,8 +83,8 @@ def integrated_gradients(task: Task, text, output: Output, *, steps: int = 32, b
 
 
 def _mean(gradient: Callable, start: np.ndarray, end: np.ndarray, steps: int, batch_size: int) -> np.ndarray:
-    """The mean of a gradient in vectors (rows, length, hidden) over the way: float64 (length, hidden)."""
-    places, weights = np.polynomial.legendre.leggauss(steps)  # for the way from -1 to 1
+    """The mean of a gradient with respect to vectors (rows, length, hidden) over the line: float64 (length, hidden)."""
+    places, weights = np.polynomial.legendre.leggauss(steps)  # on [-1, 1]
     total = np.zeros_like(end[0])
     for begin in range(0, steps, batch_size):
         part = slice(begin, begin + batch_size)
@@ -85,22 +94,22 @@ def _mean(gradient: Callable, start: np.ndarray, end: np.ndarray, steps: int, ba
     return total
 
 
-def occlusion(task: Task, text, output: Output, *, batch_size: int = 32) -> Attribution:
-    """How much an output falls when a word is hidden: its pieces get the mask token (the pad token where the vocabulary
-    has none), and share the fall evenly (Zeiler and Fergus 2014, section 4.2, on words).
+def occlusion(task: Task, text: str | tuple[str, str], output: Output, *, batch_size: int = 32) -> Attribution:
+    """Occlusion: the decrease of an output when a word is masked, shared evenly by its pieces (Zeiler and Fergus 2014,
+    section 4.2, on words).
 
-    What a tokenizer adds around the text stays and scores 0. Arguments and errors as `integrated_gradients`'.
+    Special tokens are not masked and score 0. See `integrated_gradients` for arguments and errors.
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; it is {batch_size!r}.")
-    inputs, pieces = inputs_of(task, text)
+        raise ValueError(f"batch_size must be at least 1. Received: {batch_size!r}.")
+    inputs, pieces = _encode(task, text)
     words = [pieces.word_of == word for word in np.unique(pieces.word_of[~pieces.added])]
     hidden = [np.zeros_like(pieces.added), ~pieces.added, *words]
     ids = np.concatenate([_masked(task, inputs, places)["token_ids"] for places in hidden])
     found: list[float] = []
     for begin in range(0, len(ids), batch_size):
         part = ids[begin : begin + batch_size]
-        found += numbers(output_of(task, {**repeated(inputs, len(part)), "token_ids": part}, output)).tolist()
+        found += _to_numpy(_output(task, {**_repeat(inputs, len(part)), "token_ids": part}, output)).tolist()
     scores = np.zeros(len(pieces.added))
     for places, without in zip(words, found[2:]):
         scores[places] = (found[0] - without) / places.sum()
@@ -114,4 +123,88 @@ def _masked(task: Task, inputs, places: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _embed(task: Task, inputs) -> np.ndarray:
-    return numbers(task.backbone.embeddings(inputs["token_ids"], inputs["segment_ids"], inputs["padding_mask"]))
+    return _to_numpy(task.backbone.embeddings(inputs["token_ids"], inputs["segment_ids"], inputs["padding_mask"]))
+
+
+@dataclass(frozen=True)
+class AttentionGradient:
+    """The first-order contribution of each attention weight to one output of a model.
+
+    Attributes:
+        scores: float64 (layers, heads, tokens, tokens), from the token of a row to the token of a column. Layers are in
+            the order in which attention is applied; the mask decoder of DeBERTa applies its last block twice more.
+        names, word_names, word_of: As in `AttentionMap`.
+    """
+
+    scores: np.ndarray
+    names: tuple[str, ...]
+    word_names: tuple[str, ...]
+    word_of: np.ndarray
+
+    def by_word(self) -> "AttentionGradient":
+        """The contribution between words: the sum over the pieces of both."""
+        member = (self.word_of[:, None] == np.arange(len(self.word_names))).astype("float64")
+        scores = member.T @ self.scores @ member
+        return AttentionGradient(scores, self.word_names, self.word_names, np.arange(len(self.word_names)))
+
+    def by_head(self) -> np.ndarray:
+        """The derivative of the output with respect to a factor of each head's output, at 1: (layers, heads). Its mean
+        absolute value over texts is a head's importance (Michel et al. 2019, equation 3)."""
+        return self.scores.sum(axis=(-1, -2))
+
+
+def gradient_times_attention(task: Task, text: str | tuple[str, str], output: Output) -> AttentionGradient:
+    """Attention weights times the gradient of an output with respect to them (Barkan et al. 2021, section 3, without
+    their ReLU).
+
+    Attention alone shows where a head looks, not whether that affects the output.
+
+    Args:
+        task: A task with a tokenizer.
+        text: A string, or two strings for a task that reads pairs.
+        output: Index into the task's output: a class, or (token, class) and the like.
+
+    Raises:
+        ValueError: There is no such output, or no tokenizer.
+    """
+    inputs, pieces = _encode(task, text)
+    with record_attention(task.backbone) as seen:
+        _output(task, inputs, output)
+    weights = [_to_numpy(layer) for layer in seen]
+
+    def shifted(additions):
+        with record_attention(task.backbone, additions):
+            return _output(task, inputs, output)
+
+    found = gradient_of(task, shifted)([np.zeros(layer.shape, "float32") for layer in weights])
+    scores = np.concatenate([weight * slope for weight, slope in zip(weights, found)])
+    return AttentionGradient(scores, *pieces[:3])
+
+
+def _encode(task: Task, text) -> tuple[dict[str, np.ndarray], Pieces]:
+    """One text, or a pair, as a batch of one row, and its tokens and words."""
+    first, second = (text, None) if isinstance(text, str) else text
+    encoded, pieces = encode_pieces(task, [first], None if second is None else [second])
+    ((_, inputs),) = iterate_batches(encoded, task.pad_id, 1)
+    return inputs, pieces[0]
+
+
+def _output(task: Task, inputs, output: Output):
+    """The output of each row at an index: a tensor (batch,)."""
+    place = (output,) if isinstance(output, (int, np.integer)) else tuple(output)
+    found = task(inputs)
+    shape = getattr(found, "shape", None)
+    if shape is None or len(shape) != 1 + len(place) or not all(0 <= i < n for i, n in zip(place, shape[1:])):
+        given = "not a tensor" if shape is None else f"of shape (batch, {', '.join(map(str, shape[1:]))})"
+        raise ValueError(f"output must be an index into the task's output, which is {given}. Received: {output!r}.")
+    return found[(slice(None), *place)]
+
+
+def _repeat(inputs: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    """The row of a batch, repeated."""
+    return {name: np.repeat(values, rows, axis=0) for name, values in inputs.items()}
+
+
+def _to_numpy(tensor) -> np.ndarray:
+    """A tensor as float64."""
+    return keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32")).astype("float64")

@@ -1,4 +1,4 @@
-"""What a classifier gets right and how sure it is of it (Guo et al. 2017, section 2)."""
+"""A classifier's predictions, confidence and calibration (Guo et al. 2017, section 2)."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,12 @@ from bertzoo.types import SINGLE_LABEL
 
 @dataclass(frozen=True)
 class ConfidenceBins:
-    """Predictions by their confidence, in bins of equal width from 0 to 1, each with its upper edge.
+    """Predictions in bins of confidence, of equal width from 0 to 1; a bin includes its upper edge.
 
-    edges: float64 (bins + 1,). counts: int (bins,). confidence, accuracy: float64 (bins,), means; NaN in empty bins.
+    Attributes:
+        edges: float64 (bins + 1,).
+        counts: int (bins,).
+        confidence, accuracy: float64 (bins,), means; NaN in empty bins.
     """
 
     edges: np.ndarray
@@ -22,7 +25,7 @@ class ConfidenceBins:
 
     @property
     def error(self) -> float:
-        """The expected calibration error: how far accuracy is from confidence, mean by count (their equation 3)."""
+        """The expected calibration error: the mean of |accuracy - confidence| weighted by counts (equation 3)."""
         full = self.counts > 0
         gaps = np.abs(self.accuracy - self.confidence)[full]
         return float((gaps * self.counts[full]).sum() / self.counts.sum())
@@ -30,8 +33,13 @@ class ConfidenceBins:
 
 @dataclass(frozen=True)
 class Predictions:
-    """texts: what was read, pairs as tuples. truth, predicted: labels. confidence: float64 (n,), the predicted label's
-    probability."""
+    """Predictions of a classifier.
+
+    Attributes:
+        texts: The texts; pairs as tuples.
+        truth, predicted: Labels.
+        confidence: float64 (n,), the probability of the predicted label.
+    """
 
     texts: tuple
     truth: tuple[str, ...]
@@ -40,21 +48,21 @@ class Predictions:
 
     @property
     def right(self) -> np.ndarray:
-        """bool (n,)."""
-        return np.array([true == said for true, said in zip(self.truth, self.predicted)])
+        """Whether each prediction is correct: bool (n,)."""
+        return np.array([a == b for a, b in zip(self.truth, self.predicted)])
 
     def errors(self) -> list[int]:
-        """The numbers of the wrong ones, the surest first."""
+        """The indices of the wrong predictions, the most confident first."""
         return [int(i) for i in np.argsort(-self.confidence, kind="stable") if not self.right[i]]
 
     def by_confidence(self, bins: int = 10) -> ConfidenceBins:
-        """Counts, confidence and accuracy in so many bins.
+        """Counts, confidence and accuracy in bins.
 
         Raises:
             ValueError: `bins` is below 1.
         """
         if bins < 1:
-            raise ValueError(f"bins must be at least 1; it is {bins!r}.")
+            raise ValueError(f"bins must be at least 1. Received: {bins!r}.")
         edges = np.linspace(0, 1, bins + 1)
         place = np.clip(np.searchsorted(edges, self.confidence, side="left") - 1, 0, bins - 1)
         counts = np.bincount(place, minlength=bins)
@@ -64,18 +72,19 @@ class Predictions:
 
 
 def predictions(task: TextClassifier, x, y=None, batch_size: int = 32) -> Predictions:
-    """A classifier's predictions beside the truth, with its temperature if it has one.
+    """A classifier's predictions and the true labels; its temperature is applied.
 
     Args:
-        task: A classifier of texts or pairs, one class each.
+        task: A single-label classifier of texts or pairs.
         x, y: Texts and labels in any form that `fit` takes.
-        batch_size: Texts computed at once.
+        batch_size: Texts in a batch.
 
     Raises:
-        ValueError: The classifier gives several labels, or numbers; or there are no texts.
+        ValueError: The classifier is not a single-label one, or there are no texts.
     """
     if getattr(task, "problem_type", None) != SINGLE_LABEL:
-        raise ValueError("this is for a TextClassifier of classes, each text being of one.")
+        problem = getattr(task, "problem_type", None)
+        raise ValueError(f"predictions needs a single-label TextClassifier. Received: problem_type={problem!r}.")
     examples = task.data.parse([x] if isinstance(x, str) else x, y)
     if len(examples) == 0:
         raise ValueError("x is empty.")

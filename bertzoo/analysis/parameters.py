@@ -1,4 +1,4 @@
-"""How many parameters a model has, by part, without making it."""
+"""The number of parameters of a model, by part, without allocating them."""
 
 import math
 import os
@@ -22,7 +22,7 @@ PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
 @dataclass(frozen=True)
 class Description:
-    """What `describe` found. `parts` are parameters by the names in PARTS; `published` is the catalog's row, if any."""
+    """The result of `describe`: parameters by part (see PARTS), and the catalog's entry, if any."""
 
     name: str
     config: EncoderConfig
@@ -31,7 +31,7 @@ class Description:
 
     @property
     def parameters(self) -> int:
-        """All parameters. Tables and blocks that several parts share count once."""
+        """The number of all parameters; shared tables and blocks count once."""
         return sum(self.parts.values())
 
     def __str__(self) -> str:
@@ -48,14 +48,14 @@ class Description:
 
 
 def describe(name: str | Path) -> Description:
-    """The parameters of a checkpoint by part, without downloading it or allocating a weight.
+    """Counts the parameters of a checkpoint by part, without downloading it or allocating weights.
 
     Args:
         name: A bundled preset, a directory, or a checkpoint of the catalog ("google-bert/bert-base-uncased", with or
-            without "hf://"). The head is counted for files; the catalog knows the encoder alone.
+            without "hf://"). For files the head is counted too; the catalog describes encoders only.
 
     Raises:
-        ValueError: There is no such directory, bundled preset or row of the catalog.
+        ValueError: There is no such directory, bundled preset or entry of the catalog.
     """
     text = os.fspath(name)
     if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):
@@ -67,7 +67,7 @@ def describe(name: str | Path) -> Description:
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
     normalize = normalize_key(family.prefix, *family.former_prefixes)
     own = {name: entry.keras_name for entry in expand(family.names, family.counts(config)) for name in entry.hf_names}
-    # DeBERTa's positions stand among the encoder's names and belong to its masked-LM head.
+    # DeBERTa's positions are among the encoder's names but belong to its masked-LM head.
     own = {name: keras_name for name, keras_name in own.items() if not keras_name.startswith("masked_lm/")}
     names = {stored: normalize(stored) for stored in sizes}
     pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
@@ -98,15 +98,14 @@ def _part(path: str) -> str:
 def count_parameters(
     config: EncoderConfig, pooler: bool = True, task: Callable[[Encoder], keras.Model] | None = None
 ) -> dict[str, int]:
-    """The parameters of each part of an encoder, such as `embeddings`, `layer_0` and `pooler`, and of a task's head.
+    """Counts the parameters of each part of an encoder, such as `embeddings`, `layer_0` and `pooler`, and of a head.
 
-    No weight is allocated, so it takes a moment and no memory for models of any size. A table that two parts share
-    counts once, and so do blocks that are applied several times.
+    No weights are allocated, so that models of any size take no memory. Shared tables and blocks count once.
 
     Args:
         config: The encoder's configuration.
-        pooler: Whether to count the pooler, where the family has one.
-        task: Makes a task of the encoder, such as `bertzoo.MaskedLM`, whose head counts too.
+        pooler: Whether to count the pooler, if the family has one.
+        task: A function from the encoder to a task, such as `bertzoo.MaskedLM`, whose head is counted.
     """
     encoder = without_values(lambda: Encoder(config, pooler=pooler))
     model = encoder if task is None else without_values(lambda: task(encoder))

@@ -1,11 +1,10 @@
-"""What can be read from each layer by a linear probe, and two controls that say how much that means."""
+"""Linear probes of each layer, with two controls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.analysis.logistic import Logistic
 from bertzoo.analysis.pieces import encoder_of, hidden_states
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, host_generator
@@ -15,12 +14,14 @@ from bertzoo.text.words import split_words
 
 @dataclass(frozen=True)
 class Probe:
-    """Shares of held-out labels that a probe gets right, layer by layer, first of the embeddings' output: float64
+    """The accuracy of a linear probe on held-out texts by layer, beginning with the embeddings' output: float64
     (layers + 1,).
 
-    accuracy: on the model. random_encoder: on an encoder of the same shape that was never trained. control_task: on the
-    model, where each word (each text, with a label a text) has a random label of its own. majority: float, of always
-    saying the label that is most frequent in training.
+    Attributes:
+        accuracy: On the model.
+        random_encoder: On an untrained encoder of the same shape.
+        control_task: On the model, with a random label for each word (or each text, for labels of texts).
+        majority: The majority baseline, a float.
     """
 
     accuracy: np.ndarray
@@ -30,12 +31,12 @@ class Probe:
 
     @property
     def selectivity(self) -> np.ndarray:
-        """accuracy - control_task: what the probe finds rather than memorises (Hewitt and Liang 2019, section 2.2)."""
+        """accuracy - control_task (Hewitt and Liang 2019, section 2.2): low if the probe memorises words."""
         return self.accuracy - self.control_task
 
     @property
     def gain(self) -> np.ndarray:
-        """accuracy - random_encoder: what comes of training rather than of words and their order."""
+        """accuracy - random_encoder: the contribution of training."""
         return self.accuracy - self.random_encoder
 
 
@@ -48,25 +49,28 @@ def probe(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> Probe:
-    """Trains a linear probe on each layer of a model, and on the controls.
+    """Trains a linear probe on each layer of a model and on the controls.
 
-    Which texts are held out, the control's labels and the untrained encoder depend on `bertzoo.set_seed`.
+    The held-out texts, the control's labels and the untrained encoder depend on `bertzoo.set_seed`.
 
     Args:
         model: An `Encoder` or a task.
         texts: Texts.
-        labels: One a text, which is read from the mean of its tokens; or for each text a sequence of labels, one a
-            word as `bertzoo.text.words.split_words` finds them, read from the mean of the word's pieces.
-        held_out: Share of the texts that probes are not trained on.
-        tokenizer: What reads the texts, for an encoder or a task that has none.
-        batch_size: Texts computed at once.
+        labels: A label for each text, predicted from the mean of its tokens; or for each text a sequence of labels, one
+            for each word of `bertzoo.text.words.split_words`, predicted from the mean of the word's pieces.
+        held_out: Share of the texts to test on.
+        tokenizer: The tokenizer, for an encoder or a task without one.
+        batch_size: Texts in a batch.
 
     Raises:
-        ValueError: Labels do not fit the texts, are all the same, or no text is left on one side.
+        ImportError: scikit-learn is not installed.
+        ValueError: The labels do not fit the texts or are all the same, or there are no texts to train or test on.
     """
     texts, labels = list(texts), list(labels)
     if len(texts) != len(labels):
-        raise ValueError(f"there must be one label, or sequence of labels, a text; {len(labels)} for {len(texts)}.")
+        raise ValueError(
+            f"expected one label, or sequence of labels, for each of {len(texts)} texts. Received: {len(labels)}."
+        )
     by_word = bool(labels) and not isinstance(labels[0], str) and hasattr(labels[0], "__len__")
     encoder, tokenizer = encoder_of(model), tokenizer or getattr(model, "tokenizer", None)
     items = _items(encoder, texts, labels if by_word else None, tokenizer, batch_size)
@@ -74,28 +78,27 @@ def probe(
     others = _items(untrained, texts, labels if by_word else None, tokenizer, batch_size)
     known, truth = np.unique([*map(str, items.labels if by_word else labels)], return_inverse=True)
     if len(known) < 2:
-        raise ValueError("all labels are the same; there is nothing to tell apart.")
+        raise ValueError("expected two or more different labels. Received: all labels are the same.")
     rng = host_generator(get_seed(), "probe")
-    apart = np.zeros(len(texts), bool)
-    apart[rng.permutation(len(texts))[: round(held_out * len(texts))]] = True
-    test = apart[items.texts]
-    if not test.any() or test.all():
-        raise ValueError(f"held_out = {held_out!r} of {len(texts)} texts leaves nothing to train on, or to test.")
-    # As frequent as the labels themselves, but one for good for each word.
+    is_held_out = np.zeros(len(texts), bool)
+    is_held_out[rng.permutation(len(texts))[: round(held_out * len(texts))]] = True
+    is_test = is_held_out[items.texts]
+    if not is_test.any() or is_test.all():
+        raise ValueError(f"held_out={held_out!r} of {len(texts)} texts leaves nothing to train on or to test.")
+    # With the frequencies of the labels, but fixed for each word.
     _, types = np.unique(items.names, return_inverse=True)
     control = truth[rng.integers(0, len(truth), types.max() + 1)][types]
     return Probe(
-        _accuracies(items.vectors, truth, test, len(known)),
-        _accuracies(others.vectors, truth, test, len(known)),
-        _accuracies(items.vectors, control, test, len(known)),
-        float((truth[test] == np.bincount(truth[~test]).argmax()).mean()),
+        _accuracies(items.vectors, truth, is_test),
+        _accuracies(others.vectors, truth, is_test),
+        _accuracies(items.vectors, control, is_test),
+        float((truth[is_test] == np.bincount(truth[~is_test]).argmax()).mean()),
     )
 
 
 @dataclass(frozen=True)
 class _Items:
-    """What is labelled. vectors: (layers + 1, items, hidden). names: the words, or texts. labels: of words, none of
-    texts. texts: int (items,), their numbers."""
+    """What is labelled: words or texts. vectors: (layers + 1, items, hidden); labels: of words; texts: int (items,)."""
 
     vectors: np.ndarray
     names: list[str]
@@ -112,23 +115,31 @@ def _items(encoder, texts, labels, tokenizer, batch_size) -> _Items:
             numbers.append(number)
             continue
         spans = split_words(texts[number])
-        found = np.unique(pieces.word_of[~pieces.added])
+        indices = np.unique(pieces.word_of[~pieces.added])
         written = [texts[number][begin:end] for begin, end in spans]
-        if len(labels[number]) != len(written) or [pieces.words[place] for place in found] != written:
+        if len(labels[number]) != len(written) or [pieces.words[place] for place in indices] != written:
             raise ValueError(
-                f"text {number} has {len(labels[number])} labels; it must have one for each of {written}, and the "
-                f"tokenizer must see all of them (it sees {[pieces.words[place] for place in found]})."
+                f"text {number} must have a label for each of {written}, and the tokenizer must keep them. Received: "
+                f"{len(labels[number])} labels; the tokenizer keeps {[pieces.words[i] for i in indices]}."
             )
-        vectors += [states[:, pieces.word_of == place].mean(axis=1) for place in found]
+        vectors += [states[:, pieces.word_of == place].mean(axis=1) for place in indices]
         names += [name.casefold() for name in written]
         kept += list(labels[number])
-        numbers += [number] * len(found)
+        numbers += [number] * len(indices)
     return _Items(np.stack(vectors, axis=1), names, kept, np.array(numbers))
 
 
-def _accuracies(layers: np.ndarray, classes: np.ndarray, test: np.ndarray, number: int) -> np.ndarray:
-    found = []
-    for vectors in layers:
-        probe = Logistic.fit(vectors[~test], classes[~test], number)
-        found.append(float((probe(vectors[test]) == classes[test]).mean()))
-    return np.array(found)
+def _accuracies(layers: np.ndarray, classes: np.ndarray, is_test: np.ndarray) -> np.ndarray:
+    """Of a logistic regression on each layer, with standardized vectors and an L2 penalty of 1/2 ‖weights‖²."""
+    try:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+    except ImportError:
+        raise ImportError('probe needs scikit-learn: pip install "bertzoo[analysis]".') from None
+    accuracies = []
+    for vectors in layers.astype("float64"):
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-6, max_iter=500))
+        classifier.fit(vectors[~is_test], classes[~is_test])
+        accuracies.append(classifier.score(vectors[is_test], classes[is_test]))
+    return np.array(accuracies)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bertzoo as bz
-from bertzoo.analysis.ablation import ablate_each_head, ablated
+from bertzoo.analysis.heads import ablate_each_head, ablated
 
 IDS = np.array([[2, 7, 8, 9, 3], [2, 11, 12, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
@@ -88,5 +88,5 @@ def test_scores_without_each_head(write_checkpoint, close):
 
 def test_heads_that_there_are_not(pair):
     for place in ((2, 0), (0, 4), (-1, 0)):
-        with pytest.raises(ValueError, match="2 blocks of 4 heads"), ablated(pair[0], [place]):
+        with pytest.raises(ValueError, match="2 blocks with 4 heads"), ablated(pair[0], [place]):
             pass

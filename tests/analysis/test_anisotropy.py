@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.analysis.anisotropy import Whitening, mean_cosine
+from bertzoo.analysis.representations import Whitening, mean_cosine
 
 pytestmark = pytest.mark.once
 RNG = np.random.default_rng(0)
@@ -36,7 +36,7 @@ def test_fewer_dimensions_keep_those_of_the_greatest_spread():
 
 
 def test_too_few_vectors_are_refused():
-    with pytest.raises(ValueError, match="spread in 3 directions only"):
+    with pytest.raises(ValueError, match="dimensions must not exceed 3"):
         Whitening.fit(CONE[:4])
     with pytest.raises(ValueError, match="dimensions must be from 1 to 6"):
         Whitening.fit(CONE, dimensions=7)

@@ -5,7 +5,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bertzoo.analysis.anisotropy import LayerAnisotropy
 from bertzoo.analysis.attribution import Attribution
 from bertzoo.analysis.charts import (
     COLOURS,
@@ -20,10 +19,10 @@ from bertzoo.analysis.charts import (
 from bertzoo.analysis.comparison import Comparison, Cost
 from bertzoo.analysis.confidence import Predictions
 from bertzoo.analysis.figures import by_head_figure, heat_map
-from bertzoo.analysis.labelled_map import map_figure
-from bertzoo.analysis.maps import PlaneMap
+from bertzoo.analysis.heads import Pruning
 from bertzoo.analysis.probing import Probe
-from bertzoo.analysis.pruning import Pruning
+from bertzoo.analysis.representations import LayerAnisotropy, PrincipalComponents
+from bertzoo.analysis.scatter import pca_figure
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.once
@@ -126,25 +125,27 @@ def test_numbers_by_head_and_signed_maps():
         assert low == -high and picture.get_cmap().name == "PuOr"
     assert by_head_figure(np.abs(values), "entropy").axes[0].images[0].get_cmap().name == "cividis"
     assert_readable(heat_map(RNG.normal(size=(6, 6)) / 100, NAMES, "gradient × attention", "share of the output"))
-    with pytest.raises(ValueError, match="values must be"):
+    with pytest.raises(ValueError, match="values must have shape"):
         by_head_figure(np.ones(3), "entropy")
 
 
 def test_map():
     points = RNG.normal(size=(30, 2))
     names = [f"the word number {i}" for i in range(30)]
-    figure = map_figure(PlaneMap(points, np.array([0.5, 0.2])), names, ["river", "money", "$x$"] * 10, "a map")
+    figure = pca_figure(
+        PrincipalComponents(points, np.array([0.5, 0.2])), names, ["river", "money", "$x$"] * 10, "a map"
+    )
     assert_readable(figure)
     np.testing.assert_array_equal(figure.axes[0].collections[1].get_offsets(), points[1::3])
     shown = {text.get_text() for text in figure.axes[0].texts}
     assert shown <= set(names) and len(shown) > 8
-    few = map_figure(PlaneMap(points[:4], np.array([0.5, 0.2])), names[:4])
+    few = pca_figure(PrincipalComponents(points[:4], np.array([0.5, 0.2])), names[:4])
     assert_readable(few)
     assert {text.get_text() for text in few.axes[0].texts} == set(names[:4])
-    with pytest.raises(ValueError, match="one for each of 30 dots"):
-        map_figure(PlaneMap(points, np.ones(2)), ["a"])
+    with pytest.raises(ValueError, match="for each of 30 points"):
+        pca_figure(PrincipalComponents(points, np.ones(2)), ["a"])
     with pytest.raises(ValueError, match=f"at most {len(COLOURS)} groups"):
-        map_figure(PlaneMap(points, np.ones(2)), None, [str(i) for i in range(30)])
+        pca_figure(PrincipalComponents(points, np.ones(2)), None, [str(i) for i in range(30)])
 
 
 @pytest.mark.parametrize("count", [2, 7])

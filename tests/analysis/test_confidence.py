@@ -29,7 +29,7 @@ def test_from_text(write_checkpoint):
         assert found.confidence[number] == pytest.approx(odds.max(), abs=1e-5)
     assert found.texts == tuple(TEXTS) and found.truth == ("yes", "no", "yes", "no")
     assert predictions(task, (TEXTS, TEXTS), [0, 1, 0, 1]).texts[0] == (TEXTS[0], TEXTS[0])
-    with pytest.raises(ValueError, match="TextClassifier of classes"):
+    with pytest.raises(ValueError, match="needs a single-label TextClassifier"):
         predictions(bz.TextClassifier(task.backbone, task.tokenizer, labels=1), TEXTS, [1.0] * 4)
 
 

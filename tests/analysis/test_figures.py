@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn():
         head_figure(found, 2, 0)
     with pytest.raises(ValueError, match="2 layers and 3 heads"):
         heads_figure(found, heads=[])
-    with pytest.raises(ValueError, match=r"must be \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(2, 2\)"):
         heat_map(np.ones((3, 3)), ("a", "b"))
     with pytest.raises(ValueError, match="shorter text"):
         heat_map(np.ones((1200, 1200)), ["a"] * 1200)

@@ -10,7 +10,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from bertzoo.analysis import attention_page
+from bertzoo.analysis import attention_html
 from bertzoo.analysis.attention import AttentionMap
 
 pytestmark = pytest.mark.once
@@ -67,7 +67,7 @@ def drawn(page, folder, chosen, token=-1):
 
 def test_what_is_chosen_is_drawn(tmp_path):
     maps = [made(), made(("[CLS]", "a", "[SEP]"), ("[CLS]", "a", "[SEP]"), (0, 1, 2))]
-    page = attention_page(maps, "<Attention>")
+    page = attention_html(maps, "<Attention>")
     seen = drawn(page, tmp_path, {"level": 1, "layer": 1, "head": 3}, token=2)
     assert seen["menus"] == [2, 2, 2, 4] and seen["loaded"] == 0
     assert seen["names"] == list(NAMES) and seen["cells"] == 25
@@ -78,7 +78,7 @@ def test_what_is_chosen_is_drawn(tmp_path):
 
 def test_words_and_the_mean_of_heads(tmp_path):
     maps = [made(), made(("[CLS]", "a", "[SEP]"), ("[CLS]", "a", "[SEP]"), (0, 1, 2))]
-    page = attention_page(maps)
+    page = attention_html(maps)
     seen = drawn(page, tmp_path, {"layer": 1})
     assert seen["names"] == ["[CLS]", "unhappy", "</script><b>", "[SEP]"]
     expected = maps[0].by_word().weights[1].mean(axis=0).ravel()
@@ -89,9 +89,9 @@ def test_words_and_the_mean_of_heads(tmp_path):
 
 
 def test_nothing_is_loaded_and_texts_are_no_markup():
-    page = attention_page(made(), "a & b")
+    page = attention_html(made(), "a & b")
     assert "default-src 'none'" in page and "a &amp; b" in page
     assert set(re.findall(r"https?://[^\"]*", page)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"\b(src|href|url)\s*[=(]", page) and "</script><b>" not in page
-    with pytest.raises(ValueError, match="nothing to show"):
-        attention_page([])
+    with pytest.raises(ValueError, match="expected one or more maps"):
+        attention_html([])

@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 import bertzoo as bz
-from bertzoo.analysis import most_needless, prune_heads
+from bertzoo.analysis import least_important_heads, prune_heads
 from bertzoo.models.config import EncoderConfig
 
 TEXTS, LOST = ["the film was bad.", "a great story", "never again", "we saw it"], [(1, 3), (0, 1)]
@@ -79,8 +79,8 @@ def test_what_a_pruned_head_carries_is_nothing(model_type, numpy):
 
 
 def test_order_and_refusals(pair):
-    assert most_needless(np.array([[3, 1], [0, 2]]), 3) == [(1, 0), (0, 1), (1, 1)]
-    with pytest.raises(ValueError, match="2 blocks of 4 heads"):
+    assert least_important_heads(np.array([[3, 1], [0, 2]]), 3) == [(1, 0), (0, 1), (1, 1)]
+    with pytest.raises(ValueError, match="2 blocks with 4 heads"):
         prune_heads(pair[0], [(0, 0), (2, 0)], lambda: 0.0)
     assert np.array(keras.ops.convert_to_numpy(pair[0].backbone.blocks[0].attention.output_dense.kernel.value))[
         :8

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bertzoo as bz
-from bertzoo.analysis import layer_anisotropy, layer_vectors, mean_cosine, plane_map, word_vectors
+from bertzoo.analysis import layer_anisotropy, layer_vectors, mean_cosine, pca, word_vectors
 
 TEXTS = ["unhappy, the film ends.", "The plot of THE film"]
 
@@ -53,12 +53,12 @@ def test_anisotropy_of_layers(pair):
 def test_map_is_the_first_two_principal_components():
     sklearn = pytest.importorskip("sklearn.decomposition")
     vectors = np.random.default_rng(0).normal(size=(20, 7)) * np.arange(1, 8)
-    found = plane_map(vectors)
-    pca = sklearn.PCA(2).fit(vectors)
-    np.testing.assert_allclose(np.abs(found.points), np.abs(pca.transform(vectors)), atol=1e-4)
-    np.testing.assert_allclose(found.shares, pca.explained_variance_ratio_, atol=1e-5)
+    found = pca(vectors)
+    reference = sklearn.PCA(2).fit(vectors)
+    np.testing.assert_allclose(np.abs(found.points), np.abs(reference.transform(vectors)), atol=1e-4)
+    np.testing.assert_allclose(found.shares, reference.explained_variance_ratio_, atol=1e-5)
     for wrong in (vectors[:2], vectors[:, :1]):
         with pytest.raises(ValueError, match="at least three vectors"):
-            plane_map(wrong)
-    with pytest.raises(ValueError, match="all vectors are the same"):
-        plane_map(np.ones((4, 3)))
+            pca(wrong)
+    with pytest.raises(ValueError, match="all vectors are equal"):
+        pca(np.ones((4, 3)))

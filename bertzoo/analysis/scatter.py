@@ -1,4 +1,4 @@
-"""A picture of vectors in a plane, whose labels do not overlap."""
+"""A scatter plot of principal components whose labels do not overlap."""
 
 from __future__ import annotations
 
@@ -7,55 +7,60 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertzoo.analysis.charts import COLOURS, MARKERS, TEXT, finish, new_figure
-from bertzoo.analysis.figures import short
-from bertzoo.analysis.maps import PlaneMap
+from bertzoo.analysis.charts import COLOURS, MARKERS, TEXT, finish, new_axes
+from bertzoo.analysis.figures import shorten
+from bertzoo.analysis.representations import PrincipalComponents
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Where a label may stand, in points from its dot to the label's nearest corner or side; a line leads to those far off.
+# Positions of a label, in points from its dot to the nearest corner or side; a line leads to the far ones.
 NEAR = ((5, 4), (5, -4), (-5, 4), (-5, -4), (0, 7), (0, -7), (8, 0), (-8, 0))
 FAR = tuple((right, up) for far in (20, 34, 48) for up in (far, -far) for right in (8, -8, 0))
 LINE = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3}
 
 
-def map_figure(
-    found: PlaneMap, names: Sequence[str] | None = None, groups: Sequence[str] | None = None, title: str = ""
+def pca_figure(
+    components: PrincipalComponents,
+    names: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    title: str = "",
 ) -> Figure:
-    """The dots of a map, by group in colour and shape, each with its name where there is room for it.
+    """A scatter plot, with groups in colour and shape, and names where there is room.
 
     Args:
-        found: What `plane_map` gave.
-        names: A name a dot, such as its text; a name that would cover another name or dot is left out.
-        groups: A group a dot, at most as many as there are colours.
-        title: Put above.
+        components: The result of `pca`.
+        names: A name for each point; a name that would overlap another name or point is left out.
+        groups: A group for each point, at most as many as there are colours.
+        title: The title.
 
     Raises:
-        ValueError: Names or groups are not as many as dots, or there are too many groups.
+        ValueError: There are more or fewer names or groups than points, or too many groups.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     for given in (names, groups):
-        if given is not None and len(given) != len(found.points):
-            raise ValueError(f"there must be one for each of {len(found.points)} dots; there are {len(given)}.")
+        if given is not None and len(given) != len(components.points):
+            raise ValueError(
+                f"expected a name and group for each of {len(components.points)} points. Received: {len(given)}."
+            )
     kinds = list(dict.fromkeys(groups)) if groups is not None else [None]
     if len(kinds) > len(COLOURS):
-        raise ValueError(f"at most {len(COLOURS)} groups can be told apart; there are {len(kinds)}.")
-    figure = new_figure(7.2, 5.4)
-    axes = figure.subplots()
+        raise ValueError(f"expected at most {len(COLOURS)} groups. Received: {len(kinds)}.")
+    labels = [
+        f"{name} component, {share:.0%} of the variance" for name, share in zip(("first", "second"), components.shares)
+    ]
+    figure, axes = new_axes(7.2, 5.4, *labels)
     for number, kind in enumerate(kinds):
-        own = [i for i in range(len(found.points)) if groups is None or groups[i] == kind]
-        axes.scatter(*found.points[own].T, color=COLOURS[number], marker=MARKERS[number], s=30, label=kind)
+        own = [i for i in range(len(components.points)) if groups is None or groups[i] == kind]
+        axes.scatter(*components.points[own].T, color=COLOURS[number], marker=MARKERS[number], s=30, label=kind)
     axes.margins(0.15)
-    axes.set_xlabel(f"first direction, {found.shares[0]:.0%} of the spread", fontsize=TEXT)
-    axes.set_ylabel(f"second direction, {found.shares[1]:.0%} of the spread", fontsize=TEXT)
     finish(figure, axes, title, beside=True)
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # settles the layout, which labels then leave as it is
+    canvas.draw()  # computes the layout, which labels then leave unchanged
     figure.set_layout_engine("none")
     if names is not None:
-        _label(axes, found.points, [short(name, 40) for name in names], canvas.get_renderer())
+        _label(axes, components.points, [shorten(name, 40) for name in names], canvas.get_renderer())
     return figure
 
 
@@ -88,12 +93,12 @@ def _written(axes, name: str, point: np.ndarray, right: int, up: int):
 
 
 def _corner(right: int, up: int) -> tuple[float, float]:
-    """Where a line meets its label, in shares of the label's width and height."""
+    """Where a line meets its label, in fractions of the label's width and height."""
     return (0.0 if right > 0 else 1.0 if right < 0 else 0.5, 0.0 if up > 0 else 1.0)
 
 
 def _covered(label, dot: np.ndarray, right: int, up: int, renderer) -> list[tuple[float, float, float, float]]:
-    """What a label takes of the picture, in dots: its letters, and its line bit by bit."""
+    """The boxes that a label covers, in dots: its text, and segments of its line."""
     from matplotlib.text import Text
 
     label.update_positions(renderer)

@@ -1,4 +1,4 @@
-"""Places inside a model where an analysis reads numbers or puts its own, and gradients in them.
+"""Hooks into a model: replaced embeddings, recorded attention, and gradients with respect to them.
 
 A layer's method is replaced past Keras's tracking while a context lasts, so that nothing stays behind.
 """
@@ -12,39 +12,42 @@ from keras import ops
 
 from bertzoo.layers.attention import SelfAttention, attention_weights
 from bertzoo.models.encoder import Encoder
+from bertzoo.types import Tensor
 
 
 @contextmanager
-def embedded(encoder: Encoder, vectors) -> Iterator[None]:
-    """Within it, the embeddings give these vectors (batch, length, hidden), whatever the tokens are."""
+def embedded(encoder: Encoder, vectors: Tensor) -> Iterator[None]:
+    """Replaces the output of the embeddings by `vectors` (batch, length, hidden) while the context lasts."""
     layer = encoder.embeddings
     with _replaced(layer, "call", lambda *args, **kwargs: ops.cast(vectors, layer.compute_dtype)):
         yield
 
 
 @contextmanager
-def attending(encoder: Encoder, additions: Sequence | None = None) -> Iterator[list]:
-    """Within it, attention leaves its fused path, in the last block for all tokens; what it gives is a list that the
-    weights (batch, heads, length, length) join, in the order in which attention is applied.
+def record_attention(encoder: Encoder, additions: Sequence[Tensor] | None = None) -> Iterator[list[Tensor]]:
+    """Records the attention weights while the context lasts, computed explicitly and for all tokens.
 
     Args:
         encoder: The encoder.
-        additions: What to add to the weights, in the same order.
+        additions: Tensors to add to the weights, in the order in which attention is applied.
+
+    Yields:
+        A list to which each call appends its weights (batch, heads, length, length).
     """
     seen: list = []
     with ExitStack() as stack:
         for block in encoder.blocks:
             stack.enter_context(_replaced(block.attention, "supports_query_subset", False))
-            stack.enter_context(_tapped(block.attention, seen, additions))
+            stack.enter_context(_recorded(block.attention, seen, additions))
         yield seen
 
 
 @contextmanager
-def _tapped(attention: SelfAttention, seen: list, additions: Sequence | None) -> Iterator[None]:
-    usual = attention.context
+def _recorded(attention: SelfAttention, seen: list, additions: Sequence | None) -> Iterator[None]:
+    original = attention.context
 
     def context(x, attention_mask, position_bias, key, return_attention, query):
-        out, weights = usual(x, attention_mask, position_bias, key, True, query)
+        out, weights = original(x, attention_mask, position_bias, key, True, query)
         return out, weights if return_attention else None
 
     def explicit(query, key_, value, attention_mask, bias, dropout_key):
@@ -68,8 +71,8 @@ def _replaced(layer: keras.layers.Layer, name: str, value) -> Iterator[None]:
 
 
 def gradient_of(model: keras.Model, function: Callable) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """What gives the gradients of the sum of `function(tensors)` in each of some float32 arrays, by the backend's own
-    means. `model` is what the function calls."""
+    """A function from float32 arrays to the gradients of the sum of `function(tensors)` with respect to each of them.
+    `model` is the model that `function` calls."""
     backend = keras.backend.backend()
     return {"jax": _jax_gradient, "torch": _torch_gradient}.get(backend, _tensorflow_gradient)(model, function)
 
@@ -77,7 +80,7 @@ def gradient_of(model: keras.Model, function: Callable) -> Callable[[list[np.nda
 def _jax_gradient(model, function):
     import jax
 
-    # As a whole, since JAX compiles each operation on its own otherwise; weights are arguments, not constants in it.
+    # Compiled as a whole, since JAX would otherwise compile each operation; weights are arguments, not constants.
     def total(tensors, values):
         with keras.StatelessScope(state_mapping=list(zip(model.variables, values))):
             return function(tensors).sum()

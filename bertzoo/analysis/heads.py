@@ -1,0 +1,163 @@
+"""Attention heads: ablation, and pruning for good (Michel et al. 2019)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+
+from bertzoo.analysis.pieces import encoder_of
+from bertzoo.layers.disentangled import FirstDisentangledAttention
+from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A score with all heads (`before`, a float), and without each head (`after`, float64 (blocks, heads))."""
+
+    before: float
+    after: np.ndarray
+
+    @property
+    def change(self) -> np.ndarray:
+        """after - before: (blocks, heads). If a high score is good, the most important heads have the lowest values."""
+        return self.after - self.before
+
+
+@contextmanager
+def ablated(model: Encoder | Task, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
+    """Removes the contribution of heads while the context lasts; the weights are restored exactly.
+
+    A head contributes its part of the context times its rows of the output kernel: these rows are set to 0. A model
+    that is trained or saved within the context lacks the heads.
+
+    Args:
+        model: An `Encoder` or a task.
+        heads: Pairs (block, head), both from 0. A block that several layers share (ALBERT) loses the head in all.
+
+    Raises:
+        ValueError: There is no such block or head, or an adapter or quantization is part of its kernel.
+    """
+    encoder = encoder_of(model)
+    lost: dict[int, list[int]] = {}
+    for block, head in heads:
+        check_head(encoder, block, head)
+        lost.setdefault(block, []).append(head)
+    kernels = {block: encoder.blocks[block].attention.output_dense.kernel for block in lost}
+    before = {block: np.array(keras.ops.convert_to_numpy(kernel.value)) for block, kernel in kernels.items()}
+    size = encoder.config.head_size
+    try:
+        for block, kernel in kernels.items():
+            values = before[block].copy()
+            for head in lost[block]:
+                values[head * size : (head + 1) * size] = 0
+            kernel.assign(values)
+        yield
+    finally:
+        for block, kernel in kernels.items():
+            kernel.assign(before[block])
+
+
+def ablate_each_head(model: Encoder | Task, score: Callable[[], float]) -> Ablation:
+    """The score of a model, and without each of its heads in turn.
+
+    Args:
+        model: An `Encoder` or a task.
+        score: Returns the score of the model in its present state, such as
+            `lambda: classifier.evaluate(texts, labels, return_dict=True)["accuracy"]`. Called blocks × heads + 1 times.
+    """
+    encoder = encoder_of(model)
+    before = float(score())
+    after = np.zeros((len(encoder.blocks), encoder.config.num_attention_heads))
+    for place in np.ndindex(after.shape):
+        with ablated(model, [place]):
+            after[place] = float(score())
+    return Ablation(before, after)
+
+
+def check_head(encoder: Encoder, block: int, head: int) -> None:
+    """Raises `ValueError` if a head can't be removed."""
+    blocks, heads = len(encoder.blocks), encoder.config.num_attention_heads
+    if not (0 <= block < blocks and 0 <= head < heads):
+        raise ValueError(
+            f"expected a head of {blocks} blocks with {heads} heads each. Received: block {block}, head {head}."
+        )
+    attention = encoder.blocks[block].attention
+    denses = (attention.qkv, attention.output_dense)
+    if any(type(d) is not keras.layers.Dense or d.lora_enabled or d.quantization_mode is not None for d in denses):
+        raise ValueError(
+            f"the attention of block {block} has an adapter or is quantized; merge the adapter, or load the "
+            "model without quantization."
+        )
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """The heads (block, head) in the order of their removal, and the scores, float64 (heads + 1,), before the first and
+    after each removal."""
+
+    heads: tuple[tuple[int, int], ...]
+    scores: np.ndarray
+
+    @property
+    def before(self) -> float:
+        """The score with all heads."""
+        return float(self.scores[0])
+
+    @property
+    def after(self) -> float:
+        """The score without those heads."""
+        return float(self.scores[-1])
+
+
+def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: Callable[[], float]) -> Pruning:
+    """Removes heads permanently, one after another in this order.
+
+    A head's rows of the output kernel and its part of the values become 0, so that their gradients are 0 too: the heads
+    stay removed in training and in saved files. The tensors keep their shapes, so that any program can load them, and
+    nothing gets faster.
+
+    Args:
+        model: An `Encoder` or a task; it is changed.
+        heads: Pairs (block, head), both from 0. A block that several layers share (ALBERT) loses the head in all.
+        score: Returns the score of the model in its present state. Called heads + 1 times.
+
+    Raises:
+        ValueError: There is no such block or head, or an adapter or quantization is part of its kernel. Nothing is
+            removed then.
+    """
+    encoder, order = encoder_of(model), [(int(block), int(head)) for block, head in heads]
+    for block, head in order:
+        check_head(encoder, block, head)
+    scores = [float(score())]
+    for block, head in order:
+        _prune(encoder.blocks[block].attention, head)
+        scores.append(float(score()))
+    return Pruning(tuple(order), np.array(scores))
+
+
+def least_important_heads(importance: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """The heads (block, head) with the `count` smallest values of (blocks, heads), smallest first."""
+    order = np.argsort(importance, axis=None, kind="stable")[:count]
+    return [(int(block), int(head)) for block, head in zip(*np.unravel_index(order, np.shape(importance)))]
+
+
+def _prune(attention, head: int) -> None:
+    size = attention.hidden_size // attention.num_heads
+    own = slice(head * size, (head + 1) * size)
+    values = slice(2 * attention.hidden_size + own.start, 2 * attention.hidden_size + own.stop)
+    if isinstance(attention, FirstDisentangledAttention):  # a head's query, key and value side by side
+        values = slice((3 * head + 2) * size, (3 * head + 3) * size)
+        _clear(attention.value_bias, own)
+    _clear(attention.output_dense.kernel, own)
+    _clear(attention.qkv.kernel, (slice(None), values))
+    if attention.qkv.bias is not None:
+        _clear(attention.qkv.bias, values)
+
+
+def _clear(weight: keras.Variable, part) -> None:
+    values = np.array(keras.ops.convert_to_numpy(weight.value))
+    values[part] = 0
+    weight.assign(values)
