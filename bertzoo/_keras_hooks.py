@@ -38,8 +38,13 @@ def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     return list(layer._flatten_layers())
 
 
-def own_trainable_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """The variables that were made to be trained, frozen or not, without those of layers in it."""
+def layer_attributes(layer: keras.layers.Layer) -> list[tuple[str, Any]]:
+    """The attributes of a layer. Under PyTorch it is a module, which keeps its parts apart from the others."""
+    return list({**vars(layer), **getattr(layer, "_modules", {})}.items())
+
+
+def own_trainable_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """The weights of a layer itself that were made to train: without those of its parts, and BatchNorm's averages."""
     return list(layer._trainable_variables)
 
 

@@ -29,10 +29,10 @@ def test_sublayers(model):
     assert hooks.sublayers(model)[0] is model
 
 
-def test_own_trainable_variables(model):
+def test_own_trainable_weights(model):
     layer = model.layers[0]
     layer.trainable = False
-    assert hooks.own_trainable_variables(layer) == [layer.kernel, layer.bias]
+    assert hooks.own_trainable_weights(layer) == [layer.kernel, layer.bias]
 
 
 def test_unlocked_and_replaced(numpy):

@@ -7,9 +7,9 @@ from importlib import import_module
 
 _HOMES = {
     "enable_lora": "lora",
-    "load_adapter": "lora",
+    "load_adapter": "peft",
     "merge_lora": "lora",
-    "save_adapter": "lora",
+    "save_adapter": "peft",
 }
 
 __all__ = sorted(_HOMES)

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,16 @@ def _custom_weights(model: keras.Model) -> list[keras.Variable]:
     return [] if head is None else head.weights
 
 
-def weight_map(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> list[Entry]:
+def weight_map(
+    model: keras.Model, encoder: keras.Model, heads: tuple[str, ...], *, ignored: Container[int] = ()
+) -> list[Entry]:
     """The tensors in which a file holds each weight of a model made of an encoder and heads of its family.
+
+    Args:
+        model: The encoder itself, or a model around it.
+        encoder: The encoder.
+        heads: The family's heads that the model has.
+        ignored: The ids of weights that files need not hold.
 
     Raises:
         CheckpointError: A weight has no name in files, as LoRA's factors.
@@ -56,7 +64,7 @@ def weight_map(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...])
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(Entry(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
     scales = {id(scale) for scale in quantization_scales(model)}
-    unnamed = {name for name, weight in weights.items() if id(weight) not in scales}
+    unnamed = {name for name, weight in weights.items() if id(weight) not in scales and id(weight) not in ignored}
     unnamed -= {entry.keras_name for entry in entries}
     if unnamed:
         raise CheckpointError(

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.adapters.applied import alter, described_alterations
+from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.export import export_model
 from bertzoo.layers.attention import make_attention_mask
@@ -275,13 +275,13 @@ class Encoder(BackendStep, keras.Model):
             "attention_dropout": self.dropout_config.attention_probs_dropout_prob,
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
-            **described_alterations(self),
+            **adapter_config(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None) -> "Encoder":
         config = dict(config)
-        altered = config.pop("altered", None)
+        adapters = config.pop("adapters", None)
         encoder = cls(EncoderConfig.from_hf(config.pop("config")), **config)
-        alter(encoder, altered)
+        apply_adapters(encoder, adapters)
         return encoder

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from bertzoo.adapters.applied import alter, described_alterations
+from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.streams import StreamDataset, check_steps, is_stream
 from bertzoo.data.task_data import TaskData
@@ -224,19 +224,19 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **own,
-            **described_alterations(self),
+            **adapter_config(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        altered = config.pop("altered", None)
+        adapters = config.pop("adapters", None)
         for key in ("backbone", *cls.config_keys):
             config[key] = keras.saving.deserialize_keras_object(config[key], custom_objects)
         if config["tokenizer"] is not None:
             config["tokenizer"] = Tokenizer.from_config(config["tokenizer"])
         task = cls(**config)
-        alter(task, altered)
+        apply_adapters(task, adapters)
         return task
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.adapters.lora import enable_lora, load_adapter, lora_layers, merge_lora, save_adapter
+from bertzoo.adapters.lora import enable_lora, lora_layers, merge_lora
+from bertzoo.adapters.peft import load_adapter, save_adapter
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.models.registry import FAMILIES
 
@@ -282,7 +283,7 @@ def test_memory_that_is_not_there_leaves_the_task_as_it_was(make, tmp_path, monk
     def full(*arguments, **options):
         raise MemoryError
 
-    monkeypatch.setattr("bertzoo.adapters.lora_layer.LoRADense.add_weight", full)
+    monkeypatch.setattr("bertzoo.adapters.lora.LoRADense.add_weight", full)
     for attempt in (lambda: load_adapter(again, tmp_path / "adapter"), lambda: enable_lora(again)):
         with pytest.raises(MemoryError):
             attempt()
@@ -366,7 +367,7 @@ def test_every_setting_of_peft_is_known(make, preset, tmp_path):
 
     from peft import LoraConfig
 
-    from bertzoo.adapters.peft_files import INERT
+    from bertzoo.adapters.peft import INERT
 
     adapter_of_peft(preset, tmp_path / "theirs", {})
     load_adapter(make(), tmp_path / "theirs")

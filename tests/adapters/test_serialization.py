@@ -99,7 +99,7 @@ def test_an_encoder_alone(tmp_path, make):
     ids = keras.Input((None,), dtype="int32")
     model = saved(keras.Model(ids, encoder(ids)["sequence_output"]), tmp_path)
     assert len(model.trainable_weights) == len(encoder.trainable_weights) < len(encoder.weights) - 1
-    assert "altered" not in make().get_config() and "altered" not in make().backbone.get_config()
+    assert "adapters" not in make().get_config() and "adapters" not in make().backbone.get_config()
 
 
 @pytest.mark.slow

@@ -1,0 +1,59 @@
+"""LoRA, quantization and freezing applied after construction, serialised in get_config for Keras's files and clones."""
+
+from typing import Any
+
+import keras
+
+from bertzoo._keras_hooks import sublayers
+from bertzoo.adapters.lora import enable_lora
+
+QUANTIZATION_MODES = ("int8", "int4", "float8")
+
+
+def adapter_config(model: keras.Model) -> dict[str, Any]:
+    """An entry "adapters" of the model's configuration, by the numbers of layers and weights; empty if there is nothing
+    to keep.
+
+    Raises:
+        ValueError: A layer is quantized in a way that can't be done again.
+    """
+    layers = enumerate(sublayers(model))
+    found = {
+        "lora": getattr(model, "lora", None),
+        "quantized": {str(i): _quantization(layer) for i, layer in layers if getattr(layer, "quantization_mode", None)},
+        "frozen": [i for i, weight in enumerate(model.weights) if _is_frozen(weight)],
+    }
+    return {"adapters": found} if any(found.values()) else {}
+
+
+def apply_adapters(model: keras.Model, adapters: dict[str, Any] | None) -> None:
+    """Applies the entry that `adapter_config` made to another model of the kind."""
+    if adapters is None:
+        return
+    if adapters["lora"]:
+        enable_lora(model, **adapters["lora"])
+    layers = sublayers(model)
+    for i, quantization in adapters["quantized"].items():
+        if layers[int(i)].quantization_mode != quantization["mode"]:  # a task's encoder has been already
+            config = keras.saving.deserialize_keras_object(quantization["config"])
+            layers[int(i)].quantize(quantization["mode"], config=config)
+    frozen = set(adapters["frozen"])
+    for i, weight in enumerate(model.weights):
+        if (i in frozen) != _is_frozen(weight):
+            weight.trainable = i not in frozen
+
+
+def _quantization(layer: keras.layers.Layer) -> dict[str, Any]:
+    mode = layer.quantization_mode
+    if mode not in QUANTIZATION_MODES:
+        raise ValueError(
+            f"Keras files keep the quantization of bertzoo's models by {', '.join(QUANTIZATION_MODES)}. Received: the "
+            f"layer {layer.path}, quantized by {mode!r}, which takes calibration data to do again. Save the model "
+            "before it is quantized."
+        )
+    return {"mode": mode, "config": keras.saving.serialize_keras_object(getattr(layer, "quantization_config", None))}
+
+
+def _is_frozen(weight: keras.Variable) -> bool:
+    # Counters never train.
+    return "float" in weight.dtype and not weight.trainable
