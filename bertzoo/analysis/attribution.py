@@ -118,7 +118,7 @@ def occlusion(task: Task, text: str | tuple[str, str], output: Output, *, batch_
 
 def _masked(task: Task, inputs, places: np.ndarray) -> dict[str, np.ndarray]:
     tokenizer = task.tokenizer
-    mask = task.pad_id if tokenizer.mask_id is None else tokenizer.mask_id
+    mask = task.data.pad_id if tokenizer.mask_id is None else tokenizer.mask_id
     return {**inputs, "token_ids": np.where(places, mask, inputs["token_ids"]).astype("int32")}
 
 
@@ -185,7 +185,7 @@ def _encode(task: Task, text) -> tuple[dict[str, np.ndarray], Pieces]:
     """One text, or a pair, as a batch of one row, and its tokens and words."""
     first, second = (text, None) if isinstance(text, str) else text
     encoded, pieces = encode_pieces(task, [first], None if second is None else [second])
-    ((_, inputs),) = iterate_batches(encoded, task.pad_id, 1)
+    ((_, inputs),) = iterate_batches(encoded, task.data.pad_id, 1)
     return inputs, pieces[0]
 
 

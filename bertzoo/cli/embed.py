@@ -46,7 +46,7 @@ def embed(
 
 
 def _show_similarities(examples: Examples, vectors: np.ndarray) -> None:
-    from bertzoo.metrics.similarity import similarity
+    from bertzoo.metrics.vector_similarity import similarity
 
     numbers = [str(i) for i in range(1, len(examples) + 1)]
     rows = [

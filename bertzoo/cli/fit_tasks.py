@@ -42,7 +42,7 @@ def kind_of_task(file: Path) -> str:
 
 def fit_words(run: Run) -> None:
     """A token classifier from sentences with a tag a word."""
-    from bertzoo.data.conll import load_conll
+    from bertzoo.data.loaders import load_conll
     from bertzoo.text.tags import scheme_of
 
     train, held = _parts(run, load_conll)
@@ -65,7 +65,7 @@ def fit_words(run: Run) -> None:
 
 def fit_answers(run: Run) -> None:
     """A question answerer from a SQuAD file."""
-    from bertzoo.data.squad import load_squad
+    from bertzoo.data.loaders import load_squad
     from bertzoo.metrics.squad import squad_scores
 
     train, held = _parts(run, load_squad)

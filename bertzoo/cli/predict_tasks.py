@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertzoo.data.squad import load_squad
+from bertzoo.data.loaders import load_squad
 from bertzoo.data.table_files import kind_of, read_rows
 
 Table = tuple[list[str], list[list[str]]]
