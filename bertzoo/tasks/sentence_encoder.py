@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo._keras_hooks import unlocked
 from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
@@ -321,9 +322,8 @@ class SentenceEncoder(PromptedTask, Task):
     def _adopt(self, loss: SentenceLoss) -> None:
         if getattr(self, "training_head", None) is not None:
             del self.training_head
-        self._tracker.unlock()  # a model is locked once it is built, and this layer comes and goes
-        self.training_head = loss.head
-        self._tracker.lock()
+        with unlocked(self):  # a model is locked once it is built, and this layer comes and goes
+            self.training_head = loss.head
 
     needs_targets = False  # some losses compare the texts of a row alone
 
