@@ -10,8 +10,7 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.inputs import as_pairs
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import align_words
-from bertzoo.text.words import split_words
+from bertzoo.text.word_alignment import align_words, split_words
 
 
 class Pieces(NamedTuple):

@@ -9,7 +9,7 @@ from bertzoo.analysis.pieces import encoder_of, hidden_states
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, host_generator
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.words import split_words
+from bertzoo.text.word_alignment import split_words
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def probe(
         model: An `Encoder` or a task.
         texts: Texts.
         labels: A label for each text, predicted from the mean of its tokens; or for each text a sequence of labels, one
-            for each word of `bertzoo.text.words.split_words`, predicted from the mean of the word's pieces.
+            for each word of `bertzoo.text.word_alignment.split_words`, predicted from the mean of the word's pieces.
         held_out: Share of the texts to test on.
         tokenizer: The tokenizer, for an encoder or a task without one.
         batch_size: Texts in a batch.

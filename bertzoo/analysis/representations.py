@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.analysis.pieces import hidden_states
-from bertzoo.metrics.similarity import as_array, prepared
+from bertzoo.metrics.vector_similarity import as_array, prepared
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer

@@ -32,7 +32,7 @@ def compare(
     Nothing is downloaded: no cost depends on the weights' values, and they are random.
     """
     if len(names) < 2:
-        raise ValueError("expected two or more names. Received one: `bertzoo list NAME` shows it.")
+        raise ValueError("expected at least two names. Received one: `bertzoo list NAME` shows it.")
     if out is not None:
         check_file(out, (".json",))
     if plot is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.data.conll import load_conll
+from bertzoo.data.loaders import load_conll, load_squad
 from bertzoo.data.parsing import Examples, Schema, describe_columns, find_column, parse_inputs, require_column
 from bertzoo.data.schemas import (
     CHOICES,
@@ -20,7 +20,6 @@ from bertzoo.data.schemas import (
     find_text_columns,
     numbered_columns,
 )
-from bertzoo.data.squad import load_squad
 from bertzoo.data.table_files import Rows, kind_of, read_rows
 
 TEXTS_HELP = "Texts; - reads them from standard input, a line each."
@@ -165,7 +164,7 @@ def split(examples: Examples, seed: int, classes: list[str] | None = None) -> tu
     Raises:
         ValueError: There are too few examples.
     """
-    from bertzoo.data.validation_split import split_rows  # imports Keras, which a wrong command does not wait for
+    from bertzoo.data.task_data import split_rows  # imports Keras, which a wrong command does not wait for
 
     count = len(examples)
     if count < 2 or (classes is not None and count <= len(classes)):

@@ -45,7 +45,7 @@ def embed(
 
 
 def _show_similarities(texts: list[str], vectors: np.ndarray) -> None:
-    from bertzoo.metrics.similarity import similarity
+    from bertzoo.metrics.vector_similarity import similarity
 
     numbers = [str(i) for i in range(1, len(texts) + 1)]
     rows = [

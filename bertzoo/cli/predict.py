@@ -13,9 +13,9 @@ from bertzoo.cli.app import start
 from bertzoo.cli.console import show_table
 from bertzoo.cli.dataset import TEXTS_HELP, Columns, given_texts
 from bertzoo.cli.paths import check_file, write_whole
+from bertzoo.data.loaders import load_squad
 from bertzoo.data.parsing import Examples, parse_inputs, require_column
 from bertzoo.data.schemas import CHOICES, QUESTIONS
-from bertzoo.data.squad import load_squad
 from bertzoo.data.table_files import kind_of, read_rows
 
 Table = tuple[list[str], list[list[str]]]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from bertzoo.data.lengths import batch_by_tokens, choose_lengths
+from bertzoo.data.batch_shapes import batch_by_tokens, choose_lengths
 from bertzoo.text.encoded import Encoded
 
 RANDOM_LENGTHS = 4  # shapes of random batches, of which most reach about the same length

@@ -4,8 +4,7 @@ import os
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
-from bertzoo.data.conll import load_conll
-from bertzoo.data.squad import load_squad
+from bertzoo.data.loaders import load_conll, load_squad
 from bertzoo.data.table_files import load_table
 
 SPLITS = ("train", "dev", "test")

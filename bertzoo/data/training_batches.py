@@ -4,8 +4,8 @@ import warnings
 
 import keras
 import numpy as np
-from keras import ops
 
+from bertzoo._keras_hooks import batches_seen
 from bertzoo.data.batches import BucketedDataset
 
 DIVISOR = "divisor"
@@ -85,7 +85,7 @@ def for_training(
         initial_epoch, epochs: As for `fit`.
     """
     accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
-    begun = int(ops.convert_to_numpy(optimizer._iterations)) % accumulated if accumulated > 1 else 0
+    begun = batches_seen(optimizer) % accumulated if accumulated > 1 else 0
     batches = steps * (epochs - initial_epoch)
     updates = (begun + batches) // accumulated
     if batches and not updates:

@@ -9,10 +9,10 @@ from itertools import zip_longest
 import numpy as np
 from keras import ops
 
+from bertzoo.data.batch_shapes import rows_at_once, shapes_of_texts
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES
-from bertzoo.data.shapes import rows_at_once, shapes_of_texts
 from bertzoo.data.targets import answer_ids, encode_sentence_targets
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig

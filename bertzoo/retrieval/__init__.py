@@ -1,6 +1,6 @@
 """Search over sentence vectors, mining of pairs, and the measures of both."""
 
-from bertzoo.metrics.similarity import pairwise_similarity, similarity
+from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.retrieval.evaluation import evaluate_pairs, evaluate_retrieval, evaluate_sts, evaluate_triplets
 from bertzoo.retrieval.mining import mine_hard_negatives, mine_pairs, paraphrase_mining
 from bertzoo.retrieval.search import semantic_search

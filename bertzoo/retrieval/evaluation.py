@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bertzoo.metrics.correlation import pearson, spearman
-from bertzoo.metrics.similarity import pairwise_similarity
+from bertzoo.metrics.vector_similarity import pairwise_similarity
 from bertzoo.retrieval.search import nearest
 from bertzoo.tasks.prompts import document_prompt
 

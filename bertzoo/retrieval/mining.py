@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertzoo.metrics.similarity import pairwise_similarity
+from bertzoo.metrics.vector_similarity import pairwise_similarity
 from bertzoo.retrieval.evaluation import prompts_of
 from bertzoo.retrieval.search import nearest
 

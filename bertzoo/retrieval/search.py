@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.metrics.similarity import prepared, scores_of
+from bertzoo.metrics.vector_similarity import prepared, scores_of
 
 QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
 

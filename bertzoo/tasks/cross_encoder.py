@@ -17,7 +17,7 @@ from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
-from bertzoo.tasks.prompts import find_prompt
+from bertzoo.tasks.prompts import PromptedTask, find_prompt, prompt_options
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import REGRESSION, SINGLE_LABEL
@@ -28,6 +28,7 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Softmax": "softmax",
     "torch.nn.modules.activation.Tanh": "tanh",
 }
+_HF_ACTIVATIONS = {keras_name: hf_name for hf_name, keras_name in _ACTIVATIONS.items()}
 PAIRS = dataclasses.replace(TEXTS, least=2)
 
 
@@ -47,7 +48,7 @@ class PairData(LabelData):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class CrossEncoder(TextClassifier):
+class CrossEncoder(PromptedTask, TextClassifier):
     """Scores pairs of texts (Nogueira and Cho 2019; Reimers and Gurevych 2019, section 1).
 
     Args:
@@ -86,10 +87,7 @@ class CrossEncoder(TextClassifier):
         super().__init__(backbone, tokenizer, labels, problem_type, head, name=name, **kwargs)
         usual = "sigmoid" if len(self.labels) == 1 else "linear"
         self.activation = _checked(usual if activation is None else activation)
-        self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
-        if default_prompt is not None and default_prompt not in self.prompts:
-            raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
-        self.settings = dict(settings or {})
+        self.set_prompts(prompts, default_prompt, settings)
 
     def predict(
         self,
@@ -201,9 +199,7 @@ class CrossEncoder(TextClassifier):
         named = settings.pop("activation_fn", None)
         if "activation" not in options and named is not None:
             options["activation"] = _activation(named)
-        prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
-        files = {"prompts": prompts, "default_prompt": settings.pop("default_prompt_name", None), "settings": settings}
-        return super().from_preset(preset, **files | options)
+        return super().from_preset(preset, **prompt_options(settings) | options)
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
@@ -217,16 +213,16 @@ class CrossEncoder(TextClassifier):
         return options if named is None else {**options, "activation": _activation(named)}
 
     def config_changes(self) -> dict[str, Any]:
-        theirs = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}[self.activation]
         kept = self.backbone.config.extra.get("sentence_transformers") or {}
-        return {**super().config_changes(), "sentence_transformers": {**kept, "activation_fn": theirs}}
+        return {
+            **super().config_changes(),
+            "sentence_transformers": {**kept, "activation_fn": _HF_ACTIVATIONS[self.activation]},
+        }
 
     def more_files(self) -> dict[str, Any]:
         if not (self.prompts or self.settings):
             return {}
-        theirs = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}[self.activation]
-        own = {"prompts": self.prompts, "default_prompt_name": self.default_prompt, "activation_fn": theirs}
-        return cross_encoder_files({**self.settings, **own})
+        return cross_encoder_files({**self.prompt_settings(), "activation_fn": _HF_ACTIVATIONS[self.activation]})
 
 
 def _checked(activation: str) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo._keras_hooks import unlocked
 from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
@@ -19,12 +21,11 @@ from bertzoo.data.tuple_data import TupleData, one_by_one
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.heads import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
-from bertzoo.metrics.similarity import pairwise_similarity, similarity
+from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import read_architecture
-from bertzoo.tasks.mteb import ForMteb
-from bertzoo.tasks.prompts import find_prompt
+from bertzoo.tasks.prompts import PromptedTask, find_prompt
 from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, tokenizer_from
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
@@ -35,7 +36,7 @@ LONG_WORK = 100  # batches from which on a progress bar is shown
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentenceEncoder(Task):
+class SentenceEncoder(PromptedTask, Task):
     """Turns texts into vectors.
 
     Args:
@@ -74,10 +75,7 @@ class SentenceEncoder(Task):
         for layer in self.after_pooling:
             if not isinstance(layer, (keras.layers.Dense, Normalize)):
                 raise ValueError(f"after the pooling come Dense and Normalize layers; {layer!r} is neither.")
-        self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
-        if default_prompt is not None and default_prompt not in self.prompts:
-            raise ValueError(f"default_prompt is {default_prompt!r}; the prompts are {', '.join(self.prompts)}.")
-        self.settings = dict(settings or {})
+        self.set_prompts(prompts, default_prompt, settings)
         if backbone.pooler is not None:  # not on the way to the vectors: kept for saving, and left as it is
             backbone.pooler.trainable = False
         self.build()
@@ -176,8 +174,7 @@ class SentenceEncoder(Task):
 
         Attention pooling alone is beyond sentence-transformers, which then refuses the directory.
         """
-        settings = {"prompts": self.prompts, "default_prompt_name": self.default_prompt}
-        settings = {"similarity_fn_name": "cosine", **self.settings, **settings}
+        settings = {"similarity_fn_name": "cosine", **self.prompt_settings()}
         length = self.tokenizer.max_length if self.tokenizer else self.backbone.config.max_length
         save_model(
             self.backbone,
@@ -278,7 +275,7 @@ class SentenceEncoder(Task):
 
     @property
     def similarity_fn_name(self) -> str:
-        """The measure that the model was made for, one of `bertzoo.metrics.similarity.MEASURES`."""
+        """The measure that the model was made for, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
         return self.settings.get("similarity_fn_name") or "cosine"
 
     def similarity(self, vectors, others) -> np.ndarray:
@@ -325,9 +322,8 @@ class SentenceEncoder(Task):
     def _adopt(self, loss: SentenceLoss) -> None:
         if getattr(self, "training_head", None) is not None:
             del self.training_head
-        self._tracker.unlock()  # a model is locked once it is built, and this layer comes and goes
-        self.training_head = loss.head
-        self._tracker.lock()
+        with unlocked(self):  # a model is locked once it is built, and this layer comes and goes
+            self.training_head = loss.head
 
     needs_targets = False  # some losses compare the texts of a row alone
 
@@ -337,3 +333,24 @@ class SentenceEncoder(Task):
         if y is None:  # an error, unless the loss leaves targets aside
             y = self.data.encode_targets(None, 1)
         return super().batch_loss(x, y, y_pred, sample_weight, training)
+
+
+class ForMteb:
+    """What `SentenceEncoder.for_mteb` gives: the encoder without its other methods.
+
+    mteb takes whatever has a `predict`, as every Keras model does, for a cross-encoder, and would refuse the encoder
+    itself.
+    """
+
+    def __init__(self, encoder):
+        self.encoder = encoder
+        self.encode, self.similarity = encoder.encode, encoder.similarity
+        self.similarity_pairwise = encoder.similarity_pairwise
+
+    @cached_property
+    def mteb_model_meta(self):
+        """What mteb wants to know of a model that it runs."""
+        from mteb.models.model_meta import ModelMeta
+
+        name = f"bertzoo/{self.encoder.name}"
+        return ModelMeta.create_empty({"name": name, "revision": "none", "embed_dim": self.encoder.width})

@@ -11,18 +11,17 @@ from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS,
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.models.config import EncoderConfig
 from bertzoo.tasks.presets import load_tokenizer
+from bertzoo.tasks.prompts import prompt_options
 from bertzoo.text.tokenizer import Tokenizer
 
 
 def options_from(files: SentenceFiles) -> dict[str, Any]:
     """What `SentenceEncoder` takes of the files, its layers without their weights."""
-    settings = dict(files.settings)
-    prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
-    options = {"prompts": prompts, "default_prompt": settings.pop("default_prompt_name", None)}
+    options = prompt_options(files.settings)
     if files.modules:
         pooling, *after_pooling = layers_from(files.modules)
         options |= {"pooling": pooling, "after_pooling": after_pooling}
-    return {**options, "settings": settings}
+    return options
 
 
 def tokenizer_from(

@@ -14,8 +14,7 @@ from bertzoo.random import Salt, fold_in
 from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.presets import PresetTask
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.callbacks import check_rate_callbacks, with_callback
-from bertzoo.training.nan_guard import NaNGuard
+from bertzoo.training.callbacks import NaNGuard, check_rate_callbacks, with_callback
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 
@@ -141,11 +140,8 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         steps = min(len(train), steps_per_epoch or len(train))
         if validation_data is not None:
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
-        # With float16, Keras wraps the optimizer in one that scales the loss.
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        optimizer = self._built_optimizer()
         check_rate_callbacks(optimizer, callbacks)
-        if not self.optimizer.built:  # TensorFlow traces the step twice where its first trace makes the moments
-            self.optimizer.build(self.trainable_variables)
         class_weights = self.data.class_weights(class_weight)
         data, updates = for_training(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
@@ -165,6 +161,12 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
             validation_steps=validation_steps,
             validation_freq=validation_freq,
         )
+
+    def _built_optimizer(self) -> keras.optimizers.Optimizer:
+        if not self.optimizer.built:  # TensorFlow traces the step twice where its first trace makes the moments
+            self.optimizer.build(self.trainable_variables)
+        # With float16, Keras wraps the optimizer in one that scales the loss.
+        return getattr(self.optimizer, "inner_optimizer", self.optimizer)
 
     def _validation(self, data, batch_size: int | None, steps: int | None) -> keras.utils.PyDataset:
         if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows

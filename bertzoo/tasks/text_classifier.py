@@ -13,15 +13,14 @@ from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import FAMILIES
-from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
 from bertzoo.tasks.custom_head import describe
 from bertzoo.tasks.presets import own_block
-from bertzoo.tasks.probabilities import sigmoid, softmax
+from bertzoo.tasks.probabilities import best_temperature, best_thresholds, sigmoid, softmax
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
-from bertzoo.training.compiled_losses import refuse_one_hot
+from bertzoo.training.compiled_losses import SmoothedCrossentropy, refuse_one_hot
 from bertzoo.types import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 
 OWN = ("head", "temperature", "thresholds")  # in config.json's own block

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.rules import FLAG, NULL, OBJECT, TEXT, Rule, choice, list_of, number, object_of
+from bertzoo.checkpoints.json_files import FLAG, NULL, OBJECT, TEXT, Rule, choice, list_of, number, object_of, read_json
 from bertzoo.text.slow_tokenizers import build_from_files, find_spec, is_byte_level, vocabulary_files
 from bertzoo.text.special_tokens import (
     BERT_TOKENS,

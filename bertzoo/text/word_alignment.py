@@ -1,8 +1,61 @@
-"""Which tokens belong to which word."""
+"""The words of a text, and which tokens belong to which word."""
 
+import re
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
+
+# Scripts that are written without spaces: each character, with its marks, is a word.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # kana, ideographs
+)
+_CHUNK = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+
+
+def split_words(text: str) -> np.ndarray:
+    """The words of a text, int64 (words, 2): word i is `text[a:b]`.
+
+    As in the corpora that people label: what stands between spaces, except that punctuation at either end is a word of
+    its own ("(U.S.-based)," gives "(", "U.S.-based", ")" and ","; "..." is one). Where a script has no spaces, every
+    character is a word.
+    """
+    spans: list[tuple[int, int]] = []
+    for match in _CHUNK.finditer(text):
+        begin, end = match.span()
+        after = _past_marks(text, begin, end)
+        if after > begin and spans and spans[-1][1] == begin:  # marks belong to the character before
+            spans[-1] = (spans[-1][0], after)
+            begin = after
+        if begin < end:
+            spans += _peel(text, begin, end)
+    return np.array(spans, dtype=np.int64).reshape(-1, 2)
+
+
+def _peel(text: str, begin: int, end: int) -> list[tuple[int, int]]:
+    inner = [i for i in range(begin, end) if text[i].isalnum()]
+    if not inner:
+        return _runs(text, begin, end)
+    first, last = inner[0], _past_marks(text, inner[-1] + 1, end)
+    return [*_runs(text, begin, first), (first, last), *_runs(text, last, end)]
+
+
+def _past_marks(text: str, begin: int, end: int) -> int:
+    """The place after the accents and vowel signs that stand at `begin`."""
+    while begin < end and unicodedata.category(text[begin]).startswith("M"):
+        begin += 1
+    return begin
+
+
+def _runs(text: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """Punctuation mark by mark, repeated ones together; symbols that stand together stay so (emoji are sequences)."""
+    cuts = [begin]
+    for i in range(begin + 1, end):
+        marks = any(unicodedata.category(text[j]).startswith("P") for j in (i - 1, i))
+        if marks and text[i] != text[i - 1]:
+            cuts.append(i)
+    return list(zip(cuts, [*cuts[1:], end])) if begin < end else []
 
 
 class WordAlignment(NamedTuple):

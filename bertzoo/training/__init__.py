@@ -4,10 +4,10 @@ from importlib import import_module
 
 _HOMES = {
     "AdamW": "optimizer",
-    "AnswerF1": "scores",
-    "EntityF1": "scores",
+    "AnswerF1": "callbacks",
+    "EntityF1": "callbacks",
     "MacroF1": "scores",
-    "NaNGuard": "nan_guard",
+    "NaNGuard": "callbacks",
     "Resume": "resume",
     "SiFT": "adversarial",
 }

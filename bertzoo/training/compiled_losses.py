@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 
 import keras
+from keras import ops
 
 MEAN = "mean_with_sample_weight"
 
@@ -25,6 +26,30 @@ class FunctionLoss(keras.losses.Loss):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "function": keras.saving.deserialize_keras_object(config["function"])})
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class SmoothedCrossentropy(keras.losses.Loss):
+    """Cross-entropy of class ids with a share of the target spread over all classes (Szegedy et al. 2016, section 7).
+
+    Args:
+        smoothing: The share, from 0 up to but not including 1.
+    """
+
+    def __init__(self, smoothing: float = 0.1, name: str = "smoothed_crossentropy", **kwargs):
+        super().__init__(name=name, **kwargs)
+        if not 0 <= smoothing < 1:
+            raise ValueError(f"label smoothing must be at least 0 and below 1; it is {smoothing!r}.")
+        self.smoothing = smoothing
+
+    def call(self, y_true, y_pred):
+        logs = ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1)
+        ids = ops.reshape(ops.cast(y_true, "int32"), (-1, 1))
+        right = ops.take_along_axis(logs, ids, axis=-1)[:, 0]
+        return -(1 - self.smoothing) * right - self.smoothing * ops.mean(logs, axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "smoothing": self.smoothing}
 
 
 def loss_of_logits(loss, usual: Callable):

@@ -5,6 +5,8 @@ import math
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import model_of
+
 LARGEST = {"float16": "65,504"}
 
 
@@ -36,7 +38,7 @@ class NaNGuard(keras.callbacks.Callback):
                 self.last_good, self.last_loss = batch + 1, loss
             else:
                 self.found = batch + 1
-                self._model.stop_training = True
+                model_of(self).stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
         loss = float((logs or {}).get("loss", 0.0))

@@ -3,7 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bertzoo.data.lengths import choose_lengths
+from bertzoo.data.batch_shapes import choose_lengths
 
 pytestmark = pytest.mark.once
 

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from bertzoo.data import shapes
+from bertzoo.data import batch_shapes as shapes
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.text.encoded import Encoded, row_splits_from
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.tasks.calibration import SmoothedCrossentropy, best_temperature, best_thresholds
-from bertzoo.tasks.probabilities import sigmoid, softmax
+from bertzoo.tasks.probabilities import best_temperature, best_thresholds, sigmoid, softmax
+from bertzoo.training.compiled_losses import SmoothedCrossentropy
 
 TEXTS = ["a good film", "a bad film", "the plot was dull and bad", "never again"] * 2
 

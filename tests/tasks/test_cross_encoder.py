@@ -8,7 +8,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.tasks.calibration import best_temperature, best_thresholds
+from bertzoo.tasks.probabilities import best_temperature, best_thresholds
 
 QUERY = "a good film"
 DOCUMENTS = ["the plot was dull and bad", "a great film", "", "we saw it in paris", "a bright story"]

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.tasks.spans import SpanLoss, best_spans, span_accuracy
+from bertzoo.tasks.question_answerer import SpanLoss, best_spans, span_accuracy
 
 CONTEXT = "we saw a film in rome with friends"
 RECORDS = [

@@ -9,7 +9,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.data.validation_split import split_rows
+from bertzoo.data.task_data import split_rows
 from bertzoo.layers import Normalize, Pooling
 from bertzoo.tasks import sentence_encoder
 from bertzoo.text.encoded import Encoded

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.data.validation_split import split_rows
+from bertzoo.data.task_data import split_rows
 
 # All of eight tokens, so that nearly all tests share one shape: on JAX each new one is compiled, operation by
 # operation.

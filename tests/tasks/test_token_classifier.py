@@ -11,8 +11,7 @@ import pytest
 import bertzoo as bz
 from bertzoo.text.tags import check_tags
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import align_words
-from bertzoo.text.words import split_words
+from bertzoo.text.word_alignment import align_words, split_words
 
 LABELS = ["O", "B-CITY", "I-CITY", "B-THING", "I-THING"]
 SENTENCES = [["we", "saw", "it", "in", "paris"], ["rome", "paris", "and", "a", "film"], ["unhappy", "friends"]] * 4

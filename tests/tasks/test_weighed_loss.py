@@ -7,7 +7,7 @@ import sklearn.metrics
 import sklearn.model_selection
 
 import bertzoo as bz
-from bertzoo.data.validation_split import split_rows
+from bertzoo.data.task_data import split_rows
 from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.distillation import Distillation
 from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config

@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from bertzoo.text.words import split_words
+from bertzoo.text.word_alignment import split_words
 
 pytestmark = pytest.mark.once
 
