@@ -77,3 +77,19 @@ def replace_sublayer(owner: keras.layers.Layer, attribute: str, layer: keras.lay
         setattr(owner, attribute, layer)
         owner._layers.remove(layer)  # it came last
         owner._layers.insert(index, layer)
+
+
+def loss_tracker(model: keras.Model) -> keras.metrics.Metric | None:
+    """The metric that Keras reports as `loss`; None before `compile`."""
+    return model._loss_tracker
+
+
+def set_loss_tracker(model: keras.Model, metric: keras.metrics.Metric) -> None:
+    """Reports another metric as `loss`. Past Keras's tracking of attributes, which would list it among the metrics
+    twice."""
+    object.__setattr__(model, "_loss_tracker", metric)
+
+
+def micro_batches(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
+    """How many batches an optimizer has accumulated or applied; `iterations` counts updates."""
+    return optimizer._iterations

@@ -169,7 +169,7 @@ class Tokenizer:
         as many. Rows longer than `max_length` (at most the tokenizer's own) are cut at their end, or at their beginning
         where tokenizer_config.json says truncation_side = left, pairs at the longer sentence first; special tokens
         always stay. `truncate=False` cuts nothing, for windows over long texts. Raises
-        `TypeError` for a row that is no string and `ValueError` for columns of unlike length or a `max_length` that
+        `TypeError` for a row that is no string and `ValueError` for columns of different lengths or a `max_length` that
         cannot hold the special tokens.
         """
         firsts, seconds = as_pairs(texts, pairs)
@@ -243,7 +243,7 @@ class Tokenizer:
         return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
 
     def normalized(self, text: str) -> str:
-        """A text as it is before it is split, without the marks of blanks that some normalizers put into it."""
+        """The normalized text, without the space markers that some normalizers add."""
         if self._rust.normalizer is None:
             return text
         return self._rust.normalizer.normalize_str(text).replace("▁", " ").strip()
@@ -319,11 +319,13 @@ class Tokenizer:
     def is_continuation(self) -> np.ndarray:
         """(vocabulary_size,) bool: whether a piece goes on with a word (`##ing`), for whole-word masking.
 
-        Raises `ValueError` for a tokenizer that is not WordPiece, whose pieces do not tell by themselves.
+        Raises `ValueError` for a tokenizer that is not WordPiece: other pieces are not marked as continuations.
         """
         prefix = getattr(self._rust.model, "continuing_subword_prefix", None)
         if type(self._rust.model).__name__ != "WordPiece" or not prefix:
-            raise ValueError(f"is_continuation needs a WordPiece vocabulary, got {type(self._rust.model).__name__}.")
+            raise ValueError(
+                f"is_continuation needs a WordPiece vocabulary. Received: {type(self._rust.model).__name__}."
+            )
         marks = np.zeros(self.vocabulary_size, dtype=bool)
         marks[[i for token, i in self._rust.get_vocab().items() if token.startswith(prefix) and token != prefix]] = True
         return marks
@@ -352,7 +354,7 @@ class Tokenizer:
 
     def _check_room(self, name: str, length: int, pairs: bool) -> None:
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)):
-            raise TypeError(f"{name} must be a whole number of tokens or None, got {length!r}.")
+            raise TypeError(f"{name} must be a whole number of tokens or None. Received: {length!r}.")
         needed = self._rust.num_special_tokens_to_add(pairs)
         if length < max(needed, 1):
             raise ValueError(

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from bertzoo._keras_hooks import loss_tracker, set_loss_tracker
+
 TOTALS, WEIGHTS = "loss_totals", "loss_weights"
 
 
@@ -29,14 +31,14 @@ class LossMean(keras.metrics.Metric):
     @classmethod
     def track(cls, model: keras.Model, **options) -> None:
         """Gives a compiled model such a mean in place of Keras's."""
-        # Past Keras's tracking of attributes, under which it would be among the metrics twice.
-        object.__setattr__(model, "_loss_tracker", cls(**options))
+        set_loss_tracker(model, cls(**options))
 
     @staticmethod
     def record(model: keras.Model, losses: Sequence, weights: Sequence) -> None:
         """As `add`, of the model's mean; nothing where it is not compiled, so that none is kept."""
-        if isinstance(model._loss_tracker, LossMean):
-            model._loss_tracker.add(losses, weights)
+        tracker = loss_tracker(model)
+        if isinstance(tracker, LossMean):
+            tracker.add(losses, weights)
 
     def add(self, losses: Sequence, weights: Sequence) -> None:
         """Adds a batch: for each term its mean and the sum of the weights that the mean is over, all scalars."""
