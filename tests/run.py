@@ -70,11 +70,14 @@ async def check(venv: Path, backends: list[str]) -> None:
 
 
 async def check_quickly(backend: str) -> None:
-    halves = [f"tests/{name}" for name in QUICK_HALF], [
-        str(path.relative_to(ROOT))
-        for path in sorted((ROOT / "tests").iterdir())
-        if path.name not in QUICK_HALF and (path.is_dir() or path.name.startswith("test_"))
-    ]
+    halves = (
+        [f"tests/{name}" for name in QUICK_HALF],
+        [
+            str(path.relative_to(ROOT))
+            for path in sorted((ROOT / "tests").iterdir())
+            if path.name not in QUICK_HALF and (path.is_dir() or path.name.startswith("test_"))
+        ],
+    )
     async with asyncio.TaskGroup() as group:
         await lint(sys.executable)
         for number, files in enumerate(halves, start=1):

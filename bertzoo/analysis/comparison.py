@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from bertzoo._keras_hooks import without_values
 from bertzoo.accelerator import device_name, keras_versions
 from bertzoo.analysis.parameters import Description, describe
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.flops import encoder_flops, without_weights
+from bertzoo.models.flops import encoder_flops
 
 WARM_UPS = 2
 
@@ -126,7 +127,7 @@ def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int =
         length: Tokens of the text.
         bytes_per_number: 4 in float32, 2 in half precision.
     """
-    encoder = without_weights(lambda: Encoder(config, pooler=False))
+    encoder = without_values(lambda: Encoder(config, pooler=False))
     numbers = _normalized_values(encoder.embeddings) + _kernel_inputs(encoder.embeddings)
     for index in encoder.layer_schedule:
         block = encoder.blocks[index]

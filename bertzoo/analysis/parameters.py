@@ -8,13 +8,13 @@ from pathlib import Path
 
 import keras
 
+from bertzoo._keras_hooks import without_values
 from bertzoo.checkpoints.catalog import CatalogEntry, find_entry
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import expand, normalize_key
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.flops import without_weights
 from bertzoo.models.registry import read_architecture
 
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
@@ -80,7 +80,7 @@ def describe(name: str | Path) -> Description:
 
 def _by_part(config: EncoderConfig, pooler: bool) -> dict[str, int]:
     parts = dict.fromkeys(PARTS, 0)
-    for weight in without_weights(lambda: Encoder(config, pooler=pooler)).weights:
+    for weight in without_values(lambda: Encoder(config, pooler=pooler)).weights:
         parts[_part(weight.path)] += math.prod(weight.shape)
     return parts
 
@@ -107,8 +107,8 @@ def count_parameters(
         pooler: Whether to count the pooler, if the family has one.
         task: A function from the encoder to a task, such as `bertzoo.MaskedLM`, whose head is counted.
     """
-    encoder = without_weights(lambda: Encoder(config, pooler=pooler))
-    model = encoder if task is None else without_weights(lambda: task(encoder))
+    encoder = without_values(lambda: Encoder(config, pooler=pooler))
+    model = encoder if task is None else without_values(lambda: task(encoder))
     counts: dict[str, int] = {}
     for weight in model.weights:
         # "encoder/layer_0/…" within the encoder, "head/…" or "task/head/…" outside it.

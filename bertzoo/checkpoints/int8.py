@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import sublayers
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.names import Entry
 from bertzoo.checkpoints.saving import write_preset
@@ -22,7 +23,7 @@ SCALE = "_scale"  # after the name of a tensor of codes; a code divided by it is
 
 def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """The layers whose kernel is quantized."""
-    return [layer for layer in model._flatten_layers() if getattr(layer, "quantization_mode", None)]
+    return [layer for layer in sublayers(model) if getattr(layer, "quantization_mode", None)]
 
 
 def quantization_scales(model: keras.Model) -> list[keras.Variable]:
@@ -55,7 +56,7 @@ def quantize_as_stored(
     weights: Mapping[str, keras.Variable],
 ) -> None:
     """Makes those layers int8 whose kernels the file has as codes."""
-    layers = {id(layer.kernel): layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)}
+    layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
         if all(tensors.dtype(file_keys[name]) == "I8" for name in entry.hf_names):
             layer = layers.get(id(weights[entry.keras_name]))

@@ -4,9 +4,8 @@ import warnings
 
 import keras
 import numpy as np
-from keras import ops
 
-from bertzoo._keras_hooks import micro_batches
+from bertzoo._keras_hooks import batches_seen
 from bertzoo.data.batches import BucketedDataset
 
 DIVISOR = "divisor"
@@ -86,7 +85,7 @@ def for_training(
         initial_epoch, epochs: As for `fit`.
     """
     accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
-    begun = int(ops.convert_to_numpy(micro_batches(optimizer))) % accumulated if accumulated > 1 else 0
+    begun = batches_seen(optimizer) % accumulated if accumulated > 1 else 0
     batches = steps * (epochs - initial_epoch)
     updates = (begun + batches) // accumulated
     if batches and not updates:
@@ -113,7 +112,7 @@ def with_divisor(batch: tuple, divisor: float) -> tuple:
 
 
 def split_divisor(sample_weight):
-    """Separates sample weights from the divisor that came with them, a scalar; either may be None."""
+    """Sample weights, and the divisor that came with them, a scalar; None each where there is none."""
     if not isinstance(sample_weight, dict) or DIVISOR not in sample_weight:
         return sample_weight, None
     return sample_weight.get("weights"), sample_weight[DIVISOR][0]

@@ -13,11 +13,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import sublayers
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_path
 from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.loading import weight_names
-from bertzoo.checkpoints.report import LoadReport
+from bertzoo.checkpoints.loading import LoadReport, weight_names
 from bertzoo.layers.base import skip_drawing
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
@@ -75,7 +75,7 @@ def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
         model = Encoder(config, pooler=hasattr(backbone, "pooled_dense"))
         if backbone is not theirs:
             model = _task(theirs, model, report)
-    quantized = next((layer for layer in theirs._flatten_layers() if getattr(layer, "quantization_mode", None)), None)
+    quantized = next((layer for layer in sublayers(theirs) if getattr(layer, "quantization_mode", None)), None)
     if quantized is not None:
         raise CheckpointError(
             f"{quantized.path} is quantized ({quantized.quantization_mode}), and its codes are no weights: pass the "

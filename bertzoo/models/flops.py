@@ -1,19 +1,15 @@
 """The floating-point operations of an encoder and its masked-LM head."""
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import keras
 import numpy as np
-from keras.src.backend.common import global_state
 
+from bertzoo._keras_hooks import without_values
 from bertzoo.layers.disentangled import DisentangledAttention
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-
-PENDING = "uninitialized_variables"
 
 
 def flops_by_part(
@@ -94,7 +90,7 @@ class _Block:
 @lru_cache(maxsize=64)
 def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
     """What the embeddings take for a token, and the blocks in the order in which they are applied."""
-    encoder = without_weights(lambda: Encoder(config))
+    encoder = without_values(lambda: Encoder(config))
     blocks = [_Block(block, encoder) for block in encoder.blocks]
     return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.layer_schedule)
 
@@ -102,17 +98,3 @@ def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
 def _kernels(layer) -> int:
     """What a layer's kernels take for one vector."""
     return sum(2 * math.prod(weight.shape) for weight in layer.weights if weight.path.endswith("/kernel"))
-
-
-def without_weights(make: Callable[[], keras.Model]) -> keras.Model:
-    """The model that `make` returns, with weights that have shapes and no values.
-
-    In a stateless scope Keras defers the initialisation of variables and keeps a list of the pending ones, from which
-    it has no public way to remove them.
-    """
-    before = list(global_state.get_global_attribute(PENDING, []))
-    try:
-        with keras.StatelessScope(initialize_variables=False):
-            return make()
-    finally:
-        global_state.set_global_attribute(PENDING, before)

@@ -10,8 +10,8 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.utils.io_utils import print_msg
 
+from bertzoo._keras_hooks import loss_tracker, model_of, print_message
 from bertzoo.accelerator import peak_flops
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import Sentences
@@ -62,7 +62,7 @@ class ProgressLogger(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         if self.is_stopping:
             # Not `self.model`, which would fetch the state from the device on JAX.
-            self._model.stop_training = True
+            model_of(self).stop_training = True
         step = self._first + batch + 1
         if step % self.log_every == 0:
             with self._lock:  # Keras has several threads, which may arrive out of order
@@ -103,7 +103,7 @@ class ProgressLogger(keras.callbacks.Callback):
             share = None if self.peak is None else self.flops(self._clock_step, step) / seconds / self.peak
             peak = "" if share is None else f"  {share:.0%} of peak"
             left = _clock((self.steps - step) * seconds / (step - self._clock_step))
-            print_msg(f"step {step:,}/{self.steps:,}  loss {loss:.4f}  {speed:,.0f} tokens/s{peak}  {left} left")
+            print_message(f"step {step:,}/{self.steps:,}  loss {loss:.4f}  {speed:,.0f} tokens/s{peak}  {left} left")
         self._clock, self._clock_step = time.time(), step
 
 
@@ -133,7 +133,7 @@ class Trainer:
         sentences = Sentences(config.corpus, longest_sentence)
         self._examples = objective.examples(config.corpus, self.training.short_seq_prob, sentences)
         self._transform = objective.transform(model)
-        model._loss_tracker.shows_parts = True
+        loss_tracker(model).shows_parts = True
         flops = {spec: objective.flops(model, spec) for spec in config.batches}
         spec_of = self._dataset(1).spec
         self.logger = ProgressLogger(
@@ -162,7 +162,7 @@ class Trainer:
         block = every = self.training.log_every
         if self.training.verbose:
             ratio = self.logger.tokens(0, self.training.steps) / max(1, len(self.config.corpus.tokens))
-            print_msg(
+            print_message(
                 f"{self.training.steps:,} steps of examples sampled with replacement: {ratio:.3g} × the corpus; about "
                 f"{1 - np.exp(-ratio):.0%} of its tokens are read at least once"
             )

@@ -1,6 +1,8 @@
 """What a caller hands in as texts becomes a plain list of strings, or an error that says which row is wrong."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -99,3 +101,19 @@ def _wrong_row(row, index: int, name: str) -> str:
 def _short(value) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Switches garbage collection off.
+
+    Rust makes a hundred thousand objects without a step of Python in between, except for JAX's callback when Python
+    collects garbage; Ctrl-C would be raised in that callback and lost.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

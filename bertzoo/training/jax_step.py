@@ -7,6 +7,7 @@ from itertools import chain
 import jax
 import keras
 
+from bertzoo._keras_hooks import JAX_STATE, hand_over_to_jax, set_jax_state, state_shardings
 from bertzoo.training.calls import Calls, interrupts_wait
 
 STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
@@ -21,9 +22,9 @@ class JaxStep(Calls):
     """
 
     def __setattr__(self, name, value):
-        # The trainer puts the state here at each step, hundreds of arrays. Keras would look at each for something to
-        # track, and copy their lists: a millisecond for BERT-base, while a GPU waits for the next short step.
-        if name == "_jax_state":
+        # The trainer sets the state at each step, hundreds of arrays. Keras would look at each for something to track,
+        # and copy their lists: a millisecond for BERT-base, while a GPU waits for the next short step.
+        if name == JAX_STATE:
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
@@ -49,14 +50,12 @@ class JaxStep(Calls):
                 raise
             finally:
                 self.jax_state_sync()
-                self._jax_state = None
+                set_jax_state(self, None)
 
     def _get_jax_state(self, purge_model_variables: bool = False, **wanted: bool):
         state = super()._get_jax_state(**wanted)
         if purge_model_variables and wanted.get("optimizer_variables"):
-            self._jax_state = dict(zip((name for name in STATE if wanted.get(name)), state))
-            self._jax_state_synced = False
-            self._purge_model_variables(**wanted)
+            hand_over_to_jax(self, dict(zip((name for name in STATE if wanted.get(name)), state)), **wanted)
         return state
 
     def make_train_function(self, force: bool = False) -> None:
@@ -70,7 +69,7 @@ class JaxStep(Calls):
             batch = next(iterator)  # may take any time, or raise
             with interrupts_wait():
                 logs, state = step(state, chain((batch,), iterator))
-                self._jax_state = dict(zip(STATE, state))
+                set_jax_state(self, dict(zip(STATE, state)))
             return logs, state
 
         self.train_function = train
@@ -95,6 +94,6 @@ class JaxStep(Calls):
             return step
         shardings = None
         if keras.distribution.distribution() is not None:
-            trained, fixed, _, counted = self._get_state_sharding_spec()
+            trained, fixed, _, counted = state_shardings(self)
             shardings = (None, (trained, fixed, counted) if metrics else fixed)
         return jax.jit(step, out_shardings=shardings)

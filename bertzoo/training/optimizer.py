@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import keras
 from keras import ops
 
+from bertzoo._keras_hooks import rate_source, variable_index
+
 if keras.backend.backend() == "torch":
     from bertzoo.training.torch_update import TorchUpdate as BackendUpdate
 elif keras.backend.backend() == "tensorflow":
@@ -162,7 +164,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate) -> None:
         """One variable's update (JAX and TensorFlow; PyTorch updates whole groups). `learning_rate` is the rate and
         what `_corrections` gives."""
-        index = self._get_variable_index(variable)
+        index = variable_index(self, variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
         multiplier, decay = self._multipliers[index], self._decays[index]
         rate, correction, epsilon = learning_rate
@@ -212,11 +214,11 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
     @property
     def scales_the_rate(self) -> bool:
         """Whether warm-up and schedule make the rate of an update another than `learning_rate`."""
-        return isinstance(self._learning_rate, keras.Variable) and (self.warmup > 0 or self.schedule != "constant")
+        return isinstance(rate_source(self), keras.Variable) and (self.warmup > 0 or self.schedule != "constant")
 
     def _get_current_learning_rate(self):
         peak = super()._get_current_learning_rate()
-        if not isinstance(self._learning_rate, keras.Variable):
+        if not isinstance(rate_source(self), keras.Variable):
             return peak
         step = ops.cast(self.iterations - self._start, "float32")
         warmup_steps, total_steps = ops.cast(self._warmup_steps, "float32"), ops.cast(self._total_steps, "float32")

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import build_metrics, set_initial_epoch
 from bertzoo.training.state import TrainingState, model_groups, remove_state, write_state
 
 
@@ -54,7 +55,7 @@ class Resume(keras.callbacks.Callback):
             self.model.optimizer.build(self.model.trainable_variables)
         for group, variables in model_groups(self.model).items():
             self._state.assign(group, variables)
-        self.model._initial_epoch = self._state.notes["epoch"]
+        set_initial_epoch(self.model, self._state.notes["epoch"])
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self._epoch = epoch
@@ -63,7 +64,7 @@ class Resume(keras.callbacks.Callback):
             return
         # Only now: callbacks reset their state when training begins, and metrics when an epoch does.
         state, self._state = self._state, None
-        self.model._initial_epoch = None
+        set_initial_epoch(self.model, None)
         self._restore_callbacks(state)
         if state.notes["batches"]:
             if keras.backend.backend() != "tensorflow":  # which creates metrics with the first batch
@@ -97,7 +98,7 @@ class Resume(keras.callbacks.Callback):
                 for _ in range(self._stride):
                     batch = next(arguments[-1])
             if backend == "tensorflow" and is_first:
-                model._symbolic_build(data_batch=batch)
+                build_metrics(model, batch)
                 state.assign("metric", model.metrics_variables)
             return (logs, arguments[0]) if backend == "jax" else logs
 

@@ -6,6 +6,7 @@ import warnings
 import keras
 import torch
 
+from bertzoo._keras_hooks import batch_loss, loss_tracker, without_side_effects_again
 from bertzoo.layers.norm import dropout
 from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import Calls, interrupts_wait
@@ -14,9 +15,6 @@ from bertzoo.training.torch_data import OnDeviceDataset, to_device
 # The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
 # that anew for each use, which is exponential in the length of the hash; its own limit for CPUs takes minutes.
 OPTIONS = {"realize_opcount_threshold": 30}
-# Keras notes the names of the layers that it is in, which a recomputed block need not do again. Older versions
-# of PyTorch have no such setting.
-RECOMPUTING = "skip_fwd_side_effects_in_bwd_under_checkpoint"
 
 
 class TorchStep(Calls):
@@ -62,9 +60,7 @@ class TorchStep(Calls):
         # PyTorch keeps graphs, and counts them, by code object: without a copy all models would share one count.
         own = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
         compiled = torch.compile(own, fullgraph=True, options=OPTIONS)
-        if hasattr(torch._dynamo.config, RECOMPUTING):
-            compiled = torch._dynamo.config.patch({RECOMPUTING: True})(compiled)
-        return compiled
+        return without_side_effects_again(compiled)
 
     def train_step(self, data):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(to_device(data, self._device()))
@@ -84,11 +80,11 @@ class TorchStep(Calls):
 def _forward_pass(model, x, y, sample_weight):
     """The loss of a batch, and the log of all metrics so far."""
     y_pred = model(x, training=True)
-    loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
+    loss = batch_loss(model, x, y, y_pred, sample_weight)
     # With a gradient, the backward pass would take zeros for that of each output.
     with torch.no_grad():
         rows = next(part for part in keras.tree.flatten(x) if part is not None).shape[0]
-        model._loss_tracker.update_state(loss.detach(), sample_weight=rows)
+        loss_tracker(model).update_state(loss.detach(), sample_weight=rows)
         y_pred = keras.tree.map_structure(torch.Tensor.detach, y_pred)
         return loss, model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 

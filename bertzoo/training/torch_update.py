@@ -7,14 +7,16 @@ from typing import NamedTuple
 import keras
 import torch
 
+from bertzoo._keras_hooks import foreach, fused_adamw, gradient_sums, moving_averages, variable_index
+
 
 class Group(NamedTuple):
-    """Variables on one device, of one dtype, decay and factor of the rate: their places among the variables that are
+    """Variables on one device, of one dtype, decay and factor of the rate: their indices among the variables that are
     updated, and the lists of their tensors, momentums and velocities."""
 
     multiplier: float
     decay: float
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     tensors: tuple[list, list, list]
 
 
@@ -50,23 +52,23 @@ class TorchUpdate:
         if self.clipvalue:
             return [g.clamp(-self.clipvalue, self.clipvalue) for g in grads]
         if self.clipnorm:
-            norms = torch._foreach_norm(grads)
-            return torch._foreach_mul(grads, [torch.clamp(self.clipnorm / n, max=1.0) + (n - n) for n in norms])
+            norms = foreach("norm")(grads)
+            return foreach("mul")(grads, [torch.clamp(self.clipnorm / n, max=1.0) + (n - n) for n in norms])
         if not self.global_clipnorm:
             return grads
-        norms = torch._foreach_norm(grads)
+        norms = foreach("norm")(grads)
         norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device, torch.float32) for n in norms]))
         # As in Keras, an infinite norm gives NaN instead of a zero step. (norm - norm is NaN then.)
         scale = torch.clamp(self.global_clipnorm / norm, max=1.0) + (norm - norm)
-        return torch._foreach_mul(grads, scale)
+        return foreach("mul")(grads, scale)
 
     @torch.no_grad()
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
         rate, correction, epsilon = map(float, learning_rate)
         for group in self._groups(trainable_variables):
             parameters, momentums, velocities = group.tensors
-            gradients = [grads[i].to(parameters[0].dtype).contiguous() for i in group.places]
-            torch._fused_adamw_(
+            gradients = [grads[i].to(parameters[0].dtype).contiguous() for i in group.indices]
+            fused_adamw(
                 parameters,
                 gradients,
                 momentums,
@@ -89,32 +91,32 @@ class TorchUpdate:
         names = tuple(map(id, variables))
         if names != self._grouped[0]:
             members = defaultdict(list)
-            for place, variable in enumerate(variables):
-                index, value = self._get_variable_index(variable), variable.value
+            for number, variable in enumerate(variables):
+                index, value = variable_index(self, variable), variable.value
                 tensors = (value, self._momentums[index].value, self._velocities[index].value)
                 key = (self._multipliers[index], self._decays[index], value.device, value.dtype)
-                members[key].append((place, tensors))
+                members[key].append((number, tensors))
             self._grouped = (
                 names,
                 [
-                    Group(multiplier, decay, places, tuple(map(list, zip(*tensors))))
+                    Group(multiplier, decay, indices, tuple(map(list, zip(*tensors))))
                     for (multiplier, decay, *_), group in members.items()
-                    for places, tensors in [zip(*group)]
+                    for indices, tensors in [zip(*group)]
                 ],
             )
         return self._grouped[1]
 
     @torch.no_grad()
     def _backend_reset_gradient_accumulators(self) -> None:
-        torch._foreach_zero_([sums.value for sums in self._accumulated_gradients])
+        foreach("zero_")([sums.value for sums in gradient_sums(self)])
 
     @torch.no_grad()
     def _backend_increment_gradient_accumulators(self, grads, acc_grads) -> None:
-        torch._foreach_add_([sums.value for sums in acc_grads], grads)
+        foreach("add_")([sums.value for sums in acc_grads], grads)
 
     @torch.no_grad()
     def _update_model_variables_moving_average(self, trainable_variables) -> None:
-        pairs = zip(self._model_variables_moving_average, trainable_variables)
+        pairs = zip(moving_averages(self), trainable_variables)
         averages, values = zip(*((average.value, v.value) for average, v in pairs if average is not None))
         momentum = self.ema_momentum if int(self.iterations) > 0 else 0.0
-        torch._foreach_lerp_(list(averages), list(values), 1.0 - momentum)
+        foreach("lerp_")(list(averages), list(values), 1.0 - momentum)
