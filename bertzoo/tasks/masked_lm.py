@@ -19,7 +19,7 @@ from bertzoo.training.compiled_losses import MEAN
 class MaskedLM(Task):
     """An encoder with its masked-LM head, whose decoder is the token table.
 
-    `fit(texts)` masks anew in each epoch, on the host, from the seed; `evaluate` masks a row alike whatever shares its
+    `fit(texts)` masks anew in each epoch, on the host, from the seed; in `evaluate`, a row's masks do not depend on its
     batch. A text that is longer than the model takes is read whole, in rows one after the other; pairs are cut. The
     loss is the mean over the masked tokens, and `perplexity` e to its power (`val_perplexity` in `fit`).
     Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places,

@@ -336,7 +336,9 @@ class Tokenizer:
         """
         prefix = getattr(self._rust.model, "continuing_subword_prefix", None)
         if type(self._rust.model).__name__ != "WordPiece" or not prefix:
-            raise ValueError(f"is_continuation needs a WordPiece vocabulary, got {type(self._rust.model).__name__}.")
+            raise ValueError(
+                f"is_continuation needs a WordPiece vocabulary. Received: {type(self._rust.model).__name__}."
+            )
         marks = np.zeros(self.vocabulary_size, dtype=bool)
         marks[[i for token, i in self._rust.get_vocab().items() if token.startswith(prefix) and token != prefix]] = True
         return marks
@@ -365,7 +367,7 @@ class Tokenizer:
 
     def _check_room(self, name: str, length: int, pairs: bool) -> None:
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)):
-            raise TypeError(f"{name} must be a whole number of tokens or None, got {length!r}.")
+            raise TypeError(f"{name} must be a whole number of tokens or None. Received: {length!r}.")
         needed = self._rust.num_special_tokens_to_add(pairs)
         if length < max(needed, 1):
             raise ValueError(
