@@ -63,7 +63,7 @@ def export_model(
     Args:
         model: The encoder or task.
         filepath: Where to.
-        format: "tf_saved_model" or "onnx". Keras's other formats ("openvino", "litert", "torch") are passed on to Keras,
+        format: "tf_saved_model" or "onnx". Other formats ("openvino", "litert", "torch") are passed on to Keras,
             and not tested.
         verbose: Print what the exporter prints.
         input_dtype: "int32", or "int64" as Hugging Face's tokenizers return.
