@@ -65,7 +65,6 @@ def fine_tune(parts: Parts, settings: Settings, shown: bool = False):
     """A text classifier, or a regression, fit on the part to learn from. With `shown`, it prints what is loaded, the
     recipe where that is the default, and progress with the scores on the held-out rows."""
     bz = start()
-    from bertzoo.training.default_rate import default_rate
 
     bz.set_seed(settings.seed)
     problem_type = "regression" if parts.classes is None else "single_label_classification"
@@ -79,7 +78,7 @@ def fine_tune(parts: Parts, settings: Settings, shown: bool = False):
     )
     rate = settings.learning_rate
     if rate is None and not shown:
-        rate = default_rate(model.backbone.config)
+        rate = model.backbone.config.learning_rate
     model.compile(None if rate is None else bz.AdamW(rate))
     options = {"epochs": settings.epochs, "batch_size": settings.batch_size, "verbose": 0}
     if shown:
