@@ -26,10 +26,9 @@ from bertzoo.adapters.lora import (
 )
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve_adapter
-from bertzoo.checkpoints.json_files import read_json
+from bertzoo.checkpoints.json_files import FLAG, NULL, TEXT, integer, list_of, number, object_of, read_json
 from bertzoo.checkpoints.loading import weight_map, weight_names
 from bertzoo.checkpoints.names import Entry
-from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, list_of, number, object_of, whole
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import float_tensor, open_tensor_file, save_tensors
 
@@ -47,8 +46,8 @@ RULES = {
     "bias": TEXT | NULL,
     "lora_alpha": number(),
     "modules_to_save": list_of(TEXT) | NULL,
-    "r": whole(1),
-    "rank_pattern": object_of(whole(1)) | NULL,
+    "r": integer(1),
+    "rank_pattern": object_of(integer(1)) | NULL,
     "use_rslora": FLAG | NULL,
 }
 # Done by the tensors' names and shapes alone.

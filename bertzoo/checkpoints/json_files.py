@@ -1,14 +1,89 @@
-"""JSON files of a checkpoint: what is wrong with one is told with its name."""
+"""JSON files of a checkpoint, and rules for their values: types and ranges stated as data."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.rules import Rule, check
 
 _KINDS = {dict: "object", list: "list"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be, as a description for messages and as a test. `rule | other` allows either."""
+
+    description: str
+    holds: Callable[[Any], bool]
+
+    def __or__(self, other: "Rule") -> "Rule":
+        return Rule(f"{self.description} or {other.description}", lambda value: self.holds(value) or other.holds(value))
+
+
+NULL = Rule("null", lambda value: value is None)
+FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+TEXT = Rule("a string", lambda value: isinstance(value, str))
+
+
+def integer(least: int = 0, most: float = math.inf) -> Rule:
+    """An integer in a range; booleans are not integers."""
+    description = "a positive integer" if least == 1 else f"an integer of at least {least}"
+    if most < math.inf:
+        description += f" and at most {most}"
+    return Rule(description, lambda value: type(value) is int and least <= value <= most)
+
+
+def number(least: float = -math.inf, below: float = math.inf) -> Rule:
+    """A finite number in a range."""
+    description = "a number" + (f" of at least {least:g}" if least > -math.inf else "")
+    if below < math.inf:
+        description += f" and below {below:g}"
+
+    def holds(value):
+        return isinstance(value, Real) and type(value) is not bool and math.isfinite(value) and least <= value < below
+
+    return Rule(description, holds)
+
+
+def choice(*values: str) -> Rule:
+    """One of some strings."""
+    description = " or ".join(values) if len(values) < 3 else f"one of {', '.join(values)}"
+    return Rule(description, lambda value: isinstance(value, str) and value in values)
+
+
+def list_of(rule: Rule) -> Rule:
+    """A list or tuple whose values all satisfy a rule."""
+    description = f"a list, each {rule.description}"
+    return Rule(description, lambda value: isinstance(value, (list, tuple)) and all(map(rule.holds, value)))
+
+
+def object_of(rule: Rule) -> Rule:
+    """An object whose values all satisfy a rule."""
+    description = f"an object, each value {rule.description}"
+    return Rule(description, lambda value: isinstance(value, Mapping) and all(map(rule.holds, value.values())))
+
+
+OBJECT = Rule("an object", lambda value: isinstance(value, Mapping))
+
+
+def check(content: Mapping[str, Any], rules: Mapping[str, Rule], where: str = "") -> None:
+    """Checks the values of the keys that are present.
+
+    Args:
+        content: An object of a JSON file.
+        rules: What the values must be, by key.
+        where: A prefix of the key in messages, such as "bertzoo.".
+
+    Raises:
+        ValueError: A value breaks its rule.
+    """
+    for key, rule in rules.items():
+        if key in content and not rule.holds(content[key]):
+            raise ValueError(f"{where}{key} must be {rule.description}. Received: {content[key]!r:.80}.")
 
 
 def read_json(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = dict) -> Any:
@@ -16,22 +91,19 @@ def read_json(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = 
 
     Args:
         path: The file.
-        rules: What the values of an object must be, where their keys are there.
+        rules: What the values of the keys that are present must be.
         kind: dict or list.
 
     Raises:
-        CheckpointError: It can't be read, is no JSON, holds something else, or a value breaks its rule.
+        CheckpointError: The file can't be read, is no JSON, holds something else, or a value breaks its rule.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, kind):
+            raise ValueError(f"it holds no JSON {_KINDS[kind]}")
+        check(content, rules or {})
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} can't be used: {error}") from error
     except RecursionError as error:
         raise CheckpointError(f"{path} can't be used: it is nested too deep") from error
-    if not isinstance(content, kind):
-        raise CheckpointError(f"{path} can't be used: it holds no JSON {_KINDS[kind]}")
-    try:
-        check(content, rules or {})
-    except ValueError as error:
-        raise CheckpointError(f"{path} can't be used: {error}") from error
     return content

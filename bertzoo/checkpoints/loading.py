@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,36 @@ from bertzoo.checkpoints.int8 import (
     weight_files,
 )
 from bertzoo.checkpoints.names import Entry, Family, expand, normalize_key, wrapper_of
-from bertzoo.checkpoints.report import LoadReport
 from bertzoo.checkpoints.saving import Content, write_preset
 from bertzoo.checkpoints.tensors import Tensors, float_tensor
 from bertzoo.layers.base import skip_drawing
 
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
+
+
+@dataclass
+class LoadReport:
+    """What a load did: tensors loaded, parts newly initialised, and tensors of the file that were not used."""
+
+    source: str
+    loaded: int = 0
+    new: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{self.source}: {self.loaded} tensors loaded"]
+        if self.new:
+            lines.append(f"  newly initialised, to be trained: {_some(self.new)}")
+        if self.unused:
+            lines.append(f"  in the file, not used here: {_some(self.unused)}")
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:

@@ -15,8 +15,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import expand_path, resolve
-from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, Rule, list_of, object_of, whole
+from bertzoo.checkpoints.json_files import FLAG, NULL, TEXT, Rule, integer, list_of, object_of, read_json
 from bertzoo.checkpoints.saving import recover
 from bertzoo.checkpoints.tensors import float_tensor, open_tensors, tensor_files
 
@@ -31,13 +30,13 @@ OLD_POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-LENGTH_RULES = {"max_seq_length": whole(1) | NULL, "do_lower_case": FLAG | NULL, "transformer_task": TEXT}
+LENGTH_RULES = {"max_seq_length": integer(1) | NULL, "do_lower_case": FLAG | NULL, "transformer_task": TEXT}
 SETTINGS_RULES = {
     "activation_fn": TEXT | NULL,
     "default_prompt_name": TEXT | NULL,
     "prompts": object_of(TEXT | NULL) | NULL,
     "similarity_fn_name": TEXT | NULL,
-    "truncate_dim": whole(1) | NULL,
+    "truncate_dim": integer(1) | NULL,
 }
 MODULE_RULES = {
     "Pooling": {
@@ -48,7 +47,7 @@ MODULE_RULES = {
     "Dense": {
         "activation_function": TEXT,
         "bias": FLAG,
-        "out_features": whole(1),
+        "out_features": integer(1),
         "use_residual": FLAG,
         **dict.fromkeys(("module_input_name", "module_output_name"), TEXT | NULL),
     },

@@ -1,4 +1,4 @@
-"""Batches of rows, of like length or drawn at random, in an order that a seed fixes on every backend."""
+"""Batches of rows, of similar length or drawn at random, in an order that a seed fixes on every backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
 
 
 class BucketedDataset(keras.utils.PyDataset):
-    """A Keras data set in which sentences of like length share a batch, so that little padding is computed.
+    """A Keras data set in which sentences of similar length share a batch, so that little padding is computed.
 
     Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
     them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
@@ -162,7 +162,7 @@ class BucketedDataset(keras.utils.PyDataset):
 
         Needed for a run that is the same on every backend: before training Keras may draw a batch to build the model
         and end an "epoch" for it, on some backends and not on others, and for a data set of one or two batches that
-        cannot be told from a real epoch.
+        cannot be distinguished from a real epoch.
         """
         begun: list[int] = []
 
@@ -280,8 +280,8 @@ class BucketedDataset(keras.utils.PyDataset):
 
 
 def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """The rows in an order whose batches of `size` have no number twice, as far as that can be found: a row that shares
-    a number with another of its batch changes places with a row of another batch, drawn until both fit."""
+    """Reorders rows so that no batch of `size` has a number twice, as far as possible: a row that shares a number with
+    another of its batch swaps places with a row of another batch, drawn until both fit."""
     rows, own = rows.copy(), numbers.tolist()
     counts = [Counter(n for row in rows[i : i + size] for n in set(own[row])) for i in range(0, len(rows), size)]
 
@@ -308,7 +308,7 @@ def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random
 def check_batch_size(batch_size) -> None:
     """Raises ValueError where it is no whole number of at least 1."""
     if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number of at least 1; it is {batch_size!r}.")
+        raise ValueError(f"batch_size must be a whole number of at least 1. Received: {batch_size!r}.")
 
 
 def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
@@ -321,10 +321,12 @@ def _arrays(values, rows: int, name: str):
     if values is None:
         return None
     if not isinstance(values, (np.ndarray, dict, tuple, list)):
-        raise TypeError(f"{name} must be a NumPy array or a nested dict of arrays, got {type(values).__name__}.")
+        raise TypeError(f"{name} must be a NumPy array or a nested dict of arrays. Received: {type(values).__name__}.")
     for values_of_one in keras.tree.flatten(values):
         if not isinstance(values_of_one, np.ndarray) or values_of_one.ndim == 0:
-            raise TypeError(f"{name} must be NumPy arrays with {rows} rows, got {values_of_one!r}; use np.asarray.")
+            raise TypeError(
+                f"{name} must be NumPy arrays with {rows} rows. Received: {values_of_one!r}; use np.asarray."
+            )
         if len(values_of_one) != rows:
             raise ValueError(f"{name} have {len(values_of_one)} rows, the texts have {rows}.")
     return values

@@ -23,8 +23,8 @@ class Documents:
     """The documents of files, or of a `datasets.Dataset`, each time anew; none is kept.
 
     Text files (.txt, .text, .md, .log, or no suffix) hold a paragraph a line and a blank line between documents. JSON
-    lines (.jsonl, .ndjson) and tables (.csv, .tsv, .parquet) hold a document a row. Names of text files that end in
-    .gz, .xz or .zst are decompressed as they are read.
+    lines (.jsonl, .ndjson) and tables (.csv, .tsv, .parquet) hold one document in each row. Text files whose names end
+    in .gz, .xz or .zst are decompressed.
 
     Args:
         sources: Paths, or objects that yield mappings.
@@ -85,7 +85,7 @@ class Documents:
 
 
 def _kind(path: Path) -> tuple[str, str]:
-    """(suffix that tells the kind, suffix of the compression or "") of a file's name."""
+    """The suffix of a file's format, and that of its compression or ""."""
     packed = path.suffix.lower() if path.suffix.lower() in PACKED else ""
     kind = Path(path.stem if packed else path.name).suffix.lower()
     known = (*PLAIN, *JSON_LINES, *TABLES, *(() if packed else (PARQUET,)))

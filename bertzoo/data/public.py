@@ -64,10 +64,10 @@ def load(name: str, split: str = "train", folder: str | Path | None = None) -> A
         ImportError: The set is not on disk and `datasets` is not installed.
     """
     if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}; it is {split!r}.")
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}. Received: {split!r}.")
     # A Windows path has all separators that others have, and drives.
     if name in ("", "..") or PureWindowsPath(name).name != name:
-        raise ValueError(f"name must be that of a set or of a folder, not a path; it is {name!r}.")
+        raise ValueError(f"name must be that of a set or of a folder, not a path. Received: {name!r}.")
     folder = folder or os.environ.get(FOLDER)
     if folder and (Path(folder) / name).is_dir():
         return _from_folder(Path(folder) / name, split)
@@ -98,7 +98,7 @@ def _from_hub(source: Source, split: str):
 
 
 def _with_names(found):
-    """Numbers of labels -> their names, one a row or a list a row."""
+    """Replaces label ids by names, in each row one id or a list."""
     for column, feature in found.features.items():
         inner = getattr(feature, "feature", feature)
         names = getattr(inner, "names", None)

@@ -28,9 +28,11 @@ def is_loader_of_texts(texts) -> bool:
 
 
 def check_steps(x, steps: int | None) -> None:
-    """Refuses to count batches of what is no stream: they are sorted by length, so not the first rows."""
+    """Refuses `steps` for anything but a stream: batches are sorted by length, so they are not the first rows."""
     if steps is not None and not is_stream(x):
-        raise ValueError(f"steps ({steps!r}) counts the batches of a stream, and x is none: pass fewer rows.")
+        raise ValueError(
+            f"steps ({steps!r}) counts the batches of a stream, and x is not a stream: pass fewer examples."
+        )
 
 
 class StreamDataset(keras.utils.PyDataset):
@@ -45,7 +47,7 @@ class StreamDataset(keras.utils.PyDataset):
         convert: (x,), (x, y) or (x, y, sample weights) as the stream gives them, and a function: (tokens of the longest
             row, most tokens of any, None if there is no limit) -> tokens to pad to; -> the same for the model. Texts
             may come as a list alone.
-        steps: Batches an epoch; the stream's own length where None. Counted by a first pass where it tells none.
+        steps: Batches in an epoch; the stream's own length where None, counted in a first pass if it has no `len`.
 
     Raises:
         ValueError: A generator or a dataset without end comes without `steps`, or the data end before their time.
@@ -68,7 +70,7 @@ class StreamDataset(keras.utils.PyDataset):
         if isinstance(self.stream, keras.utils.PyDataset):
             place = (self._epoch * self.steps + index) % len(self.stream)
             return self.convert(_as_tuple(self.stream[place]), partial(self._width, index))
-        # Keras looks at the first batches before it begins, and then asks for them again. A generator has them once.
+        # Keras reads the first batches before training, and then again. A generator yields them once.
         if index in self._looked_at:
             return self._looked_at.pop(index)
         if self._iterator is None or (index == 0 and not self._once):
@@ -99,7 +101,7 @@ class StreamDataset(keras.utils.PyDataset):
             ) from None
 
     def begin_at(self, epoch: int) -> keras.callbacks.Callback:
-        """A callback that tells which epoch of training it is. Keras ends an "epoch" also after a look at the data."""
+        """A callback that counts the epochs of training. Keras ends an "epoch" also after it looked at the data."""
         self._is_told = True
 
         def begin(number: int, logs=None) -> None:

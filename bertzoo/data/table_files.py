@@ -61,7 +61,7 @@ def load_table(path: str | Path) -> dict[str, list]:
 
 
 def kind_of(path: Path) -> str:
-    """The suffix that tells what a file holds: that before .gz where there is one."""
+    """The suffix of a file's format, without .gz."""
     return Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
 
 

@@ -24,7 +24,9 @@ def example_weights(sample_weight, count: int) -> np.ndarray | None:
         return None
     weights = np.asarray(sample_weight, dtype="float32")
     if weights.shape != (count,):
-        raise ValueError(f"sample_weight must have {count} entries, one a row; its shape is {weights.shape}.")
+        raise ValueError(
+            f"sample_weight must have {count} entries, one for each example. Received: shape {weights.shape}."
+        )
     if not np.isfinite(weights).all():
         place = int(np.argmin(np.isfinite(weights)))
         raise ValueError(f"sample_weight must be finite numbers; that of row {place} is {weights[place]}.")
@@ -43,7 +45,7 @@ def encode_targets(y, labels: list[str], problem_type: str, count: int) -> np.nd
         count: How many rows there must be.
 
     Raises:
-        TypeError: y has no rows in an order.
+        TypeError: y is not a sequence.
         ValueError: A label is unknown, a number is missing (NaN) or out of range, or there are too few or many rows.
     """
     if y is None:
@@ -94,7 +96,7 @@ def _regression(rows, width: int) -> np.ndarray:
     try:
         values = np.array(rows, dtype="float32").reshape(len(rows), width)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"regression needs {width} number(s) a row in y: {error}.") from error
+        raise ValueError(f"regression needs {width} number(s) for each example in y: {error}.") from error
     wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(wrong):
         raise ValueError(f"y[{wrong[0]}] is {rows[wrong[0]]!r}; regression targets must be finite numbers.")
@@ -105,7 +107,7 @@ def answer_ids(examples: Examples) -> np.ndarray:
     """The index of each question's right choice, int32 (n,), from indices, letters ("B") or the choices' texts.
 
     Raises:
-        ValueError: There are no answers, or one is none of the choices.
+        ValueError: There are no answers, or an answer is not among the choices.
     """
     if examples.targets is None:
         raise ValueError(NO_ANSWERS)

@@ -73,7 +73,7 @@ class TaskData:
         """`fit`'s class_weight as float32 (classes,); None stays None.
 
         Raises:
-            ValueError: The task has no classes, or a key is none of them.
+            ValueError: The task has no classes, or a key is not a class.
         """
         if class_weight is not None:
             raise ValueError(f"class_weight needs a task with labels. Received: {class_weight!r:.80}.")
@@ -244,7 +244,7 @@ def split_rows(count: int, share: float, seed: int, classes: np.ndarray | None =
         ValueError: `share` leaves a part empty.
     """
     if not 0 < share < 1:
-        raise ValueError(f"validation_split must lie between 0 and 1; it is {share}.")
+        raise ValueError(f"validation_split must lie between 0 and 1. Received: {share}.")
     held = int(count * share)
     if held in (0, count):
         raise ValueError(f"validation_split={share} leaves a part of the {count} rows empty.")

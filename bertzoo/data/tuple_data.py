@@ -87,7 +87,7 @@ class TupleData(TaskData):
         """The loss, which defines what rows and targets must be.
 
         Raises:
-            ValueError: There is none yet.
+            ValueError: The task is not compiled.
         """
         if self.loss is None:
             raise ValueError("call compile() first: the loss defines what rows and targets must be.")
@@ -143,7 +143,7 @@ class TupleData(TaskData):
         return self.make_dataset(encoded, batch_size=batch_size, transform=transform, **options)
 
     def _prompt_length(self, prompt: str) -> int:
-        """Tokens of a prompt at the front of a row."""
+        """How many tokens a prompt takes at the front of a row."""
         row = self.tokenizer.encode([prompt]).row(0)
         return len(row) - (row[-1] in self.tokenizer.special_ids)
 
@@ -202,7 +202,7 @@ class ChoiceData(TaskData):
         choices = x["token_ids"].shape[1]
         if rest and len(rest[0]) and not 0 <= np.min(rest[0]) <= np.max(rest[0]) < choices:
             raise ValueError(
-                f"answers are numbers from 0 to {choices - 1}, one of the {choices} choices; they go from "
+                f"answers are numbers from 0 to {choices - 1}, one of the {choices} choices. Received: values from "
                 f"{np.min(rest[0])} to {np.max(rest[0])}."
             )
         return (x, *rest)

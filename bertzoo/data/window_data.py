@@ -115,7 +115,7 @@ class TagData(WindowedData):
         return cut_windows(self.tokenizer, examples["text"])
 
     def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
-        """int32, a label for each token of the windows' rows, end to end; -1 where there is none to learn."""
+        """int32, a label for each token of the windows' rows, end to end; -1 for tokens without a label."""
         flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
         for i, ids in enumerate(label_ids(examples, self.labels, self.scheme)):
             alignment, at = align_words(windows.offsets(i), examples["words"][i]), windows.pieces.row_splits[i]
@@ -161,7 +161,8 @@ class TagData(WindowedData):
     def _check_ids(self, y: np.ndarray) -> None:
         if y.size and y.max() >= len(self.labels):
             raise ValueError(
-                f"y holds {y.max()}; labels are numbers from 0 to {len(self.labels) - 1}, below 0 where there is none."
+                f"y holds {y.max()}; labels are numbers from 0 to {len(self.labels) - 1}, or below 0 for tokens "
+                "without a label."
             )
 
 

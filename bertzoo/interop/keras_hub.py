@@ -17,8 +17,7 @@ from bertzoo._keras_hooks import sublayers
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_path
 from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.loading import weight_names
-from bertzoo.checkpoints.report import LoadReport
+from bertzoo.checkpoints.loading import LoadReport, weight_names
 from bertzoo.layers.base import skip_drawing
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder

@@ -13,7 +13,7 @@ def confusion_matrix(
     """int (classes, classes): row = the true class, column = the predicted one.
 
     Raises:
-        ValueError: There are not as many predictions as truths, or one is none of the classes.
+        ValueError: The numbers of predictions and truths differ, or a value is not among the classes.
     """
     truth, predicted = _listed(truth), _listed(predicted)
     if len(truth) != len(predicted):
@@ -56,7 +56,7 @@ def f1(
         positive: The class that counts for "binary".
     """
     if average not in AVERAGES:
-        raise ValueError(f"average must be one of {', '.join(AVERAGES)}; it is {average!r}.")
+        raise ValueError(f"average must be one of {', '.join(AVERAGES)}. Received: {average!r}.")
     truth, predicted = _listed(truth), _listed(predicted)
     classes = sorted({*truth, *predicted}, key=lambda label: (str(type(label)), label))
     counts = confusion_matrix(truth, predicted, classes)

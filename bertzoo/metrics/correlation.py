@@ -22,7 +22,7 @@ def spearman(truth, predicted) -> float:
 def _columns(truth, predicted) -> tuple[np.ndarray, np.ndarray]:
     a, b = np.asarray(truth, dtype="float64"), np.asarray(predicted, dtype="float64")
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise ValueError(f"two columns of as many numbers are needed, at least two; they are {a.shape} and {b.shape}.")
+        raise ValueError(f"two columns of as many numbers are needed, at least two. Received: {a.shape} and {b.shape}.")
     return a, b
 
 

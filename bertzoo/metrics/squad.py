@@ -81,7 +81,7 @@ def _with_words(answers: Sequence[str]) -> list[str]:
 
 def _golds(answers: Sequence[str], version: str) -> Sequence[str]:
     if version not in VERSIONS:
-        raise ValueError(f"version must be one of {', '.join(VERSIONS)}; it is {version!r}.")
+        raise ValueError(f"version must be one of {', '.join(VERSIONS)}. Received: {version!r}.")
     if isinstance(answers, str):
         raise ValueError(f"answers must be a list of right answers; it is the string {answers!r:.60}.")
     golds = list(answers) if version == "1.1" else _with_words(answers) or [""]

@@ -37,7 +37,7 @@ def pairwise_similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
 def prepared(vectors, measure: str) -> np.ndarray:
     """Vectors as `scores_of` takes them, float32 (n, width): scaled to length 1 for cosines."""
     if measure not in MEASURES:
-        raise ValueError(f"the measure must be one of {', '.join(MEASURES)}; it is {measure!r}.")
+        raise ValueError(f"the measure must be one of {', '.join(MEASURES)}. Received: {measure!r}.")
     array = np.atleast_2d(as_array(vectors))
     if measure != "cosine":
         return array

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import whole
+from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 
@@ -31,7 +31,7 @@ class AlbertConfig(EncoderConfig):
     rules = MappingProxyType(
         {
             **EncoderConfig.rules,
-            **dict.fromkeys(("embedding_size", "num_hidden_groups", "inner_group_num"), whole(1)),
+            **dict.fromkeys(("embedding_size", "num_hidden_groups", "inner_group_num"), integer(1)),
         }
     )
     hf_names = MappingProxyType({"classifier_dropout": "classifier_dropout_prob"})

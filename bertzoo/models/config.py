@@ -7,7 +7,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from bertzoo.checkpoints.rules import FLAG, NULL, OBJECT, TEXT, Rule, check, choice, list_of, number, object_of, whole
+from bertzoo.checkpoints.json_files import (
+    FLAG,
+    NULL,
+    OBJECT,
+    TEXT,
+    Rule,
+    check,
+    choice,
+    integer,
+    list_of,
+    number,
+    object_of,
+)
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "relu", "silu", "swish", "tanh")
 
@@ -51,11 +63,11 @@ FILE_RULES = {
     "architectures": list_of(TEXT) | NULL,
     "bertzoo": OBJECT | NULL,
     "decoder_bias": FLAG,
-    "global_attn_every_n_layers": whole(1),
+    "global_attn_every_n_layers": integer(1),
     "global_rope_theta": number(0),
     "id2label": object_of(TEXT | number() | FLAG | NULL) | NULL,
     "local_rope_theta": number(0),
-    "num_labels": whole(1) | NULL,
+    "num_labels": integer(1) | NULL,
     "problem_type": choice("single_label_classification", "multi_label_classification", "regression") | NULL,
     "rope_parameters": object_of(OBJECT | TEXT | number() | NULL) | NULL,
     "sbert_ce_default_activation_function": TEXT | NULL,
@@ -71,9 +83,9 @@ OWN_RULES = {
     "head": OBJECT | NULL,
     "label_all_tokens": FLAG,
     "learning_rate": number(0) | NULL,
-    "max_query_length": whole(1),
+    "max_query_length": integer(1),
     "no_answer_threshold": number() | NULL,
-    "stride": whole(0) | NULL,
+    "stride": integer(0) | NULL,
     "temperature": number(0) | NULL,
     "thresholds": list_of(number()) | NULL,
 }
@@ -124,7 +136,7 @@ class EncoderConfig:
                     "max_position_embeddings",
                     "type_vocab_size",
                 ),
-                whole(1),
+                integer(1),
             ),
             "hidden_act": ACTIVATION,
             "hidden_dropout_prob": DROPOUT,
@@ -132,7 +144,7 @@ class EncoderConfig:
             "classifier_dropout": DROPOUT | NULL,
             "initializer_range": number(0),
             "layer_norm_eps": number(0, 1),
-            "pad_token_id": whole(0) | NULL,
+            "pad_token_id": integer(0) | NULL,
         }
     )
     # What a file must say: a default would be wrong for some models, and nothing would notice.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import FLAG, NULL, TEXT, list_of, whole
+from bertzoo.checkpoints.json_files import FLAG, NULL, TEXT, integer, list_of
 from bertzoo.models.config import ACTIVATION, DROPOUT, EncoderConfig
 
 TERMS = ("c2p", "p2c")
@@ -37,12 +37,12 @@ class DebertaConfig(EncoderConfig):
     rules = MappingProxyType(
         {
             **EncoderConfig.rules,
-            "embedding_size": whole(1) | NULL,
-            "max_relative_positions": whole(-1),
+            "embedding_size": integer(1) | NULL,
+            "max_relative_positions": integer(-1),
             "pooler_dropout": DROPOUT,
             "pooler_hidden_act": ACTIVATION,
             "pos_att_type": TEXT | list_of(TEXT) | NULL,
-            "type_vocab_size": whole(0),
+            "type_vocab_size": integer(0),
             **dict.fromkeys(("relative_attention", "position_biased_input", "legacy", "enhanced_mask_decoder"), FLAG),
         }
     )

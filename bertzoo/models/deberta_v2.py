@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import FLAG, TEXT, whole
+from bertzoo.checkpoints.json_files import FLAG, TEXT, integer
 from bertzoo.layers.deberta import ContextHead, ConvolvedBlock
 from bertzoo.layers.disentangled import DisentangledAttention
 from bertzoo.models.config import ACTIVATION
@@ -31,10 +31,10 @@ class DebertaV2Config(DebertaConfig):
     rules = MappingProxyType(
         {
             **DebertaConfig.rules,
-            "position_buckets": whole(-1),
+            "position_buckets": integer(-1),
             "share_att_key": FLAG,
             "norm_rel_ebd": TEXT,
-            "conv_kernel_size": whole(0),
+            "conv_kernel_size": integer(0),
             "conv_act": ACTIVATION,
         }
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import whole
+from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.config import DROPOUT, EncoderConfig
 from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 
@@ -21,7 +21,7 @@ class DistilBertConfig(EncoderConfig):
     classifier_dropout: float | None = 0.2
     qa_dropout: float = 0.1
 
-    rules = MappingProxyType({**EncoderConfig.rules, "type_vocab_size": whole(0, 0), "qa_dropout": DROPOUT})
+    rules = MappingProxyType({**EncoderConfig.rules, "type_vocab_size": integer(0, 0), "qa_dropout": DROPOUT})
     hf_names = MappingProxyType(
         {
             "hidden_size": "dim",

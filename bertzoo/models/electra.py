@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import NULL, whole
+from bertzoo.checkpoints.json_files import NULL, integer
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import ACTIVATION, DROPOUT, EncoderConfig
 from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
@@ -25,7 +25,7 @@ class ElectraConfig(EncoderConfig):
     rules = MappingProxyType(
         {
             **EncoderConfig.rules,
-            "embedding_size": whole(1),
+            "embedding_size": integer(1),
             "summary_activation": ACTIVATION | NULL,
             "summary_last_dropout": DROPOUT,
         }

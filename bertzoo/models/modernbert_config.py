@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import FLAG, NULL, OBJECT, check, choice, list_of, number, whole
+from bertzoo.checkpoints.json_files import FLAG, NULL, OBJECT, check, choice, integer, list_of, number
 from bertzoo.models.config import ACTIVATION, DROPOUT, FILE_RULES, EncoderConfig
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -48,9 +48,9 @@ class ModernBertConfig(EncoderConfig):
             "embedding_dropout": DROPOUT,
             "global_rope_theta": number(0),
             "layer_types": list_of(choice(GLOBAL, LOCAL)) | NULL,
-            "local_attention": whole(1),
+            "local_attention": integer(1),
             "local_rope_theta": number(0),
-            "type_vocab_size": whole(0, 0),
+            "type_vocab_size": integer(0, 0),
             **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), FLAG),
         }
     )

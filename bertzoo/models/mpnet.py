@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import whole
+from bertzoo.checkpoints.json_files import integer
 from bertzoo.layers import RelativeBias
 from bertzoo.models.bert import FEED_FORWARD_AND_POOLER
 from bertzoo.models.family import dense, norm
@@ -27,7 +27,7 @@ class MPNetConfig(RobertaConfig):
     relative_attention_num_buckets: int = BUCKETS
 
     rules = MappingProxyType(
-        {**RobertaConfig.rules, "type_vocab_size": whole(0, 0), "relative_attention_num_buckets": whole(1)}
+        {**RobertaConfig.rules, "type_vocab_size": integer(0, 0), "relative_attention_num_buckets": integer(1)}
     )
     hf_names = MappingProxyType({"type_vocab_size": None, "classifier_dropout": None})
 

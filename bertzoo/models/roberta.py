@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bertzoo.checkpoints.rules import whole
+from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
@@ -36,7 +36,7 @@ class RobertaConfig(EncoderConfig):
     layer_norm_eps: float = 1e-5
     pad_token_id: int = 1
 
-    rules = MappingProxyType({**EncoderConfig.rules, "pad_token_id": whole(0)})
+    rules = MappingProxyType({**EncoderConfig.rules, "pad_token_id": integer(0)})
     # Hugging Face's defaults for the last differ from all released models.
     required = (*EncoderConfig.required, "max_position_embeddings", "layer_norm_eps")
 

@@ -160,7 +160,7 @@ def evaluate_pairs(
     measure: str | None = None,
     prompt: str | None = None,
 ) -> dict[str, float]:
-    """How well one threshold on the similarity tells pairs that belong together (label 1) from others (0).
+    """How well a threshold on the similarity separates pairs that belong together (label 1) from others (0).
 
     Args:
         encoder: A `SentenceEncoder`.
@@ -179,7 +179,7 @@ def evaluate_pairs(
 
 
 def measure_of(encoder, measure: str | None) -> str:
-    """The measure asked for, else the encoder's own, else the cosine."""
+    """The given measure, else the encoder's own, else the cosine."""
     return measure or getattr(encoder, "similarity_fn_name", None) or "cosine"
 
 

@@ -1,4 +1,4 @@
-"""Pairs found by their vectors: paraphrases in a set of texts, and negatives that are hard to tell from positives."""
+"""Pairs found by their vectors: paraphrases in a set of texts, and hard negatives."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,7 @@ def mine_hard_negatives(
             its negative.
         corpus: Where negatives are looked for; the positives of all queries where None.
         negatives: How many to find for each row.
-        skip: How many of the nearest to leave out, since they may be positives that nobody has marked.
+        skip: How many of the nearest to leave out, since they may be unlabelled positives.
         search: How many of the nearest to look at.
         margin: How much less alike than the positive a negative must be, in cosine.
         max_score: The greatest cosine that a negative may have.
@@ -78,7 +78,7 @@ def mine_hard_negatives(
         query_prompt, corpus_prompt: As for `evaluate_retrieval`.
 
     Returns:
-        Rows (query, positive, negative, …). Where fewer negatives than asked for fit, the row is left out.
+        Rows (query, positive, negative, …). Rows with too few negatives are left out.
 
     Raises:
         ValueError: The columns differ in length, or a number is out of its range.

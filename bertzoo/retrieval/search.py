@@ -52,7 +52,7 @@ def nearest(
     """
     for name, value in (("top_k", top_k), ("queries_at_once", queries_at_once), ("corpus_at_once", corpus_at_once)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1; it is {value!r}.")
+            raise ValueError(f"{name} must be a whole number of at least 1. Received: {value!r}.")
     queries, corpus = prepared(query_vectors, measure), prepared(corpus_vectors, measure)
     if queries.size and corpus.size and queries.shape[1] != corpus.shape[1]:
         raise ValueError(f"queries are {queries.shape[1]} numbers wide and the corpus {corpus.shape[1]}.")

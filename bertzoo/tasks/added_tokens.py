@@ -10,7 +10,7 @@ from bertzoo.text.tokenizer import Tokenizer
 
 
 def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[Encoder, Tokenizer]:
-    """The encoder and its tokenizer with further tokens, which are never split; the ones given stay as they are.
+    """Returns the encoder and its tokenizer with further tokens, which are never split; the originals do not change.
 
     The embedding of a new token starts near the mean of those of the pieces that the text was before, to which its
     usual initial value is added.
@@ -35,8 +35,8 @@ def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) ->
 
 
 def with_new_rows(rows: np.ndarray, old: Tokenizer, new: Tokenizer, count: int) -> np.ndarray:
-    """A table with a row a token, (tokens, …) -> (count, …): the rows of new tokens are the mean of those of the pieces
-    that the old tokenizer makes of them, or of all where it knows none of these."""
+    """Extends a table of tokens, (tokens, …) -> (count, …). The row of a new token is the mean of those of the pieces
+    into which the old tokenizer splits it, or of all rows where it knows none of these."""
     out = np.zeros((count, *rows.shape[1:]), rows.dtype)
     out[: len(rows)] = rows
     for index in range(old.vocabulary_size, new.vocabulary_size):

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from bertzoo._keras_hooks import print_message
 from bertzoo.data.training_batches import split_divisor
 from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
 from bertzoo.training.loss_mean import LossMean
@@ -14,7 +15,7 @@ from bertzoo.training.optimizer import AdamW
 class CompiledTask:
     """Mixed into tasks, before `keras.Model`."""
 
-    # Whether a row has a loss for each of several tokens, weighed by the sample weights.
+    # Whether the loss is one for each token, weighed by the sample weights.
     per_token: ClassVar[bool] = False
     needs_targets: ClassVar[bool] = True
 
@@ -38,8 +39,8 @@ class CompiledTask:
         A loss that is a mean is one by sample weights: Σ weight · loss / Σ weight over the examples of an update, those
         of accumulated batches together, and in `evaluate` over all, whatever the batches. (A stream's batches have each
         its own mean. A loss with `reduction="sum"` stays a sum over a batch.) Losses and metrics that are given by name
-        take logits, which is what tasks give. Where a row has a loss for each of several tokens, metrics too count the
-        tokens by their weights, and padding not at all.
+        take logits, the outputs of tasks. Where the loss is one for each token, metrics too weigh tokens, and ignore
+        padding.
 
         On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
         with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
@@ -52,7 +53,7 @@ class CompiledTask:
         if optimizer is None:
             rate = self.backbone.config.learning_rate
             optimizer = AdamW(rate)
-            print(
+            print_message(
                 f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
                 "biases and LayerNorm, clipped to norm 1"
             )

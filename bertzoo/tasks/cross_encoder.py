@@ -42,7 +42,8 @@ class PairData(LabelData):
         targets = super().encode_targets(y, count)
         if self.problem_type == REGRESSION and (targets.min() < 0 or targets.max() > 1):
             raise ValueError(
-                f"scores must lie between 0 and 1; they run from {targets.min():g} to {targets.max():g}: scale them."
+                f"scores must lie between 0 and 1. Received: values from {targets.min():g} to {targets.max():g}. Scale "
+                "them."
             )
         return targets
 
@@ -57,14 +58,14 @@ class CrossEncoder(PromptedTask, TextClassifier):
         activation: What `predict` makes of the logits: "sigmoid", "linear", "tanh" or, of several labels, "softmax";
             the first for one label, the second for more, where None.
         prompts: Name -> text that `predict` puts before the first text of each pair.
-        default_prompt: The name of the prompt that is used where none is asked for.
+        default_prompt: The name of the prompt to use by default.
         settings: Further keys of config_sentence_transformers.json, which are carried through.
 
     One label is trained with scores from 0 to 1 and binary cross-entropy; more with classes and cross-entropy. The
     checkpoint is that of a text classifier, which sentence-transformers loads.
 
     Raises:
-        ValueError: The activation is unknown, or the labels are not as `TextClassifier` wants them.
+        ValueError: The activation is unknown, or `TextClassifier` refuses the labels.
     """
 
     data_class = PairData
@@ -227,7 +228,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
 
 def _checked(activation: str) -> str:
     if activation not in _ACTIVATIONS.values():
-        raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS.values())}; it is {activation!r}.")
+        raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS.values())}. Received: {activation!r}.")
     return activation
 
 

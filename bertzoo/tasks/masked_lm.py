@@ -19,7 +19,7 @@ from bertzoo.training.compiled_losses import MEAN
 class MaskedLM(Task):
     """An encoder with its masked-LM head, whose decoder is the token table.
 
-    `fit(texts)` masks anew in each epoch, on the host, from the seed; `evaluate` masks a row alike whatever shares its
+    `fit(texts)` masks anew in each epoch, on the host, from the seed; in `evaluate`, a row's masks do not depend on its
     batch. A text that is longer than the model takes is read whole, in rows one after the other; pairs are cut. The
     loss is the mean over the masked tokens, and `perplexity` e to its power (`val_perplexity` in `fit`).
     Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places,
@@ -131,7 +131,7 @@ class MaskedLM(Task):
         best = ids[np.argsort(-probabilities[ids], kind="stable")[:top_k]]
         out = []
         for i in best:
-            token, text = tokenizer.text_with(mask.join(parts[: place + 1]), int(i), mask.join(parts[place + 1 :]))
+            token, text = fill_token(tokenizer, mask.join(parts[: place + 1]), int(i), mask.join(parts[place + 1 :]))
             out.append({"token": token, "score": float(probabilities[i]), "text": text})
         return out
 
@@ -156,3 +156,30 @@ class MaskedLM(Task):
         config = dict(config)
         config["masking"] = Masking.from_config(config.get("masking"))
         return super().from_config(config)
+
+
+def fill_token(tokenizer: Tokenizer, left: str, index: int, right: str) -> tuple[str, str]:
+    """A token's text, and the text with the token between `left` and `right`, with the spaces that it implies.
+
+    A token that continues a word (`##ing`; one without `Ġ` or `▁`) joins what is before it; one that begins a word is
+    separated from a word before it. All other spaces are those of `left` and `right`.
+
+    Raises:
+        ValueError: The vocabulary has no such id.
+    """
+    once, twice = tokenizer.decode([index], False), tokenizer.decode([index, index], False)
+    piece = twice[len(once) :] if twice.startswith(once) else once
+    token = piece.strip() or piece
+    if not piece[:1].isspace():
+        return token, left.rstrip(" ") + token + right
+    if tokenizer.id_to_token(index)[0] in "Ġ▁":  # the space is in the token
+        return token, f"{left}{'' if not left or left[-1].isspace() else ' '}{token}{right}"
+    return token, _join_words(tokenizer, _join_words(tokenizer, left, token), right)
+
+
+def _join_words(tokenizer: Tokenizer, left: str, right: str) -> str:
+    """Two texts side by side, with a space where they would be one word without it."""
+    if not (left[-1:].isalnum() and right[:1].isalnum()):
+        return left + right
+    words = tokenizer.encode(left[-1] + right[0], offsets=True).word_ids
+    return left + right if len(set(words[words >= 0])) > 1 else f"{left} {right}"

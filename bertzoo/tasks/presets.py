@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.files import push
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.data.labels import check_order, label_names
@@ -84,7 +85,7 @@ class PresetTask:
             replaced = check_order(task.labels, in_file)
             task.load_report.notes += [replaced] if replaced else []
         if verbose:
-            print(task.load_report)
+            print_message(str(task.load_report))
         return task
 
     @classmethod
@@ -186,7 +187,7 @@ PIPELINES = {
 
 
 def model_card(task: keras.Model, repo_id: str) -> str:
-    """README.md for a task's preset: how it is loaded, what it is, and what only its author can tell."""
+    """README.md for a task's preset: how to load it, what it is, and what its author should add."""
     name, config = type(task).__name__, task.backbone.config
     header = ["library_name: bertzoo", "tags:", "- keras", f"- {config.model_type}"]
     header += [f"pipeline_tag: {PIPELINES[name]}"] * (name in PIPELINES)
@@ -214,7 +215,7 @@ def model_card(task: keras.Model, repo_id: str) -> str:
             "",
             *facts,
             "",
-            "Training data, results and limits: to be told by the author.",
+            "Training data, results and limits: to be added by the author.",
             "",
         ]
     )

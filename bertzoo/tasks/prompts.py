@@ -9,7 +9,7 @@ MTEB = {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"}
 
 
 def document_prompt(prompts: Mapping[str, str]) -> str | None:
-    """The name of the prompt of documents, None where there is none."""
+    """The name of the prompt for documents, or None."""
     return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
 
 

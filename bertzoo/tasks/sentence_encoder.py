@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo._keras_hooks import unlocked
+from bertzoo._keras_hooks import print_message, unlocked
 from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
@@ -45,7 +45,7 @@ class SentenceEncoder(PromptedTask, Task):
         pooling: A `Pooling` layer, or its modes: what makes one vector of a text's tokens.
         after_pooling: Keras `Dense` layers and `Normalize` that follow.
         prompts: Name -> text that `encode` puts before each text.
-        default_prompt: The name of the prompt that is used where none is asked for.
+        default_prompt: The name of the prompt to use by default.
         settings: Further keys of config_sentence_transformers.json, which are carried through.
 
     Called with inputs (batch, length) it gives float32 vectors (batch, width); with tuples of texts (batch, columns,
@@ -76,7 +76,7 @@ class SentenceEncoder(PromptedTask, Task):
             if not isinstance(layer, (keras.layers.Dense, Normalize)):
                 raise ValueError(f"after the pooling come Dense and Normalize layers; {layer!r} is neither.")
         self.set_prompts(prompts, default_prompt, settings)
-        if backbone.pooler is not None:  # not on the way to the vectors: kept for saving, and left as it is
+        if backbone.pooler is not None:  # unused by the vectors, and kept for saving
             backbone.pooler.trainable = False
         self.build()
         self.data = TupleData(tokenizer, backbone.config, self.width)
@@ -160,11 +160,11 @@ class SentenceEncoder(PromptedTask, Task):
         model.load_report.source = str(preset)
         model.load_report.notes.append(f"sentence vectors of {model.width} numbers: {model.describe()}")
         if verbose:
-            print(model.load_report)
+            print_message(str(model.load_report))
         return model
 
     def describe(self) -> str:
-        """How a vector comes about, in a few words."""
+        """The layers after the encoder, in a few words."""
         parts = [" + ".join(self.pooling.modes) + " pooling", *(type(layer).__name__ for layer in self.after_pooling)]
         length = self.tokenizer.max_length if self.tokenizer else None
         return " -> ".join(parts) + (f", of at most {length} tokens" if length else "")
@@ -196,7 +196,7 @@ class SentenceEncoder(PromptedTask, Task):
         show_progress_bar: bool | None = None,
         **mteb,
     ):
-        """The vectors of texts, in their order; texts of like length are computed together.
+        """The vectors of texts, in their order; texts of similar length are computed together.
 
         Args:
             texts: A string, a list, array or Series of strings, or an iterator of them of any length; without
@@ -221,13 +221,13 @@ class SentenceEncoder(PromptedTask, Task):
             ValueError: An argument is out of its range, or there is a prompt for token_ids.
         """
         if output not in ("numpy", "tensor"):
-            raise ValueError(f'output must be "numpy" or "tensor"; it is {output!r}.')
+            raise ValueError(f'output must be "numpy" or "tensor". Received: {output!r}.')
         if batch_size is not None:
             check_batch_size(batch_size)
         if truncate_dim is None:
             truncate_dim = min(self.settings.get("truncate_dim") or self.width, self.width)
         if not 1 <= truncate_dim <= self.width:
-            raise ValueError(f"truncate_dim must be from 1 to {self.width}; it is {truncate_dim!r}.")
+            raise ValueError(f"truncate_dim must be from 1 to {self.width}. Received: {truncate_dim!r}.")
         prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, mteb)
 
         def finish(found):
@@ -262,14 +262,14 @@ class SentenceEncoder(PromptedTask, Task):
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
         progress, done = keras.utils.Progbar(len(data), verbose=1 if bar else 0), 0
 
-        def tell(batch, logs):
+        def show(batch, logs):
             progress.update(done + batch + 1)
 
-        told = keras.callbacks.LambdaCallback(on_predict_batch_end=tell)
+        shown = keras.callbacks.LambdaCallback(on_predict_batch_end=show)
         vectors = np.empty((len(data.order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
         for part in data.chunks(ROWS_KEPT):
-            vectors[part.order] = self.predict_batches(part, verbose=0, callbacks=[told])
+            vectors[part.order] = self.predict_batches(part, verbose=0, callbacks=[shown])
             done += len(part)
         return vectors
 
@@ -322,7 +322,7 @@ class SentenceEncoder(PromptedTask, Task):
     def _adopt(self, loss: SentenceLoss) -> None:
         if getattr(self, "training_head", None) is not None:
             del self.training_head
-        with unlocked(self):  # a model is locked once it is built, and this layer comes and goes
+        with unlocked(self):  # this layer comes and goes
             self.training_head = loss.head
 
     needs_targets = False  # some losses compare the texts of a row alone
@@ -349,7 +349,7 @@ class ForMteb:
 
     @cached_property
     def mteb_model_meta(self):
-        """What mteb wants to know of a model that it runs."""
+        """The metadata that mteb needs of a model."""
         from mteb.models.model_meta import ModelMeta
 
         name = f"bertzoo/{self.encoder.name}"

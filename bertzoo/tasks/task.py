@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import keras
 
+from bertzoo._keras_hooks import print_message
 from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.streams import StreamDataset, check_steps, is_stream
@@ -133,7 +134,7 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         if not is_stream(x):
             x, y = self.data.parse(x, y), None
             if verbose and x.description:
-                print(f"fit: {x.description}")
+                print_message(f"fit: {x.description}")
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = self.data.split(x, y, sample_weight, validation_split)
         train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)

@@ -68,7 +68,7 @@ class TextClassifier(Task):
         self.labels = label_names(labels)
         self.problem_type = problem_type or (REGRESSION if len(self.labels) == 1 else SINGLE_LABEL)
         if self.problem_type not in PROBLEM_TYPES:
-            raise ValueError(f"problem_type must be one of {', '.join(PROBLEM_TYPES)}; it is {problem_type!r}.")
+            raise ValueError(f"problem_type must be one of {', '.join(PROBLEM_TYPES)}. Received: {problem_type!r}.")
         if self.problem_type == SINGLE_LABEL and len(self.labels) < 2:
             raise ValueError(
                 "classification needs at least two labels; for one yes-or-no label use multi_label_classification."
@@ -206,7 +206,7 @@ class TextClassifier(Task):
             adversarial: What adds to the loss of training how far predictions move under the worst perturbation.
 
         Raises:
-            ValueError: Smoothing is asked for together with a loss, or for regression.
+            ValueError: `label_smoothing` is combined with a loss, or with regression.
         """
         if label_smoothing:
             if loss is not None or self.problem_type == REGRESSION:
@@ -229,14 +229,14 @@ class TextClassifier(Task):
         return config and {**config, "adversarial": keras.saving.serialize_keras_object(self.adversarial)}
 
     def freeze(self, layers: int | None = None) -> None:
-        """Keeps the embeddings and the lowest `layers` blocks as they are in training; the whole encoder where None.
+        """Freezes the embeddings and the lowest `layers` blocks; the whole encoder where None.
 
         Raises:
             ValueError: There are fewer blocks than that.
         """
         blocks = self.backbone.blocks
         if layers is not None and not 0 <= layers <= len(blocks):
-            raise ValueError(f"layers must be from 0 to {len(blocks)}; it is {layers}.")
+            raise ValueError(f"layers must be from 0 to {len(blocks)}. Received: {layers}.")
         if layers is None:
             self.backbone.trainable = False
             return

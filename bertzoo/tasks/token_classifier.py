@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo._keras_hooks import print_message
 from bertzoo.data.labels import label_names, labels_for_file, labels_in_file
 from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import TagData
@@ -214,7 +215,7 @@ class TokenClassifier(WindowedTask):
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
             optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
-            print(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
+            print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
     # ---- files

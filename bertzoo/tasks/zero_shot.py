@@ -29,12 +29,12 @@ def zero_shot(
         A dict for each text: `label` and `score` of the best candidate, `scores` of all, best first.
 
     Raises:
-        ValueError: The classifier is none of inference, the template has no {}, or there are no labels.
+        ValueError: The classifier is not one of inference, the template has no {}, or there are no labels.
     """
     if "{}" not in template:
-        raise ValueError(f"template must hold {{}} where the label goes; it is {template!r}.")
+        raise ValueError(f"template must hold {{}} where the label goes. Received: {template!r}.")
     if isinstance(labels, str) or not labels:
-        raise ValueError(f"labels must be a list of candidates; it is {labels!r}.")
+        raise ValueError(f"labels must be a list of candidates. Received: {labels!r}.")
     texts = as_texts(texts)
     if not texts:
         return []

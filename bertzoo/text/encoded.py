@@ -52,8 +52,8 @@ class Encoded:
     def pad(
         self, rows: Sequence[int] | np.ndarray, length: int, pad_id: int = 0, lengths: bool = False
     ) -> dict[str, np.ndarray]:
-        """`token_ids`, `segment_ids` and `padding_mask` (1 = real), each (len(rows), length) int32; if asked for,
-        also `lengths` (len(rows),) int32.
+        """`token_ids`, `segment_ids` and `padding_mask` (1 = real), each (len(rows), length) int32; with
+        `lengths=True` also `lengths` (len(rows),) int32.
 
         Raises `ValueError` if a row is longer than `length`: nothing is cut here, truncation is the tokenizer's.
         """
@@ -76,7 +76,7 @@ class Encoded:
     def concatenate(parts: Sequence[Encoded]) -> Encoded:
         """All rows of `parts`, in order. Offsets and word ids are kept if every part has them."""
         if not parts:
-            raise ValueError("concatenate needs at least one Encoded, got none.")
+            raise ValueError("concatenate needs at least one Encoded. Received: none.")
 
         def join(name: str) -> np.ndarray | None:
             arrays = [getattr(part, name) for part in parts]
@@ -136,7 +136,7 @@ def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
         ) from None
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
-            f"without a tokenizer, x must hold token_ids, integers (n, length); got {ids.dtype} {ids.shape}."
+            f"without a tokenizer, x must hold token_ids, integers (n, length). Received: {ids.dtype} {ids.shape}."
         )
     mask = np.asarray(x.get("padding_mask", np.ones_like(ids))).astype(bool)
     segments = np.asarray(x.get("segment_ids", np.zeros_like(ids)))
@@ -148,7 +148,7 @@ def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
         raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
     if ids.size and not 0 <= ids.min() <= ids.max() < vocabulary_size:
         raise ValueError(
-            f"token_ids must be from 0 to {vocabulary_size - 1}, the last that the model has; they go from "
+            f"token_ids must be from 0 to {vocabulary_size - 1}, the last that the model has. Received: values from "
             f"{ids.min()} to {ids.max()}."
         )
     starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")

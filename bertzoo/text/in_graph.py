@@ -160,20 +160,22 @@ class StringModel(tf.Module):
         ValueError: The backend is not TensorFlow, or the task has no tokenizer, or one of another kind.
     """
 
-    def __init__(self, task, pairs: bool = False, name: str | None = None):
+    def __init__(self, task: Any, pairs: bool = False, name: str | None = None):
         super().__init__(name=name)
         if not isinstance(task.weights[0].value, tf.Variable):
-            raise ValueError("a StringModel is a TensorFlow graph: set KERAS_BACKEND=tensorflow and load anew.")
+            raise ValueError(
+                "a StringModel is a TensorFlow graph: set KERAS_BACKEND=tensorflow and load the task again."
+            )
         if task.tokenizer is None:
             raise ValueError(f"{task.name} has no tokenizer to put into the graph.")
         self.tokenizer = InGraphTokenizer(task.tokenizer, task.tokenizer.max_length, segments=task.tokenizer.segments)
         self.task = task
         strings = [tf.TensorSpec([None], tf.string, name) for name in ("texts", "pairs")[: 1 + pairs]]
-        # Nothing here is for autograph, which takes seconds to read the task's code for statements to convert.
+        # Autograph would read the task's code for seconds and find nothing to convert.
         self.serve = tf.function(self._serve, input_signature=strings, autograph=False)
 
-    def __call__(self, texts, pairs=None):
-        """strings (n,) -> what the task gives for them at inference, such as logits (n, labels)."""
+    def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """The task's outputs at inference, such as logits (n, labels), for strings (n,)."""
         return self.serve(*(x for x in (texts, pairs) if x is not None))
 
     def save(self, directory: str | Path) -> None:

@@ -1,12 +1,14 @@
 """What a caller hands in as texts becomes a plain list of strings, or an error that says which row is wrong."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 
 class Texts(list):
-    """A list whose items are known to be strings, so that nobody checks them again."""
+    """A list whose items are known to be strings, so that they are not checked again."""
 
 
 def as_texts(texts, name: str = "texts") -> Texts:
@@ -43,13 +45,13 @@ def as_pairs(texts, pairs) -> tuple[Texts, Texts | None]:
         return firsts, None
     if isinstance(texts, str) != isinstance(pairs, str):
         raise TypeError(
-            f"texts and pairs must both be one string or both be lists of strings, got {type(texts).__name__} and "
+            f"texts and pairs must both be strings or both be lists of strings. Received: {type(texts).__name__} and "
             f"{type(pairs).__name__}; to set one string against many, repeat it: [text] * len(pairs)."
         )
     seconds = as_texts(pairs, "pairs")
     if len(firsts) != len(seconds):
         raise ValueError(
-            f"texts and pairs must have the same number of rows, got {len(firsts)} texts and {len(seconds)} pairs."
+            f"texts and pairs must be equally long. Received: {len(firsts)} texts and {len(seconds)} pairs."
         )
     return firsts, seconds
 
@@ -73,7 +75,7 @@ def _as_list(texts, name: str) -> list:
         if texts.ndim == 0 and isinstance(texts.item(), str):
             return [texts.item()]
         if texts.ndim != 1:
-            raise TypeError(f"{name} must be a one-dimensional array of strings, got shape {texts.shape}.")
+            raise TypeError(f"{name} must be a one-dimensional array of strings. Received: shape {texts.shape}.")
         return texts.tolist()
     if isinstance(texts, Sequence) and not isinstance(texts, (bytes, bytearray)):
         return list(texts)
@@ -86,7 +88,7 @@ def _as_list(texts, name: str) -> list:
 
 
 def _wrong_row(row, index: int, name: str) -> str:
-    message = f"{name}[{index}] must be a string, got {type(row).__name__}: {_short(row)}."
+    message = f"{name}[{index}] must be a string. Received: {type(row).__name__}: {_short(row)}."
     if isinstance(row, (list, tuple)):
         return message + " For sentence pairs, pass the first column as `texts` and the second as `pairs`."
     if isinstance(row, bytes):
@@ -99,3 +101,19 @@ def _wrong_row(row, index: int, name: str) -> str:
 def _short(value) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Switches garbage collection off.
+
+    Rust makes a hundred thousand objects without a step of Python in between, except for JAX's callback when Python
+    collects garbage; Ctrl-C would be raised in that callback and lost.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

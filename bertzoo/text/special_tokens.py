@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.checkpoints.rules import TEXT, Rule
+from bertzoo.checkpoints.json_files import TEXT, Rule
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers

@@ -107,7 +107,7 @@ def retag(tags: Sequence[str], scheme: str = "BIO") -> list[str]:
     """
     letters = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "IO": None}
     if scheme not in letters:
-        raise ValueError(f"scheme must be one of {', '.join(letters)}; it is {scheme!r}.")
+        raise ValueError(f"scheme must be one of {', '.join(letters)}. Received: {scheme!r}.")
     out = [OUTSIDE] * len(tags)
     for kind, begin, end in find_entities(tags):
         marks = tags_for(end - begin, letters[scheme])

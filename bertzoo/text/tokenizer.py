@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bertzoo.checkpoints.errors import error_source
 from bertzoo.text import tokenizer_files
 from bertzoo.text.encoded import Encoded, row_splits_from
-from bertzoo.text.inputs import as_pairs, explain_unencodable
+from bertzoo.text.inputs import as_pairs, explain_unencodable, no_garbage_collection
 from bertzoo.text.special_tokens import BERT_TOKENS
 from bertzoo.text.wordpiece import build_wordpiece
+
+if TYPE_CHECKING:  # imported on first use, since the package is slow to load
+    import tokenizers
 
 # The Rust library's objects take some kilobytes a row until they are flattened.
 _CHUNK = 8192
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A block in which no garbage is collected.
-
-    Rust makes a hundred thousand objects without a step of Python between them, except for what JAX does whenever
-    Python collects. Python then hands Ctrl-C to that, which loses it.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 class Tokenizer:
     """Turns texts, or pairs of texts, into NumPy arrays of token ids, and ids back into text.
 
-    `tokenizer(["a gripping film"])` gives `token_ids`, `segment_ids` and `padding_mask`. Special tokens written in a
-    text, such as `[MASK]`, are recognised as such. `max_length` (None = no limit) is the longest row in tokens that
-    any call gives; a model's number of positions belongs there. With `segments=False`, for models without segment
-    embeddings, all segment ids are 0.
+    `tokenizer(["a gripping film"])` gives `token_ids`, `segment_ids` and `padding_mask`. Special tokens in a text, such
+    as `[MASK]`, are recognised. Usually made by `from_directory`, `from_vocabulary` or a trainer such as
+    `bertzoo.train_wordpiece`.
 
-    Made by `from_directory`, `from_vocabulary` or `bertzoo.text.train_wordpiece`; the constructor takes a
-    `tokenizers.Tokenizer`, its special tokens by role (cls, sep, pad, mask, unk) and the content of a
-    tokenizer_config.json, which `files` carries through.
+    Args:
+        rust: A `tokenizers.Tokenizer`.
+        special_tokens: Its special tokens by role: cls, sep, pad, mask, unk.
+        max_length: The longest row, in tokens, that any call returns, usually the model's number of positions; None for
+            no limit.
+        segments: False, for models without segment embeddings, makes all segment ids 0.
+        settings: The content of a tokenizer_config.json, which `files` writes again.
+
+    Raises:
+        ValueError: `max_length` can't hold the special tokens.
     """
 
     def __init__(
         self,
-        rust,
+        rust: tokenizers.Tokenizer,
         special_tokens: Mapping[str, str],
         *,
         max_length: int | None = None,
@@ -77,10 +69,17 @@ class Tokenizer:
         """Reads tokenizer.json, else the family's own files, with tokenizer_config.json and special_tokens_map.json.
 
         These are vocab.txt (WordPiece), vocab.json and merges.txt or fairseq's dict.txt, encoder.json and vocab.bpe
-        (byte-level BPE), or a SentencePiece `.model`; config.json and tokenizer_config.json say whose they are.
-        Truncation and padding stored in tokenizer.json are switched off. `lowercase` overrides what the files say; a
-        lone vocab.txt is taken as uncased if its pieces hold no capitals. Raises `FileNotFoundError` where there are
-        no such files and `ValueError` for files that cannot be read.
+        (byte-level BPE), or a SentencePiece `.model`; config.json and tokenizer_config.json name the family.
+        Truncation and padding stored in tokenizer.json are switched off.
+
+        Args:
+            directory: A checkpoint directory.
+            lowercase: Overrides the files. A vocab.txt alone is taken as uncased if its pieces hold no capitals.
+            max_length: Overrides the files.
+
+        Raises:
+            FileNotFoundError: The directory has no tokenizer.
+            ValueError: A file can't be used.
         """
         rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
         if max_length is None:
@@ -97,9 +96,17 @@ class Tokenizer:
         tokenize_chinese_chars: bool = True,
         max_length: int | None = None,
     ) -> Tokenizer:
-        """BERT's WordPiece tokenizer; a token's id is its place in `tokens`, which holds [CLS], [SEP] and [UNK].
+        """Makes BERT's WordPiece tokenizer.
 
-        `strip_accents=None` strips them if `lowercase`, as BERT does. Raises `ValueError` if a needed token is missing.
+        Args:
+            tokens: The vocabulary by id; it needs [CLS], [SEP] and [UNK].
+            lowercase: Lowercase texts.
+            strip_accents: Strip accents; as `lowercase` where None.
+            tokenize_chinese_chars: Put spaces around Chinese characters.
+            max_length: The longest row in tokens.
+
+        Raises:
+            ValueError: A needed token is missing.
         """
         rust = build_wordpiece(
             tokens,
@@ -112,7 +119,7 @@ class Tokenizer:
 
     @property
     def max_length(self) -> int | None:
-        """The longest row, in tokens, special tokens included; None = no limit."""
+        """The longest row, in tokens, special tokens included; None for no limit."""
         return self._max_length
 
     @max_length.setter
@@ -128,23 +135,32 @@ class Tokenizer:
 
     @property
     def splits_special_tokens(self) -> bool:
-        """Whether special tokens that are written in a text are split as other words are."""
+        """Whether special tokens in a text are split like other words."""
         return bool(self._settings.get("split_special_tokens"))
 
     def __call__(
         self,
-        texts,
-        pairs=None,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
         *,
         max_length: int | None = None,
         pad_to: int | None = None,
         offsets: bool = False,
     ) -> dict[str, np.ndarray]:
-        """`token_ids`, `segment_ids`, `padding_mask` (1 = real), each (n, length) int32; see `encode` for the inputs.
+        """A padded batch of texts.
 
-        `length` is `pad_to`, to which longer rows are cut, or that of the longest row; a single string gives n = 1, an
-        empty list (0, 0). With `offsets` also `offsets` (n, length, 2) int32: a token covers `text[a:b]`, and (0, 0) is
-        an added special token or padding. Padding takes the pad token's id, or 0 where the vocabulary has none.
+        Args:
+            texts, pairs, max_length: See `encode`.
+            pad_to: The length of all rows; longer ones are truncated. The longest row's where None.
+            offsets: Return character offsets too.
+
+        Returns:
+            `token_ids`, `segment_ids` and `padding_mask` (1 = real), each int32 (n, length); n is 1 for a string.
+            With `offsets` also `offsets`, int32 (n, length, 2): a token covers `text[a:b]`, and (0, 0) is an added
+            special token or padding. Padding has the pad token's id, or 0 where the vocabulary has none.
+
+        Raises:
+            TypeError, ValueError: As `encode`, and where `pad_to` is more than the tokenizer's `max_length`.
         """
         if pad_to is not None:
             if self.max_length is not None and pad_to > self.max_length:
@@ -161,16 +177,27 @@ class Tokenizer:
         return batch
 
     def encode(
-        self, texts, pairs=None, *, max_length: int | None = None, offsets: bool = False, truncate: bool = True
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+        offsets: bool = False,
+        truncate: bool = True,
     ) -> Encoded:
-        """Ragged rows of token ids, the form that data sets use; with `offsets` also character offsets and word ids.
+        """Ragged rows of token ids, as data sets keep them.
 
-        texts: a string or a sequence of strings (list, tuple, NumPy array, pandas Series); pairs: the second sentences,
-        as many. Rows longer than `max_length` (at most the tokenizer's own) are cut at their end, or at their beginning
-        where tokenizer_config.json says truncation_side = left, pairs at the longer sentence first; special tokens
-        always stay. `truncate=False` cuts nothing, for windows over long texts. Raises
-        `TypeError` for a row that is no string and `ValueError` for columns of unlike length or a `max_length` that
-        cannot hold the special tokens.
+        Args:
+            texts: A string or a sequence of strings: list, tuple, NumPy array, pandas Series.
+            pairs: The second texts, as many.
+            max_length: Longer rows are truncated on `truncation_side`, of pairs the longer text first; special tokens
+                stay. The tokenizer's own `max_length` is a limit too.
+            offsets: Add character offsets and word ids.
+            truncate: False truncates nothing, for windows over long texts.
+
+        Raises:
+            TypeError: A row is no string.
+            ValueError: There are not as many pairs as texts, or `max_length` can't hold the special tokens.
         """
         firsts, seconds = as_pairs(texts, pairs)
         limits = [limit for limit in (max_length, self.max_length) if limit is not None and truncate]
@@ -193,8 +220,14 @@ class Tokenizer:
                 self._rust.no_truncation()
         return Encoded.concatenate(parts)
 
-    def decode(self, ids, skip_special_tokens: bool = True) -> str | list[str]:
-        """Text of ids: (length,) gives a string, (n, length) a list of n strings. `ValueError` for a wrong id."""
+    def decode(
+        self, ids: Sequence[int] | Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = True
+    ) -> str | list[str]:
+        """The text of ids: a string for ids (length,), a list of n strings for ids (n, length).
+
+        Raises:
+            ValueError: The vocabulary has no such id.
+        """
         if len(ids) and np.ndim(ids[0]):
             return [self.decode(row, skip_special_tokens) for row in ids]
         ids = [int(i) for i in ids]
@@ -202,37 +235,16 @@ class Tokenizer:
             self.id_to_token(i)
         return self._rust.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def text_with(self, left: str, index: int, right: str) -> tuple[str, str]:
-        """A token's text, and the text in which it stands between `left` and `right` with the blanks that it implies.
-
-        A token that goes on with a word (`##ing`; one without `Ġ` or `▁`) joins what is before it; one that begins a
-        word is set apart from a word before it. All other blanks are those of `left` and `right`.
-
-        Raises:
-            ValueError: The vocabulary has no such id.
-        """
-        once, twice = self.decode([index], False), self.decode([index, index], False)
-        piece = twice[len(once) :] if twice.startswith(once) else once
-        token = piece.strip() or piece
-        if not piece[:1].isspace():
-            return token, left.rstrip(" ") + token + right
-        if self.id_to_token(index)[0] in "Ġ▁":  # the blank is in the token
-            return token, f"{left}{'' if not left or left[-1].isspace() else ' '}{token}{right}"
-        return token, self._set_apart(self._set_apart(left, token), right)
-
-    def _set_apart(self, left: str, right: str) -> str:
-        """Two texts side by side, with a blank where they would be one word without it."""
-        if not (left[-1:].isalnum() and right[:1].isalnum()):
-            return left + right
-        words = self.encode(left[-1] + right[0], offsets=True).word_ids
-        return left + right if len(set(words[words >= 0])) > 1 else f"{left} {right}"
-
     def token_to_id(self, token: str) -> int | None:
         """The id of a vocabulary entry, None for a string that is not in the vocabulary."""
         return self._rust.token_to_id(token)
 
     def id_to_token(self, index: int) -> str:
-        """The vocabulary entry of an id. Raises `ValueError` for an id that the vocabulary does not have."""
+        """The vocabulary entry of an id.
+
+        Raises:
+            ValueError: The vocabulary has no such id.
+        """
         token = self._rust.id_to_token(int(index)) if index >= 0 else None
         if token is None:
             raise ValueError(f"{index} is no token id: the vocabulary has ids 0 to {self.vocabulary_size - 1}.")
@@ -243,14 +255,14 @@ class Tokenizer:
         return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
 
     def normalized(self, text: str) -> str:
-        """A text as it is before it is split, without the marks of blanks that some normalizers put into it."""
+        """A text as it is split into words: lowercased and cleaned, without the marks that some normalizers put in
+        place of spaces."""
         if self._rust.normalizer is None:
             return text
         return self._rust.normalizer.normalize_str(text).replace("▁", " ").strip()
 
     def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
-        """A tokenizer with further special tokens, which are never split and get the next ids; this one stays as it
-        is."""
+        """A copy with further special tokens, which are never split and get the next ids."""
         rust = type(self._rust).from_str(self._rust.to_str())
         rust.add_special_tokens(list(tokens))
         return Tokenizer(
@@ -300,12 +312,12 @@ class Tokenizer:
 
     @property
     def mask_id(self) -> int | None:
-        """The id of the token that hides another in masked-language modelling."""
+        """The id of the mask token of masked language modelling."""
         return self._id_of("mask")
 
     @property
     def unk_id(self) -> int | None:
-        """The id that stands for what the vocabulary cannot spell."""
+        """The id of unknown words."""
         return self._id_of("unk")
 
     @cached_property
@@ -317,13 +329,16 @@ class Tokenizer:
 
     @cached_property
     def is_continuation(self) -> np.ndarray:
-        """(vocabulary_size,) bool: whether a piece goes on with a word (`##ing`), for whole-word masking.
+        """bool (vocabulary_size,): whether a piece continues a word (`##ing`), for whole-word masking.
 
-        Raises `ValueError` for a tokenizer that is not WordPiece, whose pieces do not tell by themselves.
+        Raises:
+            ValueError: The tokenizer is not WordPiece: only its pieces say so by themselves.
         """
         prefix = getattr(self._rust.model, "continuing_subword_prefix", None)
         if type(self._rust.model).__name__ != "WordPiece" or not prefix:
-            raise ValueError(f"is_continuation needs a WordPiece vocabulary, got {type(self._rust.model).__name__}.")
+            raise ValueError(
+                f"is_continuation needs a WordPiece vocabulary. Received: {type(self._rust.model).__name__}."
+            )
         marks = np.zeros(self.vocabulary_size, dtype=bool)
         marks[[i for token, i in self._rust.get_vocab().items() if token.startswith(prefix) and token != prefix]] = True
         return marks
@@ -331,7 +346,7 @@ class Tokenizer:
     @property
     def lowercase(self) -> bool:
         """Whether texts are lowercased before they are split."""
-        return _lowercases(tokenizer_files.normalizer_state(self._rust))
+        return tokenizer_files.lowercases(self._rust)
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != "_lock"}
@@ -352,7 +367,7 @@ class Tokenizer:
 
     def _check_room(self, name: str, length: int, pairs: bool) -> None:
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)):
-            raise TypeError(f"{name} must be a whole number of tokens or None, got {length!r}.")
+            raise TypeError(f"{name} must be a whole number of tokens or None. Received: {length!r}.")
         needed = self._rust.num_special_tokens_to_add(pairs)
         if length < max(needed, 1):
             raise ValueError(
@@ -360,7 +375,7 @@ class Tokenizer:
                 f"use at least {needed + 1}."
             )
 
-    @_no_collection()
+    @no_garbage_collection()
     def _encode_chunk(self, rows: list, offsets: bool) -> Encoded:
         encode_batch = self._rust.encode_batch if offsets else self._rust.encode_batch_fast
         encodings = encode_batch(rows)
@@ -378,9 +393,3 @@ class Tokenizer:
         return Encoded(
             ids, types, row_splits_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)
         )
-
-
-def _lowercases(state: Mapping) -> bool:
-    if state["type"] == "Sequence":
-        return any(_lowercases(part) for part in state["normalizers"])
-    return state["type"] == "Lowercase" or bool(state.get("lowercase"))

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.rules import FLAG, NULL, OBJECT, TEXT, Rule, choice, list_of, number, object_of
+from bertzoo.checkpoints.json_files import FLAG, NULL, OBJECT, TEXT, Rule, choice, list_of, number, object_of, read_json
 from bertzoo.text.slow_tokenizers import build_from_files, find_spec, is_byte_level, vocabulary_files
 from bertzoo.text.special_tokens import (
     BERT_TOKENS,
@@ -21,6 +21,9 @@ from bertzoo.text.special_tokens import (
     token_string,
 )
 from bertzoo.text.wordpiece import build_wordpiece
+
+if TYPE_CHECKING:  # imported on first use, since the package is slow to load
+    import tokenizers
 
 # What tokenizer_config.json may hold. All keys that transformers interprets are done, refused, or change no token.
 _FLAGS = (
@@ -47,11 +50,17 @@ RULES = {
 _USUAL = {role: (BERT_TOKENS[role], ROBERTA_TOKENS[role]) for role in ROLES}
 
 
-def read_directory(directory: str | Path, lowercase: bool | None = None):
-    """(Rust tokenizer, {role: token}, settings of tokenizer_config.json) from tokenizer.json, else from the files that
-    the family of config.json keeps its vocabulary in.
+def read_directory(
+    directory: str | Path, lowercase: bool | None = None
+) -> tuple["tokenizers.Tokenizer", dict[str, str], dict[str, Any]]:
+    """Reads tokenizer.json, else the vocabulary files of the family that config.json names.
 
-    Raises `FileNotFoundError` if there are none and `ValueError` for a file that cannot be read.
+    Returns:
+        The Rust tokenizer, its special tokens by role, and the settings of tokenizer_config.json.
+
+    Raises:
+        FileNotFoundError: The directory has no tokenizer.
+        ValueError: A file can't be used.
     """
     directory = Path(directory)
     settings = read_settings(directory)
@@ -72,7 +81,7 @@ def read_directory(directory: str | Path, lowercase: bool | None = None):
 
 @contextmanager
 def _panics_as_errors(directory: Path) -> Iterator[None]:
-    """A file may break the Rust library from inside, whose panics are not even `Exception`s."""
+    """Makes errors of what a damaged file does to the Rust library, whose panics are not even `Exception`s."""
     try:
         yield
     except BaseException as error:
@@ -96,7 +105,7 @@ def stored_max_length(settings: Mapping) -> int | None:
     return int(value) if value is not None and 0 < value < 1e9 else None
 
 
-def find_special_tokens(rust, settings: Mapping) -> dict[str, str]:
+def find_special_tokens(rust: "tokenizers.Tokenizer", settings: Mapping) -> dict[str, str]:
     """{role: token} for those of cls, sep, pad, mask, unk that the files name and the vocabulary holds."""
     found = {}
     for role in ROLES:
@@ -108,10 +117,12 @@ def find_special_tokens(rust, settings: Mapping) -> dict[str, str]:
     return found
 
 
-def written_files(rust, special_tokens: Mapping[str, str], settings: Mapping, max_length: int | None):
-    """{"tokenizer.json": bytes, "tokenizer_config.json": bytes}, which `transformers.AutoTokenizer` loads.
+def written_files(
+    rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str], settings: Mapping, max_length: int | None
+) -> dict[str, bytes]:
+    """tokenizer.json and tokenizer_config.json by name, which `transformers.AutoTokenizer` loads.
 
-    Settings that came from a file are carried through, except `auto_map`, which names code to execute.
+    Settings that came from a file are written again, except `auto_map`, which names code to execute.
     """
     written = {key: value for key, value in settings.items() if key != "auto_map"}
     state = normalizer_state(rust)
@@ -131,7 +142,7 @@ def written_files(rust, special_tokens: Mapping[str, str], settings: Mapping, ma
     return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": config.encode()}
 
 
-def normalizer_state(rust) -> dict:
+def normalizer_state(rust: "tokenizers.Tokenizer") -> dict[str, Any]:
     """The normalizer as it stands in tokenizer.json; `{"type": None}` where there is none."""
     return json.loads(rust.normalizer.__getstate__()) if rust.normalizer is not None else {"type": None}
 
@@ -147,7 +158,7 @@ def _from_json(path: Path):
         rust = Tokenizer.from_str(path.read_text("utf-8"))
     except Exception as error:  # the Rust library raises bare Exception
         raise ValueError(f"{path} is not a tokenizer that `tokenizers` can read: {error}.") from None
-    # all-MiniLM ships truncation to 128 and padding to 128, which would cut texts unasked.
+    # all-MiniLM ships truncation to 128 and padding to 128, which nobody expects.
     rust.no_truncation()
     rust.no_padding()
     return rust
@@ -234,3 +245,14 @@ def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:
         special_tokens=special_tokens,
     )
     return json.loads(rebuilt.to_str()) == content
+
+
+def lowercases(rust: "tokenizers.Tokenizer") -> bool:
+    """Whether the tokenizer lowercases texts."""
+    return _lowercases(normalizer_state(rust))
+
+
+def _lowercases(state: Mapping) -> bool:
+    if state["type"] == "Sequence":
+        return any(_lowercases(part) for part in state["normalizers"])
+    return state["type"] == "Lowercase" or bool(state.get("lowercase"))

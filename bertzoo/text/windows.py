@@ -18,7 +18,7 @@ class Windows:
     """`n` rows cut from texts.
 
     rows: the token rows, special tokens included, without offsets.
-    pieces: the texts' own tokens, a row a text, without special tokens and uncut, with offsets.
+    pieces: the texts' own tokens, one row for each text, without special tokens and truncation, with offsets.
     source: (n,) the text that a row is cut from.
     column: (n,) where in the row its piece of text begins.
     begin, end: (n,) which of the text's tokens it holds.

@@ -44,7 +44,7 @@ class SiFT:
     def __init__(self, radius: float = 0.05, weight: float = 1.0, noise: float = 0.01):
         if not (radius >= 0 and weight >= 0 and noise > 0):
             raise ValueError(
-                f"radius and weight must be at least 0 and noise above 0; they are {radius!r}, {weight!r}, {noise!r}."
+                f"radius and weight must be at least 0 and noise above 0. Received: {radius!r}, {weight!r}, {noise!r}."
             )
         self.radius, self.weight, self.noise = radius, weight, noise
 

@@ -44,7 +44,7 @@ class NaNGuard(keras.callbacks.Callback):
 
     Raises:
         FloatingPointError: In `fit`. The message says between which batches it happened, at which learning rate, and
-            which weights are no numbers.
+            which weights are not finite.
     """
 
     # Keras then calls it from another thread, so that steps do not wait; it must not touch the model's weights there.
@@ -78,10 +78,10 @@ class NaNGuard(keras.callbacks.Callback):
         before = "" if self.last_loss is None else f"; the mean before was {self.last_loss:.4g}"
         wrong = [w.path for w in self.model.weights if not np.isfinite(_numbers(w)).all()]
         if wrong:
-            share = f"{len(wrong)} of {len(self.model.weights)} weights are no numbers any more, the first {wrong[0]}"
+            share = f"{len(wrong)} of {len(self.model.weights)} weights are not finite, the first {wrong[0]}"
             share += ": an update was too large"
         else:
-            share = "all weights are still numbers: the outputs or the targets overflowed, not an update"
+            share = "all weights are still finite: the outputs or the targets overflowed, not an update"
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         rate = float(keras.ops.convert_to_numpy(getattr(optimizer, "current_learning_rate", optimizer.learning_rate)))
         dtype = self.model.compute_dtype

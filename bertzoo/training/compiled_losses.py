@@ -39,7 +39,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
     def __init__(self, smoothing: float = 0.1, name: str = "smoothed_crossentropy", **kwargs):
         super().__init__(name=name, **kwargs)
         if not 0 <= smoothing < 1:
-            raise ValueError(f"label smoothing must be at least 0 and below 1; it is {smoothing!r}.")
+            raise ValueError(f"label smoothing must be at least 0 and below 1. Received: {smoothing!r}.")
         self.smoothing = smoothing
 
     def call(self, y_true, y_pred):
@@ -98,7 +98,7 @@ def _checked(loss: keras.losses.Loss) -> keras.losses.Loss:
         )
     if loss.reduction in ("sum_over_batch_size", "mean"):
         # Keras's mean divides by the number of examples, those of weight 0 too: empty places, padding.
-        # A shallow copy, so that the caller's stays as it is; `copy.copy` would save and load it as Keras does.
+        # A shallow copy, so that the caller's does not change; `copy.copy` would save and load it as Keras does.
         own = object.__new__(type(loss))
         own.__dict__.update(loss.__dict__, reduction=MEAN)
         return own

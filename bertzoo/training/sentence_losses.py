@@ -98,7 +98,7 @@ class SoftmaxOfPairs(SentenceLoss):
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         if targets.size and not 0 <= targets.min() <= targets.max() < self.labels:
             raise ValueError(
-                f"y must hold classes from 0 to {self.labels - 1}; it runs from {targets.min()} to {targets.max()}. "
+                f"y must hold classes from 0 to {self.labels - 1}. Received: {targets.min()} to {targets.max()}. "
                 "Number the classes from 0, or pass SoftmaxOfPairs(labels=…) with their number."
             )
 
@@ -127,7 +127,7 @@ class Triplet(SentenceLoss):
     def __init__(self, margin: float = 5.0, distance: str = "euclidean", **kwargs):
         super().__init__(**kwargs)
         if distance not in ("euclidean", "cosine"):
-            raise ValueError(f'distance must be "euclidean" or "cosine"; it is {distance!r}.')
+            raise ValueError(f'distance must be "euclidean" or "cosine". Received: {distance!r}.')
         self.margin, self.distance = margin, distance
 
     def call(self, y_true, y_pred):
@@ -250,7 +250,7 @@ class EmbeddingDistillation(SentenceLoss):
     def __init__(self, distance: str = "mse", teacher_width: int | None = None, **kwargs):
         super().__init__(**kwargs)
         if distance not in ("mse", "euclidean", "cosine"):
-            raise ValueError(f'distance must be "mse", "euclidean" or "cosine"; it is {distance!r}.')
+            raise ValueError(f'distance must be "mse", "euclidean" or "cosine". Received: {distance!r}.')
         self.distance, self.teacher_width = distance, teacher_width
         if teacher_width is not None:
             self.head = keras.layers.Dense(teacher_width, name="distillation", dtype="float32")
@@ -302,7 +302,7 @@ class Matryoshka(SentenceLoss):
         if self.loss.head is not None:
             raise ValueError(f"{type(self.loss).__name__} has a dense layer for one width and can't be cut to several.")
         if not dimensions or any(dimension < 1 for dimension in dimensions):
-            raise ValueError(f"dimensions must be positive widths, at least one; they are {list(dimensions)}.")
+            raise ValueError(f"dimensions must be positive widths, at least one. Received: {list(dimensions)}.")
         self.dimensions = tuple(dimensions)
         self.weights = (1.0,) * len(self.dimensions) if weights is None else tuple(weights)
         if len(self.weights) != len(self.dimensions):
@@ -345,7 +345,7 @@ LOSSES = {
 
 
 def sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
-    """The loss of a name, with its defaults; a loss as it is.
+    """Finds a loss by name, with its defaults; returns a loss unchanged.
 
     Raises:
         ValueError: The name is unknown.
@@ -354,7 +354,7 @@ def sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
         return loss
     if loss not in LOSSES:
         raise ValueError(
-            f"loss must be one of {', '.join(LOSSES)}, or one of bertzoo's sentence losses; it is {loss!r}."
+            f"loss must be one of {', '.join(LOSSES)}, or one of bertzoo's sentence losses. Received: {loss!r}."
         )
     return LOSSES[loss]()
 

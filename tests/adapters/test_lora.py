@@ -252,8 +252,8 @@ def test_an_adapter_that_does_not_fit_leaves_the_task_as_it_was(make, tmp_path):
     for settings, changed, message in (
         ([1], tensors, "holds no JSON object"),
         ({**config, "r": 10**12}, tensors, "factors of rank 2 .*; r is 1000000000000"),
-        ({**config, "r": True}, tensors, "r must be a positive integer; it is True"),
-        ({**config, "lora_alpha": float("nan")}, tensors, "lora_alpha must be a number; it is nan"),
+        ({**config, "r": True}, tensors, "r must be a positive integer. Received: True"),
+        ({**config, "lora_alpha": float("nan")}, tensors, "lora_alpha must be a number. Received: nan"),
         ({**config, "lora_alpha": "16"}, tensors, "lora_alpha must be a number"),
         ({**config, "use_rslora": 1}, tensors, "use_rslora must be true or false"),
         ({**config, "alpha_pattern": {".*query": 3.0}}, tensors, "name of a module is expected"),

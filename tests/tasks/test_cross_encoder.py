@@ -156,11 +156,11 @@ def test_the_problem_of_the_files_is_kept_where_it_can_be_this_models(written, t
 def test_mistakes_are_named(preset, written):
     model = load(preset)
     model.compile()
-    with pytest.raises(ValueError, match="scores must lie between 0 and 1; they run from 0 to 5"):
+    with pytest.raises(ValueError, match="scores must lie between 0 and 1. Received: values from 0 to 5"):
         model.fit(PAIRS, [0, 1, 2, 3, 5], verbose=0)
     with pytest.raises(TypeError, match="query must be a string"):
         model.rank(None, DOCUMENTS)
-    with pytest.raises(ValueError, match="activation must be one of .*; it is 'relu'"):
+    with pytest.raises(ValueError, match="activation must be one of .* Received: 'relu'"):
         model.predict(PAIRS, activation="relu")
     with pytest.raises(TypeError):
         model.rank(QUERY, ["a", None])

@@ -18,6 +18,7 @@ from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, TUPLES, WORDS
 from bertzoo.data.targets import encode_targets, label_ids
 from bertzoo.metrics.entities import entity_scores
+from bertzoo.tasks.masked_lm import fill_token
 from bertzoo.types import SINGLE_LABEL
 
 ASKED = {"question": "a", "context": "b"}
@@ -354,7 +355,7 @@ def test_filled_text_has_no_marks_of_pieces_and_the_blanks_of_the_original(write
     tokenizer = bz.MaskedLM.from_preset(write_checkpoint()[0], verbose=False).tokenizer
 
     def filled(left, token, right=""):
-        return tokenizer.text_with(left, tokenizer.token_to_id(token), right)
+        return fill_token(tokenizer, left, tokenizer.token_to_id(token), right)
 
     assert filled("Very un ", "##happy", "!") == ("happy", "Very unhappy!")  # as transformers' decode
     assert filled("The ", "film", " is") == ("film", "The film is")
@@ -378,10 +379,11 @@ def test_blanks_of_byte_level_and_sentencepiece_tokens(tmp_path, plain_texts):
         rust.decoder, rust.pre_tokenizer = decoder, pre
         roles = dict(zip(("cls", "sep", "pad", "unk", "mask"), ("<s>", "</s>", "<pad>", "<unk>", "<mask>")))
         tokenizer = bz.Tokenizer(rust, roles)
-        assert tokenizer.text_with("The ", 5, " is") == ("film", "The film is")
-        assert tokenizer.text_with("The", 5, " is") == ("film", "The film is")
-        assert tokenizer.text_with("", 5, " is") == ("film", "film is")
-        assert tokenizer.text_with("bad", 6, " made") == tokenizer.text_with("bad ", 6, " made") == ("ly", "badly made")
+        assert fill_token(tokenizer, "The ", 5, " is") == ("film", "The film is")
+        assert fill_token(tokenizer, "The", 5, " is") == ("film", "The film is")
+        assert fill_token(tokenizer, "", 5, " is") == ("film", "film is")
+        for left in ("bad", "bad "):
+            assert fill_token(tokenizer, left, 6, " made") == ("ly", "badly made")
 
 
 @pytest.mark.once

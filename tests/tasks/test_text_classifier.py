@@ -221,7 +221,7 @@ def test_weights_of_classes_and_rows(model, seen):
         ({"class_weight": "balanced"}, "dict of weights by label"),
         ({"sample_weight": [1.0] * 15}, "sample_weight must have 16 entries"),
         ({"sample_weight": [1.0] * 7 + [np.nan] * 9}, "that of row 7 is nan"),
-        ({"sample_weight": np.ones((16, 2))}, r"its shape is \(16, 2\)"),
+        ({"sample_weight": np.ones((16, 2))}, r"shape \(16, 2\)"),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(TEXTS, NAMES, verbose=0, **options)
@@ -369,7 +369,7 @@ def test_freezing(make, layers, eager):
     )
     still = {path for path in before if path.startswith(frozen)}
     assert moved == set(before) - still and still
-    with pytest.raises(ValueError, match="layers must be from 0 to 1; it is 3"):
+    with pytest.raises(ValueError, match="layers must be from 0 to 1. Received: 3"):
         model.freeze(3)
 
 
@@ -404,9 +404,9 @@ def test_classify_on_all_it_is_given(make):
 @pytest.mark.parametrize(
     ("x", "y", "options", "error", "message"),
     [
-        ([GOOD, None], [1, 0], {}, TypeError, r"texts\[1\] must be a string, got NoneType"),
+        ([GOOD, None], [1, 0], {}, TypeError, r"texts\[1\] must be a string. Received: NoneType"),
         ([GOOD, float("nan")], [1, 0], {}, TypeError, r"texts\[1\].*missing rows"),
-        ([GOOD, 3], [1, 0], {}, TypeError, r"texts\[1\] must be a string, got int"),
+        ([GOOD, 3], [1, 0], {}, TypeError, r"texts\[1\] must be a string. Received: int"),
         ([GOOD, BAD], [1], {}, ValueError, "x has 2 rows and y has 1"),
         (([GOOD, BAD], [GOOD]), [1, 0], {}, ValueError, "2 texts and 1 pairs"),
         ([GOOD, BAD], ["pos", "nice"], {}, ValueError, r"y\[1\] must be one of the labels .* Received: 'nice'"),
@@ -415,7 +415,7 @@ def test_classify_on_all_it_is_given(make):
         ([GOOD, BAD], [1, 0.5], {}, ValueError, r"y\[1\] must be .* Received: 0.5"),
         ([GOOD, BAD], [1, None], {}, ValueError, r"y\[1\] must be .* Received: None"),
         ([GOOD, BAD], None, {}, ValueError, "there are no targets"),
-        ([GOOD, BAD], [1, 0], {"batch_size": 0}, ValueError, "must be a whole number of at least 1; it is 0"),
+        ([GOOD, BAD], [1, 0], {"batch_size": 0}, ValueError, "must be a whole number of at least 1. Received: 0"),
         ([GOOD, BAD], [1, 0], {"batch_size": 2.0}, ValueError, "batch_size must be a whole number of at least 1"),
         ([GOOD, BAD], [1, 0], {"validation_split": 0.1}, ValueError, "leaves a part of the 2 rows empty"),
         ([], [], {}, ValueError, "x is empty"),

@@ -484,5 +484,5 @@ def test_targets_out_of_range_are_named(make):
         model.fit(x, np.stack([np.zeros(len(TEXTS), int), x["padding_mask"].sum(1)], axis=1), verbose=0)
     model = make(bz.MultipleChoice, tokenizer=None)
     choices = {name: np.stack([part, part], axis=1) for name, part in x.items()}
-    with pytest.raises(ValueError, match="from 0 to 1, one of the 2 choices; they go from 2 to 2"):
+    with pytest.raises(ValueError, match="from 0 to 1, one of the 2 choices. Received: values from 2 to 2"):
         model.fit(Stream((choices, np.full(len(TEXTS), 2))), verbose=0)
