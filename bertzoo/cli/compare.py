@@ -32,7 +32,7 @@ def compare(
     Nothing is downloaded: no cost depends on the weights' values, and they are random.
     """
     if len(names) < 2:
-        raise ValueError("give at least two names to compare; for one there is `bertzoo describe`.")
+        raise ValueError("expected at least two names. Received one: `bertzoo list NAME` shows it.")
     if out is not None:
         check_file(out, (".json",))
     if plot is not None:
@@ -42,33 +42,33 @@ def compare(
     start()
     from bertzoo.analysis.comparison import compare as measure
 
-    found = measure(names, length or (32, 128), batch_size, repeats)
-    _show(found)
+    comparison = measure(names, length or (32, 128), batch_size, repeats)
+    _show(comparison)
     if out is not None:
-        write_whole(out, (json.dumps(found.to_json(), indent=1) + "\n").encode())
+        write_whole(out, (json.dumps(comparison.to_json(), indent=1) + "\n").encode())
         print(f"the same numbers in {out}")
     if plot is not None:
         from bertzoo.analysis.charts import comparison_figure
 
         drawn = BytesIO()
-        comparison_figure(found).savefig(drawn, format=plot.suffix[1:].lower())
+        comparison_figure(comparison).savefig(drawn, format=plot.suffix[1:].lower())
         write_whole(plot, drawn.getvalue())
         print(f"a picture in {plot}")
 
 
-def _show(found) -> None:
-    costs = found.costs
+def _show(comparison) -> None:
+    costs = comparison.costs
     rows = [["parameters", *(f"{sum(cost.parameters.values()):,}" for cost in costs)]]
     for part in costs[0].parameters:
         if any(cost.parameters[part] for cost in costs):
             rows.append([f"  {part}", *(f"{cost.parameters[part]:,}" for cost in costs)])
-    for i, length in enumerate(found.lengths):
+    for i, length in enumerate(comparison.lengths):
         rows += [
             [f"{length} tokens: MFLOPs a token", *(f"{cost.flops_per_token[i] / 1e6:.2f}" for cost in costs)],
             ["  activations of a text, MB", *(f"{cost.activation_bytes[i] / 1e6:.1f}" for cost in costs)],
             ["  ms, one text", *(f"{cost.milliseconds[i]:.1f}" for cost in costs)],
-            [f"  tokens/s, {found.batch_size} texts", *(f"{cost.tokens_per_second[i]:,.0f}" for cost in costs)],
+            [f"  tokens/s, {comparison.batch_size} texts", *(f"{cost.tokens_per_second[i]:,.0f}" for cost in costs)],
         ]
     names = [cost.name for cost in costs]
     show_table(["", *names], rows, title="Encoders", numbers=names)
-    print(f"{found.device}: {found.versions}, float32")
+    print(f"{comparison.device}: {comparison.versions}, float32")

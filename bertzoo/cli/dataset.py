@@ -1,124 +1,195 @@
-"""From a table to training data: which columns, which classes, which rows are held out."""
+"""The examples of a command: read from a file or the command line, and split for validation."""
 
 import math
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from bertzoo.data.parsing import find_column
-from bertzoo.data.table_files import Rows
+from bertzoo.data.loaders import load_conll, load_squad
+from bertzoo.data.parsing import Examples, Schema, describe_columns, find_column, parse_inputs, require_column
+from bertzoo.data.schemas import (
+    CHOICES,
+    QUESTIONS,
+    TARGET_COLUMNS,
+    TEXT_COLUMNS,
+    TEXTS,
+    WORDS,
+    find_text_columns,
+    numbered_columns,
+)
+from bertzoo.data.table_files import Rows, kind_of, read_rows
 
-HELD_OUT = 0.1
+TEXTS_HELP = "Texts; - reads them from standard input, a line each."
+VALIDATION_SHARE = 0.1
 MOST_CLASSES = 200
 
 
 @dataclass(frozen=True)
-class Names:
-    """The columns that are used; `pair` None where the inputs are single texts."""
+class Columns:
+    """The columns that the user named; None for those to find by their names."""
 
-    text: str
-    pair: str | None
-    label: str | None
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Texts, their partners (None where there are none) and labels, as many each; labels None where nobody asked."""
-
-    texts: list[str]
-    pairs: list[str] | None
-    labels: list[str] | None
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @property
-    def x(self) -> list[str] | tuple[list[str], list[str]]:
-        """In the form that tasks take."""
-        return self.texts if self.pairs is None else (self.texts, self.pairs)
-
-    def take(self, rows) -> "Examples":
-        """Some of the rows."""
-        columns = (self.texts, self.pairs, self.labels)
-        return Examples(*(None if column is None else [column[i] for i in rows] for column in columns))
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What is learnt from and what is held out; `classes` is None for a regression."""
+class Splits:
+    """The examples to train on and to validate with. classes: the labels; None for a regression or another task."""
 
     train: Examples
-    held: Examples
-    classes: list[str] | None
-
-    def targets(self, examples: Examples) -> list[str] | np.ndarray:
-        """The labels of a part as tasks take them: names, or numbers for a regression."""
-        return examples.labels if self.classes else np.array([float(label) for label in examples.labels])
+    validation: Examples
+    classes: list[str] | None = None
 
     def checksum(self) -> int:
-        """A number that differs where the data do."""
-        return zlib.crc32(repr([vars(self.train), vars(self.held)]).encode())
+        """A number that differs if the data do."""
+        parts = [[part.columns, list(part.targets)] for part in (self.train, self.validation)]
+        return zlib.crc32(repr(parts).encode())
 
 
-def find_columns(rows: Rows, text: str | None, pair: str | None, label: str | None, needs_label: bool) -> Names:
-    """The columns by name, as given or guessed (see `bertzoo.data.schemas`; capitals don't matter).
-
-    A partner column is guessed only where the text column is.
+def read_examples(file: Path, columns: Columns = Columns()) -> tuple[Schema, Examples]:
+    """Reads labelled examples of the task that the kind of the file and its columns define.
 
     Raises:
-        ValueError: There is no such column, or none with a known name.
+        ValueError: The file can't be used, or lacks a column.
     """
-    from bertzoo.data.schemas import TARGET_COLUMNS, TEXT_COLUMNS, find_text_columns
+    kind = kind_of(file)
+    if kind in (".conll", ".conllu", ".json"):
+        table, schema = (load_squad(file), QUESTIONS) if kind == ".json" else (load_conll(file), WORDS)
+    else:
+        rows = read_rows(file)
+        if not numbered_columns(list(rows.columns)):
+            return TEXTS, read_texts(rows, columns, labelled=True)
+        table, schema = rows.columns, CHOICES
+    if columns != Columns():
+        raise ValueError(f"--text, --pair and --label are for tables of labelled texts. Received: {file}.")
+    return schema, parse_inputs(table, schema=schema)
 
-    first, second = _column(rows, text, TEXT_COLUMNS, "--text"), None
-    if pair is not None:
-        second = _column(rows, pair, (), "--pair")
-    elif text is None:
-        first, second, _ = find_text_columns(list(rows.columns)).values()
-    target = _column(rows, label, TARGET_COLUMNS, "--label") if needs_label else None
-    names = Names(first, second, target)
-    used = [name for name in (first, second, target) if name is not None]
+
+def read_texts(rows: Rows, columns: Columns = Columns(), labelled: bool = False) -> Examples:
+    """The texts or pairs of a table, without the rows that lack a cell.
+
+    Raises:
+        ValueError: There is no such column, none with a known name, or no complete row.
+    """
+    names = _column_names(rows, columns, labelled)
+    used = [name for name in names.values() if name is not None]
     if len(set(used)) < len(used):
-        raise ValueError(f"text, pair and label must be different columns; they are {', '.join(used)}.")
-    return names
+        raise ValueError(f"text, pair and label must be different columns. Received: {', '.join(used)}.")
+    complete = [i for i, cells in enumerate(zip(*(rows.columns[name] for name in used))) if all(map(str.strip, cells))]
+    if not complete:
+        raise ValueError(f"{rows.source}: no row has {' and '.join(used)}.")
+    found = {role: [rows.columns[name][i] for i in complete] for role, name in names.items() if name is not None}
+    if labelled:
+        print(f"{rows.source}: {describe_columns(names, list(rows.columns))}")
+        if len(complete) < len(rows):
+            print(f"{rows.source}: {len(rows) - len(complete)} rows that lack one of these are left out")
+        found["label"] = [label.strip() for label in found["label"]]
+    return Examples(*TEXTS.validate(found, found.pop("label", None)))
 
 
-def _column(rows: Rows, given: str | None, guesses: tuple[str, ...], option: str) -> str:
-    if given is not None:
-        if given in rows.columns:
-            return given
-        raise ValueError(f"{rows.source} has no column {given!r}; it has {', '.join(rows.columns)}.")
-    found = find_column(guesses, list(rows.columns))
-    if found is None:
-        raise ValueError(
-            f"{rows.source} has the columns {', '.join(rows.columns)}; none is called {', '.join(guesses)}: "
-            f"say which one it is with {option}."
-        )
-    return found
+def _column_names(rows: Rows, columns: Columns, labelled: bool) -> dict[str, str | None]:
+    """Role -> the name of its column."""
+    known = list(rows.columns)
+    for name in vars(columns).values():
+        if name is not None and name not in known:
+            raise ValueError(f"{rows.source} has no column {name!r}; it has {', '.join(known)}.")
+    text, pair, label = columns.text, columns.pair, columns.label
+    try:
+        if text is None and pair is None:
+            roles = find_text_columns(known)
+            text, pair = roles["text"], roles["second text"]
+        elif text is None:
+            text = require_column(TEXT_COLUMNS, known)
+    except ValueError as error:
+        raise ValueError(f"{rows.source}: {error} Or name the column with --text.") from None
+    if labelled and label is None:
+        label = find_column(TARGET_COLUMNS, known)
+        if label is None:
+            raise ValueError(
+                f"{rows.source} has the columns {', '.join(known)}; none is called {', '.join(TARGET_COLUMNS)}: name "
+                "the column of labels with --label."
+            )
+    return {"text": text, "second text": pair, "label": label if labelled else None}
 
 
-def take_examples(rows: Rows, names: Names) -> tuple[Examples, int]:
-    """The rows that lack nothing, and how many do.
+def given_texts(texts: list[str], file: Path | None, columns: Columns = Columns()) -> Examples:
+    """Texts from the command line or a file; "-" as the only text or as the file reads standard input, a text a line.
 
     Raises:
-        ValueError: No row is left.
+        ValueError: Neither or both are given, the file can't be used, or rows lack a text.
     """
-    used = [rows.columns[name] for name in (names.text, names.pair, names.label) if name is not None]
-    whole = [i for i, cells in enumerate(zip(*used)) if all(cell.strip() for cell in cells)]
-    if not whole:
-        raise ValueError(f"{rows.source}: no row has {' and '.join(n for n in vars(names).values() if n)}.")
-    texts, pairs, labels = (None if name is None else rows.columns[name] for name in vars(names).values())
-    labels = None if labels is None else [label.strip() for label in labels]
-    return Examples(texts, pairs, labels).take(whole), len(rows) - len(whole)
+    if bool(texts) == (file is not None):
+        raise ValueError("give texts, or a file of texts with --file: one of both.")
+    if texts and texts != ["-"]:
+        return parse_inputs(texts, schema=TEXTS)
+    rows = read_rows(file or Path("-"))
+    examples = read_texts(rows, columns)
+    if len(examples) < len(rows):
+        missing = len(rows) - len(examples)
+        raise ValueError(f"{rows.source}: {missing} of {len(rows)} rows have no text; fill or remove them.")
+    return examples
+
+
+def read_splits(file: Path, dev: Path | None, seed: int, columns: Columns = Columns()) -> tuple[Schema, Splits]:
+    """The examples of a file, and those of `dev` or a tenth of the file to validate with.
+
+    Raises:
+        ValueError: The files don't fit each other, or there are too few examples.
+    """
+    schema, examples = read_examples(file, columns)
+    classes = find_classes(examples.targets, str(file)) if schema == TEXTS else None
+    if dev is None:
+        train, validation = split(examples, seed, classes)
+    else:
+        other, validation = read_examples(dev, columns)
+        if other != schema:
+            raise ValueError(f"{dev} must hold examples of the same task as {file}.")
+        train = examples
+    if schema == TEXTS:
+        _check_labels(validation.targets, classes, dev or file, file)
+        if classes is None:
+            train, validation = (
+                replace(part, targets=np.array(part.targets, "float64")) for part in (train, validation)
+            )
+    return schema, Splits(train, validation, classes)
+
+
+def split(examples: Examples, seed: int, classes: list[str] | None = None) -> tuple[Examples, Examples]:
+    """A seeded tenth to validate with, at least one example, stratified by classes.
+
+    Raises:
+        ValueError: There are too few examples.
+    """
+    from bertzoo.data.task_data import split_rows  # imports Keras, which a wrong command does not wait for
+
+    count = len(examples)
+    if count < 2 or (classes is not None and count <= len(classes)):
+        raise ValueError(f"{count} rows are too few to hold some out: pass held-out rows with --dev.")
+    numbers = None if classes is None else np.array([classes.index(label) for label in examples.targets])
+    train, validation = split_rows(count, max(VALIDATION_SHARE, 1.5 / count), seed, numbers)
+    return examples.select(train), examples.select(validation)
+
+
+def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file: Path) -> None:
+    if classes is None:
+        wrong = [label for label in labels if as_number(label) is None]
+        if wrong:
+            raise ValueError(f"{dev} has the label {wrong[0]!r}; the labels of {file} are numbers.")
+        return
+    unknown = sorted(set(labels) - set(classes))
+    if unknown:
+        raise ValueError(f"{dev} has the label {unknown[0]!r}; those of {file} are {', '.join(classes[:20])}.")
 
 
 def find_classes(labels: list[str], source: str) -> list[str] | None:
     """The classes in the data, sorted, numbers by value; None if the labels are numbers and not all are whole.
 
     Raises:
-        ValueError: There is one class, or so many that the column can't be a label.
+        ValueError: There is one class, or so many that the column can't hold labels.
     """
     numbers = [as_number(label) for label in labels]
     numeric = all(number is not None for number in numbers)
@@ -130,7 +201,7 @@ def find_classes(labels: list[str], source: str) -> list[str] | None:
     if len(counts) > MOST_CLASSES or (len(counts) > 20 and len(counts) > len(labels) / 2):
         raise ValueError(
             f"{source}: {len(labels)} rows have {len(counts)} different labels, such as {labels[0]!r:.60}; "
-            "that is no set of classes: name the right column with --label."
+            "that is not a set of classes: name the right column with --label."
         )
     return sorted(counts, key=float if numeric else None)
 
@@ -142,19 +213,3 @@ def as_number(label: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def hold_out(labels: list[str], classes: list[str] | None, seed: int) -> tuple[list[int], list[int]]:
-    """Row numbers to train on and to hold out: a seeded tenth, of each class where there are classes; one row at least.
-
-    Raises:
-        ValueError: There are too few rows to hold any out.
-    """
-    if len(labels) < 2 or (classes is not None and len(labels) <= len(classes)):
-        raise ValueError(f"{len(labels)} rows are too few to hold some out: pass held-out rows with --dev.")
-    rng = np.random.Generator(np.random.Philox(key=[seed, 0]))
-    order = rng.permutation(len(labels)).tolist()
-    groups = [order] if classes is None else [[i for i in order if labels[i] == name] for name in classes]
-    held = [i for group in groups for i in group[: round(len(group) * HELD_OUT)]]
-    held = held or max(groups, key=len)[:1]
-    return sorted(set(order) - set(held)), sorted(held)

@@ -9,9 +9,8 @@ import typer
 
 from bertzoo.cli.app import PRESET_HELP, start
 from bertzoo.cli.console import show_table
-from bertzoo.cli.dataset import Examples
+from bertzoo.cli.dataset import TEXTS_HELP, Columns, given_texts
 from bertzoo.cli.paths import check_file, write_whole
-from bertzoo.cli.texts import TEXTS_HELP, given_texts
 
 MOST_SHOWN = 10  # texts whose similarities fit the screen
 
@@ -21,7 +20,7 @@ def embed(
     file: Annotated[Path | None, typer.Option(help="Texts in a .csv, .tsv, .jsonl or .txt file.")] = None,
     out: Annotated[Path | None, typer.Option(help="A .npy file: float32 (texts, width).")] = None,
     preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "bert_mini_en",
-    text: Annotated[str | None, typer.Option(help="Column of the texts, if its name does not tell.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")] = None,
     prompt: Annotated[str | None, typer.Option(help='Put before each text, such as "query: ".')] = None,
     prompt_name: Annotated[str | None, typer.Option(help="Which of the model's own prompts to put there.")] = None,
     normalize: Annotated[bool, typer.Option(help="Scale the vectors to length 1.")] = False,
@@ -31,26 +30,26 @@ def embed(
     are."""
     if out is not None:
         check_file(out, (".npy",))
-    examples = given_texts(texts or [], file, text)
-    if out is None and not 2 <= len(examples) <= MOST_SHOWN:
-        raise ValueError(f"without --out, give 2 to {MOST_SHOWN} texts to compare; there are {len(examples)}.")
+    sentences = given_texts(texts or [], file, Columns(text))["text"]
+    if out is None and not 2 <= len(sentences) <= MOST_SHOWN:
+        raise ValueError(f"without --out, give 2 to {MOST_SHOWN} texts to compare; received: {len(sentences)}.")
     encoder = start().SentenceEncoder.from_preset(preset, verbose=False)
-    vectors = encoder.encode(examples.texts, batch_size, prompt=prompt, prompt_name=prompt_name, normalize=normalize)
+    vectors = encoder.encode(sentences, batch_size, prompt=prompt, prompt_name=prompt_name, normalize=normalize)
     if out is not None:
         buffer = io.BytesIO()
         np.save(buffer, vectors)
         write_whole(out, buffer.getvalue())
         print(f"{len(vectors)} vectors of {vectors.shape[1]} numbers in {out}")
     else:
-        _show_similarities(examples, vectors)
+        _show_similarities(sentences, vectors)
 
 
-def _show_similarities(examples: Examples, vectors: np.ndarray) -> None:
+def _show_similarities(texts: list[str], vectors: np.ndarray) -> None:
     from bertzoo.metrics.vector_similarity import similarity
 
-    numbers = [str(i) for i in range(1, len(examples) + 1)]
+    numbers = [str(i) for i in range(1, len(texts) + 1)]
     rows = [
         [number, text, *(f"{value:.2f}" for value in row)]
-        for number, text, row in zip(numbers, examples.texts, similarity(vectors, vectors))
+        for number, text, row in zip(numbers, texts, similarity(vectors, vectors))
     ]
     show_table(["", "text", *numbers], rows, title="Cosine similarity", numbers=numbers)

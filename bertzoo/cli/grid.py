@@ -1,4 +1,4 @@
-"""`bertzoo grid`: the choices of fine-tuning that the BERT paper tries, on one data set."""
+"""`bertzoo grid`: a grid search over the hyperparameters of fine-tuning, by default that of the BERT paper."""
 
 from itertools import product
 from pathlib import Path
@@ -10,9 +10,10 @@ import typer
 from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import PRESET_HELP
 from bertzoo.cli.console import percent, show_table
-from bertzoo.cli.dataset import Parts
-from bertzoo.cli.fit import describe_parts, read_parts
+from bertzoo.cli.dataset import Columns, Splits, read_splits
+from bertzoo.cli.fit import describe_texts
 from bertzoo.cli.trials import Log, Settings, fine_tune, mean_and_spread
+from bertzoo.data.schemas import TEXTS
 
 LOG, BEST = "grid.json", "best"
 
@@ -27,39 +28,43 @@ def grid(
     epochs: Annotated[str, typer.Option(help="Separated by commas.")] = "2,3,4",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell, with the seeds 0, 1 …")] = 1,
     metric: Annotated[str | None, typer.Option(help="accuracy, f1 or matthews; pearson or spearman.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the texts, if its name does not tell.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")] = None,
     pair: Annotated[str | None, typer.Option(help="Column of the second texts, for pairs.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels, if its name does not tell.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels; found by its name if left out.")] = None,
     max_length: Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")] = None,
 ) -> None:
     """Fine-tune with every combination of batch size, learning rate and epochs, show the scores on held-out rows, and
     keep the model of the best. The default grid is that of Devlin et al. 2019, section A.3; small models need higher
-    rates. Finished runs are kept: the same command goes on where it was stopped."""
+    rates. Finished runs are kept: the same command resumes an interrupted grid."""
     cells = list(product(_numbers(batch_sizes, int), _numbers(learning_rates, float), _numbers(epochs, int)))
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / LOG).is_file()):
-        raise ValueError(f"{out} is no directory of a grid, and not empty: name another.")
+        raise ValueError(f"{out} must be empty or the directory of a grid: name another.")
     check_writable(out / BEST)
-    parts = read_parts(file, dev, (text, pair, label), seed=0)
-    describe_parts(parts)
-    choices = ("accuracy", "f1", "matthews") if parts.classes else ("spearman", "pearson")
+    schema, splits = read_splits(file, dev, 0, Columns(text, pair, label))
+    if schema != TEXTS:
+        raise ValueError(f"grid needs labelled texts. Received: {file}.")
+    print(f"{len(splits.train)} rows to learn from, {len(splits.validation)} held out; {describe_texts(splits)[1]}")
+    choices = ("accuracy", "f1", "matthews") if splits.classes else ("spearman", "pearson")
     metric = metric or choices[0]
     if metric not in choices:
-        raise ValueError(f"--metric must be one of {', '.join(choices)} for these labels; it is {metric!r}.")
+        raise ValueError(f"--metric must be one of {', '.join(choices)} for these labels. Received: {metric!r}.")
     log, found = Log(out / LOG), {}
-    print(f"{len(cells)} cells, {len(cells) * seeds} runs; kept in {log.path}")
+    print(f"{len(cells)} cells, {len(cells) * seeds} runs; logged in {log.path}")
     for cell in cells:
-        found[cell] = _scores(log, parts, preset, cell, seeds, metric, max_length)
+        found[cell] = _scores(log, splits, preset, cell, seeds, metric, max_length)
     best = max(cells, key=lambda cell: np.nan_to_num(np.mean(found[cell]), nan=-np.inf))
     _show(found, best, metric)
     seed = int(np.nan_to_num(found[best], nan=-np.inf).argmax())
-    fine_tune(parts, _settings(preset, best, seed, max_length)).save_to_preset(out / BEST)
-    print(f'The best, fit again with seed {seed}, is in {out / BEST}. Use it: bertzoo predict {out / BEST} "a text"')
+    fine_tune(splits, _settings(preset, best, seed, max_length)).save_to_preset(out / BEST)
+    print(
+        f'The best, trained again with seed {seed}, is in {out / BEST}. Use it: bertzoo predict {out / BEST} "a text"'
+    )
 
 
-def _scores(log: Log, parts: Parts, preset: str, cell: tuple, seeds: int, metric: str, max_length) -> list[float]:
+def _scores(log: Log, splits: Splits, preset: str, cell: tuple, seeds: int, metric: str, max_length) -> list[float]:
     scores = []
     for seed in range(seeds):
-        record = log.run(parts, _settings(preset, cell, seed, max_length))
+        record = log.run(splits, _settings(preset, cell, seed, max_length))
         scores.append(record["scores"][metric])
         print(
             f"batch size {cell[0]}, rate {cell[1]:g}, {cell[2]} epochs, seed {seed}: {metric} {percent(scores[-1])}, "
@@ -91,5 +96,5 @@ def _numbers(given: str, kind: type) -> list:
     except ValueError:
         numbers = []
     if not numbers or not all(0 < number < float("inf") for number in numbers):
-        raise ValueError(f"{given!r} must be numbers above 0, separated by commas.")
+        raise ValueError(f"expected numbers above 0, separated by commas. Received: {given!r}.")
     return numbers

@@ -9,11 +9,8 @@ from bertzoo.cli.app import plain, prepare_console, with_keras
 from bertzoo.cli.compare import compare
 from bertzoo.cli.convert import convert
 from bertzoo.cli.course import course
-from bertzoo.cli.describe import describe
 from bertzoo.cli.embed import embed
-from bertzoo.cli.fill_mask import fill_mask
 from bertzoo.cli.fit import fit
-from bertzoo.cli.glue import glue
 from bertzoo.cli.grid import grid
 from bertzoo.cli.predict import predict
 from bertzoo.cli.presets import list_presets
@@ -29,14 +26,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(with_keras(quickstart))
-app.command("list")(plain(list_presets))
-app.command()(with_keras(describe))
+app.command("list")(with_keras(list_presets))
 app.command()(with_keras(compare))
 app.command()(with_keras(fit))
 app.command()(with_keras(grid))
-app.command()(with_keras(glue))
 app.command()(with_keras(predict))
-app.command("fill-mask")(with_keras(fill_mask))
 app.command()(with_keras(embed))
 app.command()(with_keras(convert))
 app.command()(plain(course))

@@ -1,4 +1,4 @@
-"""`bertzoo list`: the presets that come with the package, and the catalog of published checkpoints."""
+"""`bertzoo list`: the bundled presets and the catalog of published checkpoints, or one of them by part."""
 
 import json
 import math
@@ -7,24 +7,32 @@ from typing import Annotated
 
 import typer
 
+from bertzoo.cli.app import start
 from bertzoo.cli.console import show_table
 
-# The catalog's words for the heads that config.json names.
+# The catalog's names of the heads in config.json.
 _TASKS = {
     "MaskedLM": "masked-lm",
     "SequenceClassification": "classification",
     "TokenClassification": "token-classification",
     "QuestionAnswering": "question-answering",
 }
-# Layers and width, and what DistilBERT's files call them.
+# Layers and width, and their keys in DistilBERT's files.
 _SHAPE_KEYS = (("num_hidden_layers", "n_layers"), ("hidden_size", "dim"))
 
 
 def list_presets(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one by part: a bundled name, a directory, or a name of the list.")
+    ] = None,
     family: Annotated[str | None, typer.Option(help="Only this family, such as bert or deberta-v2.")] = None,
     task: Annotated[str | None, typer.Option(help="Only this task, such as sentence-embedding.")] = None,
 ) -> None:
-    """Show the bundled presets, and checkpoints of the Hugging Face hub that people use."""
+    """Show the bundled presets and popular checkpoints of the Hugging Face hub; with a NAME, its parameters by part,
+    without downloading it."""
+    if name is not None:
+        print(start().describe(name))
+        return
     from bertzoo.checkpoints.catalog import load_catalog
     from bertzoo.checkpoints.files import bundled_names, bundled_root
 
@@ -45,7 +53,7 @@ def list_presets(
     columns = ["name", "family", "parameters", "tokens", "case", "licence", "tasks", "use"]
     rows = [_published(row) for row in published]
     show_table(columns, rows, title="On the Hugging Face hub: write hf:// before the name", numbers=columns[2:4])
-    print("What is not known for sure is left out: read a checkpoint's card. Its parts: bertzoo describe NAME")
+    print("What is uncertain is left out: read a checkpoint's card. Parameters by part: bertzoo list NAME")
 
 
 def _check(option: str, value: str | None, known: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Runs of fine-tuning that are scored on held-out rows and written down, so that none is done twice."""
+"""Fine-tuning runs, scored on validation examples and logged, so that none is repeated."""
 
 import json
 import time
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from bertzoo.cli.app import start
-from bertzoo.cli.console import progress
-from bertzoo.cli.dataset import Parts
+from bertzoo.cli.dataset import Splits
+from bertzoo.cli.fit import describe_texts
 from bertzoo.cli.paths import write_whole
 from bertzoo.metrics import accuracy, f1, matthews_corrcoef, pearson, spearman
 
-# The class whose F1 GLUE reports, by the names it has in tables.
+# Names of the class whose F1 GLUE reports.
 _POSITIVE = ("1", "equivalent", "duplicate")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is made with; a `learning_rate` of None is the one for the model's size."""
+    """The settings of a run; a `learning_rate` of None is the default for the model's size."""
 
     preset: str
     batch_size: int
@@ -32,10 +32,11 @@ class Settings:
 
 
 class Log:
-    """The finished runs in a JSON file, which is written as a whole after each."""
+    """The finished runs in a JSON file, which is replaced after each run."""
 
     def __init__(self, path: Path):
-        """
+        """Reads the log.
+
         Raises:
             ValueError: The file holds something else.
         """
@@ -44,67 +45,55 @@ class Log:
             try:
                 self.runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
             except (ValueError, TypeError, KeyError):
-                raise ValueError(f"{path} is no list of runs: move it away, or name another place.") from None
+                raise ValueError(f"{path} must be a list of runs: move it away, or name another path.") from None
 
-    def run(self, parts: Parts, settings: Settings) -> dict[str, Any]:
-        """The scores and seconds of a run: as written down, or else it is done and written down."""
-        key = {**asdict(settings), "data": parts.checksum()}
+    def run(self, splits: Splits, settings: Settings) -> dict[str, Any]:
+        """The scores and seconds of a run: from the log, otherwise it is run and logged."""
+        key = {**asdict(settings), "data": splits.checksum()}
         for record in self.runs:
             if all(record.get(name) == value for name, value in key.items()):
                 return record
-        begun = time.perf_counter()
-        model = fine_tune(parts, settings)
-        record = {**key, "scores": scores_of(model, parts), "seconds": round(time.perf_counter() - begun, 1)}
+        started = time.perf_counter()
+        model = fine_tune(splits, settings)
+        record = {**key, "scores": scores_of(model, splits), "seconds": round(time.perf_counter() - started, 1)}
         self.runs.append(record)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self.path, (json.dumps({"runs": self.runs}, indent=1) + "\n").encode())
         return record
 
 
-def fine_tune(parts: Parts, settings: Settings, shown: bool = False):
-    """A text classifier, or a regression, fit on the part to learn from. With `shown`, it prints what is loaded, the
-    recipe where that is the default, and progress with the scores on the held-out rows."""
+def fine_tune(splits: Splits, settings: Settings):
+    """A text classifier, or a regression, fit on the training examples."""
     bz = start()
-    from bertzoo.training.default_rate import default_rate
 
     bz.set_seed(settings.seed)
-    problem_type = "regression" if parts.classes is None else "single_label_classification"
+    options, _ = describe_texts(splits)
     model = bz.TextClassifier.from_preset(
-        settings.preset,
-        max_length=settings.max_length,
-        new_head=True,
-        verbose=shown,
-        labels=parts.classes or 1,
-        problem_type=problem_type,
+        settings.preset, max_length=settings.max_length, new_head=True, verbose=False, **options
     )
-    rate = settings.learning_rate
-    if rate is None and not shown:
-        rate = default_rate(model.backbone.config)
-    model.compile(None if rate is None else bz.AdamW(rate))
-    options = {"epochs": settings.epochs, "batch_size": settings.batch_size, "verbose": 0}
-    if shown:
-        options |= {"validation_data": (parts.held.x, parts.targets(parts.held)), "verbose": progress()}
-    model.fit(parts.train.x, parts.targets(parts.train), **options)
+    model.compile(bz.AdamW(settings.learning_rate or model.backbone.config.learning_rate))
+    model.fit(splits.train, epochs=settings.epochs, batch_size=settings.batch_size, verbose=0)
     return model
 
 
-def scores_of(model, parts: Parts) -> dict[str, float]:
-    """Accuracy, F1 and Matthews' correlation on the held-out rows; of a regression, Pearson's and Spearman's.
+def scores_of(model, splits: Splits) -> dict[str, float]:
+    """Accuracy, F1 and Matthews' correlation on the validation examples; for a regression, Pearson's and Spearman's.
 
-    F1 is that of the class 1, equivalent or duplicate where there is one, as GLUE's, and else the mean over classes.
+    F1 is that of the class 1, equivalent or duplicate if there is one, as in GLUE, otherwise the mean over classes.
     """
-    answers = model.classify(parts.held.x)
-    if parts.classes is None:
-        truth, said = parts.targets(parts.held), [answer["value"] for answer in answers]
-        return {"pearson": pearson(truth, said), "spearman": spearman(truth, said)}
-    truth, said = parts.held.labels, [answer["label"] for answer in answers]
-    positive = next((name for name in parts.classes if name in _POSITIVE), None)
-    two = len(parts.classes) == 2 and positive is not None
-    score = f1(truth, said, positive=positive) if two else f1(truth, said, "macro")
-    return {"accuracy": accuracy(truth, said), "f1": score, "matthews": matthews_corrcoef(truth, said)}
+    answers, truth = model.classify(splits.validation), splits.validation.targets
+    if splits.classes is None:
+        predicted = [answer["value"] for answer in answers]
+        return {"pearson": pearson(truth, predicted), "spearman": spearman(truth, predicted)}
+    predicted = [answer["label"] for answer in answers]
+    positive = next((name for name in splits.classes if name in _POSITIVE), None)
+    binary = len(splits.classes) == 2 and positive is not None
+    score = f1(truth, predicted, positive=positive) if binary else f1(truth, predicted, "macro")
+    matthews = matthews_corrcoef(truth, predicted)
+    return {"accuracy": accuracy(truth, predicted), "f1": score, "matthews": matthews}
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[str, str]:
-    """In percent: the mean, and the standard deviation of a sample where there is more than one value."""
+    """The mean and, for more than one value, the sample standard deviation, in percent."""
     spread = f"{100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else "–"
     return f"{100 * np.mean(values):.1f}", spread

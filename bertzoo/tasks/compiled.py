@@ -8,7 +8,6 @@ from keras import ops
 from bertzoo._keras_hooks import print_message
 from bertzoo.data.training_batches import split_divisor
 from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
-from bertzoo.training.default_rate import default_rate
 from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
@@ -59,7 +58,7 @@ class CompiledTask:
             ValueError: A loss is unknown, or takes probabilities.
         """
         if optimizer is None:
-            rate = default_rate(self.backbone.config)
+            rate = self.backbone.config.learning_rate
             optimizer = AdamW(rate)
             print_message(
                 f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "

@@ -23,7 +23,6 @@ from bertzoo.text import tags as bio
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import WordAlignment, align_words
 from bertzoo.training.compiled_losses import MEAN
-from bertzoo.training.default_rate import default_rate
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
@@ -222,7 +221,7 @@ class TokenClassifier(WindowedTask):
     ) -> None:
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
-            optimizer = AdamW(default_rate(self.backbone.config), lr_multipliers={"crf/transitions": CRF_RATE})
+            optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 

@@ -14,7 +14,7 @@ import importlib
 import sys
 from pathlib import Path
 
-COMMANDS = ("speed", "epochs", "tasks", "sentences", "inference", "pretraining", "steps", "kernels")
+COMMANDS = ("speed", "epochs", "tasks", "glue", "sentences", "inference", "pretraining", "steps", "kernels")
 
 
 def main(arguments: list[str]) -> int | str | None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bertzoo.cli.dataset import find_classes, hold_out
+from bertzoo.cli.dataset import find_classes, split
+from bertzoo.data.parsing import Examples
 
 pytestmark = pytest.mark.once
 
@@ -16,7 +17,10 @@ def test_classes_come_sorted_and_numbers_by_value():
 
 def test_a_tenth_of_each_class_is_held_out():
     labels = ["a"] * 50 + ["b"] * 20 + ["c"] * 3
-    train, held = hold_out(labels, ["a", "b", "c"], seed=1)
+    examples = Examples({"text": list(range(73))}, labels)
+    train, held = (part["text"] for part in split(examples, 1, ["a", "b", "c"]))
     assert sorted(train + held) == list(range(73))
     assert [sum(labels[i] == name for i in held) for name in "abc"] == [5, 2, 0]
-    assert (train, held) == hold_out(labels, ["a", "b", "c"], seed=1) != hold_out(labels, ["a", "b", "c"], seed=2)
+    again = split(examples, 1, ["a", "b", "c"])
+    assert (train, held) == (again[0]["text"], again[1]["text"]) != split(examples, 2, ["a", "b", "c"])[0]["text"]
+    assert [len(part) for part in split(Examples({"text": ["a"] * 3}, None), 0)] == [2, 1]

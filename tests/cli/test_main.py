@@ -167,7 +167,10 @@ def test_fit_reports_and_saves_a_classifier_that_transformers_loads(classifier):
     from transformers import AutoModelForSequenceClassification
 
     model, printed = classifier
-    assert "text in Text, label in Label" in printed and "36 rows to learn from, 4 held out" in printed
+    assert (
+        "text from column 'Text', label from column 'Label'" in printed
+        and "36 rows to learn from, 4 held out" in printed
+    )
     assert "precision" in printed and "Confusion" in printed
     assert AutoModelForSequenceClassification.from_pretrained(model).config.id2label == {0: "negative", 1: "positive"}
 
@@ -193,7 +196,10 @@ def test_fit_takes_pairs_numbers_and_a_dev_file(preset, tmp_path):
         16,
     )
     assert result.exit_code == 0, result.stderr
-    assert "text in sentence1 and sentence2, label in score" in result.stdout and "Spearman" in result.stdout
+    assert (
+        "text from column 'sentence1', second text from column 'sentence2'" in result.stdout
+        and "Spearman" in result.stdout
+    )
     assert json.loads((tmp_path / "model" / "config.json").read_text())["problem_type"] == "regression"
     out = run("predict", tmp_path / "model", "--file", tmp_path / "dev.csv").stdout
     rows = list(csv.DictReader(out.splitlines()))
@@ -204,14 +210,14 @@ def test_fit_takes_pairs_numbers_and_a_dev_file(preset, tmp_path):
 @pytest.mark.parametrize(
     "columns, options, said",
     [
-        ({"words": ["a", "b"], "label": ["x", "y"]}, [], "say which one it is with --text"),
-        ({"text": ["a", "b"], "kind": ["x", "y"]}, [], "say which one it is with --label"),
+        ({"words": ["a", "b"], "label": ["x", "y"]}, [], "name the column with --text"),
+        ({"text": ["a", "b"], "kind": ["x", "y"]}, [], "name the column of labels with --label"),
         ({"text": ["a", "b"], "kind": ["x", "y"]}, ["--label", "sort"], "has no column 'sort'; it has text, kind"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, ["--pair", "text"], "must be different columns"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, [], "all 2 rows have the label 'x'"),
         ({"text": [" ", "b"], "label": ["x", ""]}, [], "no row has text and label"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, [], "too few to hold some out"),
-        ({"text": ["a"] * 60, "label": [f"id-{i}" for i in range(60)]}, [], "that is no set of classes"),
+        ({"text": ["a"] * 60, "label": [f"id-{i}" for i in range(60)]}, [], "that is not a set of classes"),
         ({"text": ["a"] * 9, "label": list("xyxyxyxyx")}, ["--learning-rate", "-1"], "must be above 0"),
         ({"text": ["a"] * 9, "label": list("xyxyxyxyx")}, ["--preset", "no_such"], "There is no preset 'no_such'"),
     ],
@@ -242,7 +248,7 @@ def test_no_command_saves_over_what_is_no_preset(tmp_path, preset):
     assert "is the source itself" in complaint("convert", preset, preset)
 
 
-# ---- predict, fill-mask, embed, convert
+# ---- predict, embed, convert
 
 
 def test_predict_gives_labels_from_arguments_files_and_standard_input(classifier, tmp_path):
@@ -260,7 +266,9 @@ def test_predict_gives_labels_from_arguments_files_and_standard_input(classifier
 
 def test_predict_says_what_is_wrong(classifier, preset, tmp_path):
     model, _ = classifier
-    assert "is no trained classifier: it lacks classifier" in complaint("predict", preset, "a text")
+    encoder = bz.Encoder.from_preset(preset, pooler=False, verbose=False)
+    encoder.save_to_preset(tmp_path / "encoder", bz.Tokenizer.from_directory(preset))
+    assert "is not a trained classifier: it lacks classifier" in complaint("predict", tmp_path / "encoder", "a text")
     assert "one of both" in complaint("predict", model)
     assert "one of both" in complaint("predict", model, "a", "--file", tmp_path / "b.txt")
     assert "No such file" in complaint("predict", model, "--file", tmp_path / "b.txt")
@@ -271,15 +279,19 @@ def test_predict_says_what_is_wrong(classifier, preset, tmp_path):
     assert "1 of 2 rows have no text" in complaint("predict", model, "--file", tmp_path / "gaps.csv")
 
 
-def test_fill_mask_shows_the_likeliest_words(preset, classifier):
+def test_predict_fills_masks(preset):
     text = "The [MASK] is very [MASK]."
-    result = run("fill-mask", text, "--preset", preset, "--top-k", 3)
-    assert result.exit_code == 0 and "[MASK] number 2" in result.stdout, result.stderr
-    expected = bz.MaskedLM.from_preset(preset, verbose=False).fill_mask(text, top_k=3)
-    found = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("│")]
-    assert found == [guess["token"] for gap in expected for guess in gap]
-    assert "there is no [MASK]" in complaint("fill-mask", "No gap.", "--preset", preset)
-    assert "has no masked-LM head" in complaint("fill-mask", text, "--preset", classifier[0])
+    result = run("predict", preset, text, "Good [MASK].", "--top-k", 3)
+    assert result.exit_code == 0, result.stderr
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    assert [(row["text"], row["mask"]) for row in rows[::3]] == [("1", "1"), ("1", "2"), ("2", "1")]
+    model = bz.MaskedLM.from_preset(preset, verbose=False)
+    expected = [guess for gap in model.fill_mask(text, top_k=3) for guess in gap]
+    assert [row["word"] for row in rows[:6]] == [guess["token"] for guess in expected]
+    np.testing.assert_allclose(
+        [float(row["probability"]) for row in rows[:6]], [g["score"] for g in expected], atol=1e-4
+    )
+    assert "there is no [MASK]" in complaint("predict", preset, "No gap.")
 
 
 def test_embed_averages_real_tokens_as_transformers_gives_them(preset, tmp_path):

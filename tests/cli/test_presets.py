@@ -1,4 +1,4 @@
-"""`bertzoo list` and `bertzoo describe` on the command line."""
+"""`bertzoo list` on the command line."""
 
 import pytest
 from typer.testing import CliRunner
@@ -50,10 +50,10 @@ def test_filters_that_nothing_passes_are_told():
     assert "licence" not in shown.output
 
 
-def test_describe():
-    shown = run("describe", "microsoft/deberta-v3-base")
+def test_list_describes_one():
+    shown = run("list", "microsoft/deberta-v3-base")
     assert shown.exit_code == 0 and "183,831,552" in shown.output and "embeddings" in shown.output
-    shown = run("describe", "bert_mini_en")
+    shown = run("list", "bert_mini_en")
     assert shown.exit_code == 0 and "head" in shown.output
-    shown = run("describe", "microsoft/deberta-v3-bse")
+    shown = run("list", "microsoft/deberta-v3-bse")
     assert shown.exit_code and "microsoft/deberta-v3-base" in shown.output

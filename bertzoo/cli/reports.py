@@ -1,0 +1,93 @@
+"""How good a model is on validation examples, as tables, for each task that `bertzoo fit` trains."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertzoo.cli.console import percent, show_table
+from bertzoo.data.parsing import Examples
+
+MOST_SHOWN = 10  # classes that a confusion matrix fits the screen with
+
+
+def report_texts(model, examples: Examples, batch_size: int) -> None:
+    """Precision, recall and F1 by class, and the confusion matrix; for a regression, error and correlations."""
+    answers = model.classify(examples, batch_size=batch_size)
+    if "value" in answers[0]:
+        show_regression(np.asarray(examples.targets), np.array([answer["value"] for answer in answers]))
+        return
+    truth, predicted = examples.targets, [answer["label"] for answer in answers]
+    right = sum(a == b for a, b in zip(truth, predicted))
+    title = f"Held-out rows: {right} of {len(truth)} right, accuracy {percent(right / len(truth))}"
+    counts = _show_classes(truth, predicted, model.labels, title, "class", "rows")
+    if len(model.labels) <= MOST_SHOWN:
+        columns = [f"predicted {name}" for name in model.labels]
+        rows = [[f"true {name}", *map(str, counts[i])] for i, name in enumerate(model.labels)]
+        show_table(["", *columns], rows, title="Confusion", numbers=columns)
+
+
+def show_regression(truth: np.ndarray, predicted: np.ndarray) -> None:
+    """Prints the mean absolute error and the correlations."""
+    from bertzoo.metrics.correlation import pearson, spearman
+
+    values = {"mean absolute error": float(np.abs(truth - predicted).mean())}
+    for name, correlation in (("Pearson", pearson), ("Spearman", spearman)):
+        values[f"{name} correlation"] = correlation(truth, predicted) if len(truth) > 1 else float("nan")
+    rows = [[name, f"{value:.3f}"] for name, value in values.items()]
+    show_table(["held-out rows", "value"], rows, numbers=["value"])
+
+
+def report_words(model, examples: Examples, batch_size: int) -> None:
+    """Precision, recall and F1 by type of entity, or of each tag if they mark no entities."""
+    from bertzoo.metrics.entities import entity_report, entity_scores
+
+    truth, predicted = examples.targets, model.tag_words(examples, batch_size=batch_size)
+    if not model.scheme:
+        pairs = [(a, b) for tags, others in zip(truth, predicted) for a, b in zip(tags, others)]
+        right = percent(np.mean([a == b for a, b in pairs]))
+        classes = sorted({tag for pair in pairs for tag in pair})
+        _show_classes(*zip(*pairs), classes, f"Held-out sentences: words right {right}", "tag", "number")
+        return
+    scores, report = entity_scores(truth, predicted), entity_report(truth, predicted)
+    rows = [
+        [kind, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), str(row["support"])]
+        for kind, row in report.items()
+    ]
+    title = f"Held-out sentences: entity F1 {percent(scores['f1'])}, words right {percent(scores['accuracy'])}"
+    numbers = ["precision", "recall", "F1", "number"]
+    show_table(["entity", *numbers], rows, title=title, numbers=numbers)
+
+
+def _show_classes(
+    truth: Sequence[str], predicted: Sequence[str], classes: list[str], title: str, what: str, count: str
+) -> np.ndarray:
+    """Prints precision, recall and F1 by class; returns the confusion matrix."""
+    from bertzoo.metrics.classes import confusion_matrix, precision_recall_f1
+
+    counts = confusion_matrix(truth, predicted, classes)
+    scores = precision_recall_f1(counts)
+    numbers = ["precision", "recall", "F1", count]
+    rows = [[name, *(f"{value:.3f}" for value in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)]
+    show_table([what, *numbers], rows, title=title, numbers=numbers)
+    return counts
+
+
+def report_questions(model, examples: Examples, batch_size: int) -> None:
+    """Exact match and F1 as SQuAD defines them, after choosing the threshold below which there is no answer."""
+    from bertzoo.metrics.squad import squad_scores
+
+    truth = [[text for text, _ in answers] for answers in examples.targets]
+    if not all(truth):
+        print(f"No answer is given above a threshold of {model.fit_threshold(examples, batch_size=batch_size):.2f}")
+    answers = [answer["text"] for answer in model.answer(examples, batch_size=batch_size)]
+    scores = squad_scores(answers, truth, "1.1" if all(truth) else "2.0")
+    rows = [[name.replace("_", " "), f"{value:.1f}"] for name, value in scores.items()]
+    show_table(["held-out questions", "%"], rows, numbers=["%"])
+
+
+def report_choices(model, examples: Examples, batch_size: int) -> None:
+    """The accuracy."""
+    chosen = [answer["index"] for answer in model.choose(examples, batch_size=batch_size)]
+    right = int((np.array(chosen) == model.data.example_targets(examples)).sum())
+    columns = ["held-out questions", "right", "accuracy"]
+    show_table(columns, [[str(len(chosen)), str(right), percent(right / len(chosen))]])
