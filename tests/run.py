@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -67,6 +68,22 @@ async def check(venv: Path, backends: list[str]) -> None:
             # In this order both cores are busy until the end, where the short parts are.
             for job in [*suites[:2], *courses[:1], *suites[2:], *courses[1:]]:
                 group.create_task(in_turn(step, *job))
+            group.create_task(in_turn(check_without_kernels, python, backends[0]))
+
+
+WITHOUT_KERNELS = ("layers/test_keras_harness.py", "models/test_encoder.py", "tasks/test_masked_lm.py")
+
+
+async def check_without_kernels(python: str, backend: str) -> None:
+    """A copy of the package without bertzoo/kernels: every operation is its formula, and all goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        shutil.copytree(ROOT / "bertzoo", copy / "bertzoo", ignore=shutil.ignore_patterns("kernels", "__pycache__"))
+        for name in ("tests", "course", "weights", "pyproject.toml"):
+            (copy / name).symlink_to(ROOT / name)
+        command = [python, "-m", "pytest", "-p", "no:nbval", "-m", "not once"]
+        files = [f"tests/{name}" for name in WITHOUT_KERNELS]
+        await step(f"without kernels on {backend}", [*command, *files], {"KERAS_BACKEND": backend}, folder)
 
 
 async def check_quickly(backend: str) -> None:

@@ -1,7 +1,7 @@
 """fairseq's RoBERTa (also XLM-R and CamemBERT) as it was published: `model.pt`, beside `dict.txt` and the BPE files.
 
-The file is a pickle of {"args": Namespace, "model": {name: tensor}}, read as data. Only weights and settings are taken
-from it here; what `dict.txt` and the BPE files say is the tokenizer's business (`bertzoo.text`).
+The file is a pickle of {"args": Namespace, "model": {name: tensor}}, read as data. The tokenizer reads `dict.txt` and
+the BPE files (`bertzoo.text`).
 """
 
 import re
@@ -94,9 +94,9 @@ def _renamed(name: str, tensor: LazyTensor, one_classifier: bool, path: Path) ->
     if match := _ENCODER.fullmatch(name):
         number, rest = match.groups()
         rest = rest if number is None else f"layers.#.{rest}"
-        for ours, theirs in NAMES.items():
-            if rest.startswith(ours):
-                full = (theirs + rest.removeprefix(ours)).replace("#", number or "")
+        for fairseq_name, hf_name in NAMES.items():
+            if rest.startswith(fairseq_name):
+                full = (hf_name + rest.removeprefix(fairseq_name)).replace("#", number or "")
                 return _thirds(full, tensor) if "{" in full else {full: tensor}
     raise CheckpointError(f"{path} holds {name[:100]}, which no RoBERTa has: bertzoo does not compute this model.")
 

@@ -33,7 +33,7 @@ class _Readable(Protocol):
 
 
 class ArrayEntry:
-    """A float32 tensor that lies in memory, where a format leaves one out that we need."""
+    """A float32 tensor in memory, for one that a format leaves out."""
 
     dtype = "F32"
 
@@ -47,7 +47,7 @@ class ArrayEntry:
 class Tensors(Mapping[str, np.ndarray]):
     """Tensors by name; `tensors[name]` reads that one alone, bf16 as `ml_dtypes.bfloat16`.
 
-    A context manager: safetensors files stay mapped until it is closed. `source` holds the names of the files.
+    A context manager: safetensors files stay mapped until it is closed. `source` has the names of the files.
     """
 
     def __init__(self, entries: Mapping[str, _Readable], source: tuple[str, ...], files: ExitStack | None = None):
@@ -68,7 +68,7 @@ class Tensors(Mapping[str, np.ndarray]):
         return len(self._entries)
 
     def dtype(self, name: str) -> str:
-        """The name that safetensors gives the type: "F32", "F16", "BF16", "I64", …"""
+        """safetensors' name of the type: "F32", "F16", "BF16", "I64", …"""
         return self._entries[name].dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -99,10 +99,11 @@ def float_tensor(tensor: np.ndarray, name: str) -> np.ndarray:
 
 
 def open_tensors(directory: Path) -> Tensors:
-    """The weights in a directory: the first of `WEIGHT_FILES` that is there; an index stands for its shards.
+    """The weights in a directory, from the first of `WEIGHT_FILES` that it has; an index stands for its shards.
 
-    Raises CheckpointError where there are none, where a file is damaged or is something else, and where an index names
-    a file outside the directory, one that is missing, or a tensor that its shard does not hold.
+    Raises:
+        CheckpointError: There are none, a file is damaged or something else, or an index names a file outside the
+            directory, one that is missing, or a tensor that its shard does not hold.
     """
     directory = Path(directory)
     for name in WEIGHT_FILES:
@@ -117,7 +118,11 @@ def open_tensors(directory: Path) -> Tensors:
 
 
 def open_tensor_file(path: Path) -> Tensors:
-    """The tensors of one file: safetensors by its suffix, else what `torch.save` wrote. Errors: see `open_tensors`."""
+    """The tensors of one file: safetensors if it has that suffix, else what `torch.save` wrote.
+
+    Raises:
+        CheckpointError: The file is damaged or something else.
+    """
     path = Path(path)
     _refuse_other_content(path)
     if path.suffix == ".safetensors":
@@ -220,7 +225,7 @@ def _open_shards(index: Path) -> Tensors:
     with ExitStack() as files:
         shards = {name: files.enter_context(open_tensor_file(index.parent / name)) for name in names}
         entries: dict[str, _Readable] = {}
-        for shard in shards.values():  # a tensor that the index forgot is still seen, and shows in the load report
+        for shard in shards.values():  # a tensor that the index forgot shows in the load report
             entries.update(shard._entries)
         for name, shard in weight_map.items():
             if name not in shards[shard]:
@@ -245,7 +250,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _flat(structure: object, path: Path) -> dict[str, LazyTensor]:
-    """The named tensors of a state dict, or of one that is wrapped; other values (epochs, settings) are no weights."""
+    """The named tensors of a state dict, bare or wrapped; other values, such as epochs, are left out."""
     candidates = [structure]
     if isinstance(structure, dict):
         candidates += [structure[key] for key in _WRAPPERS if key in structure]

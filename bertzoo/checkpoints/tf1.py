@@ -1,7 +1,7 @@
 """Google's TensorFlow 1 checkpoints of BERT, ALBERT and ELECTRA: `*.index` and `*.data-…`, a JSON file, a vocabulary.
 
-Their names become Hugging Face's by rule, not by a second table per family. TensorFlow itself reads the files, so it
-must be installed (the `tensorflow` extra), whatever backend computes.
+Rules turn their names into Hugging Face's, so that no family needs a second table. TensorFlow reads the files, so it
+must be installed (the `tensorflow` extra) under every backend.
 """
 
 import json
@@ -17,7 +17,7 @@ from bertzoo.checkpoints.tensors import WEIGHT_FILES, Tensors
 
 HEAD_SIZE = 64  # of all ELECTRAs that Google published, whose directories hold no configuration
 
-# What an optimizer leaves, and what is no weight.
+# The state of optimizers, and counters.
 _NO_WEIGHT = re.compile(
     r"(^|.*/)(global_step|adam_[mv]|lamb_[mv]|Adam(_\d+)?|AdamWeightDecayOptimizer.*|beta\d_power.*)$"
 )
@@ -65,7 +65,7 @@ def is_format(directory: Path) -> bool:
 def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], Tensors, list[str]]:
     """The content of a config.json, the tensors under Hugging Face's names, and notes for the load report.
 
-    Of an ELECTRA, the generator where `heads` has "masked_lm", otherwise the discriminator.
+    An ELECTRA checkpoint holds two encoders: the generator is read if `heads` has "masked_lm", else the discriminator.
 
     Raises:
         CheckpointError: TensorFlow is missing, a file is missing or damaged, or it is none of the three families.
@@ -114,7 +114,7 @@ def _open(directory: Path):
 
 
 class _Variable:
-    """A variable as Hugging Face's tensor: kernels are (in, out) in TensorFlow's files and (out, in) in theirs."""
+    """A variable as Hugging Face's tensor: kernels are (in, out) in TensorFlow, (out, in) in PyTorch."""
 
     def __init__(self, reader, name: str, prefix: Path):
         self._reader, self._name, self._prefix = reader, name, prefix
@@ -145,7 +145,8 @@ def _kind(names: Iterable[str], prefix: Path) -> str:
 
 
 def _of_one_encoder(names: Iterable[str], generator: bool) -> dict[str, str]:
-    """{name as if the file held one encoder: name}. The generator shares the embeddings unless it has its own."""
+    """The names that the variables would have in a file of one encoder -> their names. The generator shares the
+    embeddings unless it has its own."""
     if not generator:
         return {name: name for name in names if not name.startswith("generator")}
     shared = ("electra/embeddings/", "generator_predictions/")

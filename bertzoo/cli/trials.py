@@ -65,14 +65,13 @@ class Log:
 def fine_tune(splits: Splits, settings: Settings):
     """A text classifier, or a regression, fit on the training examples."""
     bz = start()
-    from bertzoo.training.default_rate import default_rate
 
     bz.set_seed(settings.seed)
     options, _ = describe_texts(splits)
     model = bz.TextClassifier.from_preset(
         settings.preset, max_length=settings.max_length, new_head=True, verbose=False, **options
     )
-    model.compile(bz.AdamW(settings.learning_rate or default_rate(model.backbone.config)))
+    model.compile(bz.AdamW(settings.learning_rate or model.backbone.config.learning_rate))
     model.fit(splits.train, epochs=settings.epochs, batch_size=settings.batch_size, verbose=0)
     return model
 

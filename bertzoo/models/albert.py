@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.config import EncoderConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 
 LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}."
 
@@ -54,50 +54,27 @@ class Albert(Family):
         ("embeddings/token", "embeddings.word_embeddings.weight"),
         ("embeddings/position", "embeddings.position_embeddings.weight"),
         ("embeddings/segment", "embeddings.token_type_embeddings.weight"),
-        ("embeddings/norm/gamma", "embeddings.LayerNorm.weight"),
-        ("embeddings/norm/beta", "embeddings.LayerNorm.bias"),
-        ("embeddings/projection/kernel", "encoder.embedding_hidden_mapping_in.weight"),
-        ("embeddings/projection/bias", "encoder.embedding_hidden_mapping_in.bias"),
-        ("group_{g}_layer_{j}/attention/qkv/kernel", LAYER + "attention.{query,key,value}.weight"),
-        ("group_{g}_layer_{j}/attention/qkv/bias", LAYER + "attention.{query,key,value}.bias"),
-        ("group_{g}_layer_{j}/attention/output/kernel", LAYER + "attention.dense.weight"),
-        ("group_{g}_layer_{j}/attention/output/bias", LAYER + "attention.dense.bias"),
-        ("group_{g}_layer_{j}/attention_norm/gamma", LAYER + "attention.LayerNorm.weight"),
-        ("group_{g}_layer_{j}/attention_norm/beta", LAYER + "attention.LayerNorm.bias"),
-        ("group_{g}_layer_{j}/intermediate/kernel", LAYER + "ffn.weight"),
-        ("group_{g}_layer_{j}/intermediate/bias", LAYER + "ffn.bias"),
-        ("group_{g}_layer_{j}/output/kernel", LAYER + "ffn_output.weight"),
-        ("group_{g}_layer_{j}/output/bias", LAYER + "ffn_output.bias"),
-        ("group_{g}_layer_{j}/output_norm/gamma", LAYER + "full_layer_layer_norm.weight"),
-        ("group_{g}_layer_{j}/output_norm/beta", LAYER + "full_layer_layer_norm.bias"),
-        ("pooler/dense/kernel", "pooler.weight"),
-        ("pooler/dense/bias", "pooler.bias"),
+        *norm("embeddings/norm", "embeddings.LayerNorm"),
+        *dense("embeddings/projection", "encoder.embedding_hidden_mapping_in"),
+        *dense("group_{g}_layer_{j}/attention/qkv", LAYER + "attention.{query,key,value}"),
+        *dense("group_{g}_layer_{j}/attention/output", LAYER + "attention.dense"),
+        *norm("group_{g}_layer_{j}/attention_norm", LAYER + "attention.LayerNorm"),
+        *dense("group_{g}_layer_{j}/intermediate", LAYER + "ffn"),
+        *dense("group_{g}_layer_{j}/output", LAYER + "ffn_output"),
+        *norm("group_{g}_layer_{j}/output_norm", LAYER + "full_layer_layer_norm"),
+        *dense("pooler/dense", "pooler"),
     )
     heads = {
         "masked_lm": Head(
             "ForMaskedLM",
             (
-                ("masked_lm/dense/kernel", "predictions.dense.weight"),
-                ("masked_lm/dense/bias", "predictions.dense.bias"),
-                ("masked_lm/norm/gamma", "predictions.LayerNorm.weight"),
-                ("masked_lm/norm/beta", "predictions.LayerNorm.bias"),
+                *dense("masked_lm/dense", "predictions.dense"),
+                *norm("masked_lm/norm", "predictions.LayerNorm"),
                 ("masked_lm/bias", "predictions.bias"),
             ),
         ),
-        "pair": Head(
-            "ForPreTraining",
-            (
-                ("pair/logits/kernel", "sop_classifier.classifier.weight"),
-                ("pair/logits/bias", "sop_classifier.classifier.bias"),
-            ),
-        ),
-        "classifier": Head(
-            "ForSequenceClassification",
-            (
-                ("classifier/logits/kernel", "classifier.weight"),
-                ("classifier/logits/bias", "classifier.bias"),
-            ),
-        ),
+        "pair": Head("ForPreTraining", dense("pair/logits", "sop_classifier.classifier")),
+        "classifier": Head("ForSequenceClassification", dense("classifier/logits", "classifier")),
         **PLAIN_HEADS,
     }
     decoder = "predictions.decoder.weight"

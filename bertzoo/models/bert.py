@@ -1,17 +1,13 @@
 """BERT (Devlin et al. 2019), and with it SciBERT, BioBERT, ClinicalBERT, LegalBERT, FinBERT, MiniLM, BGE and E5."""
 
-from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 
 # Named alike in MPNet.
 FEED_FORWARD_AND_POOLER = (
-    ("layer_{i}/intermediate/kernel", "encoder.layer.{i}.intermediate.dense.weight"),
-    ("layer_{i}/intermediate/bias", "encoder.layer.{i}.intermediate.dense.bias"),
-    ("layer_{i}/output/kernel", "encoder.layer.{i}.output.dense.weight"),
-    ("layer_{i}/output/bias", "encoder.layer.{i}.output.dense.bias"),
-    ("layer_{i}/output_norm/gamma", "encoder.layer.{i}.output.LayerNorm.weight"),
-    ("layer_{i}/output_norm/beta", "encoder.layer.{i}.output.LayerNorm.bias"),
-    ("pooler/dense/kernel", "pooler.dense.weight"),
-    ("pooler/dense/bias", "pooler.dense.bias"),
+    *dense("layer_{i}/intermediate", "encoder.layer.{i}.intermediate.dense"),
+    *dense("layer_{i}/output", "encoder.layer.{i}.output.dense"),
+    *norm("layer_{i}/output_norm", "encoder.layer.{i}.output.LayerNorm"),
+    *dense("pooler/dense", "pooler.dense"),
 )
 
 
@@ -23,41 +19,23 @@ class Bert(Family):
         ("embeddings/token", "embeddings.word_embeddings.weight"),
         ("embeddings/position", "embeddings.position_embeddings.weight"),
         ("embeddings/segment", "embeddings.token_type_embeddings.weight"),
-        ("embeddings/norm/gamma", "embeddings.LayerNorm.weight"),
-        ("embeddings/norm/beta", "embeddings.LayerNorm.bias"),
-        ("layer_{i}/attention/qkv/kernel", "encoder.layer.{i}.attention.self.{query,key,value}.weight"),
-        ("layer_{i}/attention/qkv/bias", "encoder.layer.{i}.attention.self.{query,key,value}.bias"),
-        ("layer_{i}/attention/output/kernel", "encoder.layer.{i}.attention.output.dense.weight"),
-        ("layer_{i}/attention/output/bias", "encoder.layer.{i}.attention.output.dense.bias"),
-        ("layer_{i}/attention_norm/gamma", "encoder.layer.{i}.attention.output.LayerNorm.weight"),
-        ("layer_{i}/attention_norm/beta", "encoder.layer.{i}.attention.output.LayerNorm.bias"),
+        *norm("embeddings/norm", "embeddings.LayerNorm"),
+        *dense("layer_{i}/attention/qkv", "encoder.layer.{i}.attention.self.{query,key,value}"),
+        *dense("layer_{i}/attention/output", "encoder.layer.{i}.attention.output.dense"),
+        *norm("layer_{i}/attention_norm", "encoder.layer.{i}.attention.output.LayerNorm"),
         *FEED_FORWARD_AND_POOLER,
     )
     heads = {
         "masked_lm": Head(
             "ForMaskedLM",
             (
-                ("masked_lm/dense/kernel", "cls.predictions.transform.dense.weight"),
-                ("masked_lm/dense/bias", "cls.predictions.transform.dense.bias"),
-                ("masked_lm/norm/gamma", "cls.predictions.transform.LayerNorm.weight"),
-                ("masked_lm/norm/beta", "cls.predictions.transform.LayerNorm.bias"),
+                *dense("masked_lm/dense", "cls.predictions.transform.dense"),
+                *norm("masked_lm/norm", "cls.predictions.transform.LayerNorm"),
                 ("masked_lm/bias", "cls.predictions.bias"),
             ),
         ),
-        "pair": Head(
-            "ForNextSentencePrediction",
-            (
-                ("pair/logits/kernel", "cls.seq_relationship.weight"),
-                ("pair/logits/bias", "cls.seq_relationship.bias"),
-            ),
-        ),
-        "classifier": Head(
-            "ForSequenceClassification",
-            (
-                ("classifier/logits/kernel", "classifier.weight"),
-                ("classifier/logits/bias", "classifier.bias"),
-            ),
-        ),
+        "pair": Head("ForNextSentencePrediction", dense("pair/logits", "cls.seq_relationship")),
+        "classifier": Head("ForSequenceClassification", dense("classifier/logits", "classifier")),
         **PLAIN_HEADS,
     }
     decoder = "cls.predictions.decoder.weight"

@@ -173,6 +173,14 @@ class EncoderConfig:
         """The longest input, special tokens included."""
         return self.max_position_embeddings
 
+    @property
+    def learning_rate(self) -> float:
+        """The peak learning rate of fine-tuning: the preset's own, else by width."""
+        stated = (self.extra.get("bertzoo") or {}).get("learning_rate")
+        if stated:
+            return float(stated)
+        return 2e-5 if self.hidden_size >= 768 else 5e-5 if self.hidden_size >= 384 else 3e-4
+
     def with_(self, **changes) -> "EncoderConfig":
         """A copy with some fields changed."""
         return replace(self, **changes)

@@ -6,7 +6,7 @@ from bertzoo.layers.deberta import EnhancedMaskDecoder, MaskedEmbeddings
 from bertzoo.layers.disentangled import DisentangledAttention, FirstDisentangledAttention, RelativeEmbeddings
 from bertzoo.models.bert import Bert
 from bertzoo.models.deberta_config import DebertaConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense
 
 POSITIONS = "embeddings.position_embeddings.weight"
 SELF = "encoder.layer.{i}.attention.self."
@@ -30,10 +30,8 @@ def pooled(name: str, hf_class: str) -> Head:
     return Head(
         hf_class,
         (
-            (f"{name}/dense/kernel", "pooler.dense.weight"),
-            (f"{name}/dense/bias", "pooler.dense.bias"),
-            (f"{name}/logits/kernel", "classifier.weight"),
-            (f"{name}/logits/bias", "classifier.bias"),
+            *dense(f"{name}/dense", "pooler.dense"),
+            *dense(f"{name}/logits", "classifier"),
         ),
     )
 
@@ -50,8 +48,7 @@ class Deberta(Family):
         ("layer_{i}/attention/query_bias", SELF + "q_bias"),
         ("layer_{i}/attention/value_bias", SELF + "v_bias"),
         ("layer_{i}/attention/position_key/kernel", SELF + "pos_proj.weight"),
-        ("layer_{i}/attention/position_query/kernel", SELF + "pos_q_proj.weight"),
-        ("layer_{i}/attention/position_query/bias", SELF + "pos_q_proj.bias"),
+        *dense("layer_{i}/attention/position_query", SELF + "pos_q_proj"),
     )
     heads = {
         **PLAIN_HEADS,

@@ -9,7 +9,7 @@ from bertzoo.layers.disentangled import DisentangledAttention
 from bertzoo.models.config import ACTIVATION
 from bertzoo.models.deberta import SELF, SHARED_NAMES, Deberta
 from bertzoo.models.deberta_config import DebertaConfig
-from bertzoo.models.family import Head
+from bertzoo.models.family import Head, dense, norm
 
 
 @dataclass(frozen=True)
@@ -61,30 +61,21 @@ class DebertaV2(Deberta):
     config_class = DebertaV2Config
     names = (
         *SHARED_NAMES,
-        ("relative/norm/gamma", "encoder.LayerNorm.weight"),
-        ("relative/norm/beta", "encoder.LayerNorm.bias"),
-        ("layer_{i}/attention/qkv/kernel", SELF + "{query_proj,key_proj,value_proj}.weight"),
-        ("layer_{i}/attention/qkv/bias", SELF + "{query_proj,key_proj,value_proj}.bias"),
-        ("layer_{i}/attention/position_key/kernel", SELF + "pos_key_proj.weight"),
-        ("layer_{i}/attention/position_key/bias", SELF + "pos_key_proj.bias"),
-        ("layer_{i}/attention/position_query/kernel", SELF + "pos_query_proj.weight"),
-        ("layer_{i}/attention/position_query/bias", SELF + "pos_query_proj.bias"),
-        ("layer_0/convolution/kernel", "encoder.conv.conv.weight"),
-        ("layer_0/convolution/bias", "encoder.conv.conv.bias"),
-        ("layer_0/convolution_norm/gamma", "encoder.conv.LayerNorm.weight"),
-        ("layer_0/convolution_norm/beta", "encoder.conv.LayerNorm.bias"),
+        *norm("relative/norm", "encoder.LayerNorm"),
+        *dense("layer_{i}/attention/qkv", SELF + "{query_proj,key_proj,value_proj}"),
+        *dense("layer_{i}/attention/position_key", SELF + "pos_key_proj"),
+        *dense("layer_{i}/attention/position_query", SELF + "pos_query_proj"),
+        *dense("layer_0/convolution", "encoder.conv.conv"),
+        *norm("layer_0/convolution_norm", "encoder.conv.LayerNorm"),
     )
     heads = {
         **Deberta.heads,
         "rtd": Head(
             "ForPreTraining",
             (
-                ("rtd/norm/gamma", "mask_predictions.LayerNorm.weight"),
-                ("rtd/norm/beta", "mask_predictions.LayerNorm.bias"),
-                ("rtd/dense/kernel", "mask_predictions.dense.weight"),
-                ("rtd/dense/bias", "mask_predictions.dense.bias"),
-                ("rtd/logits/kernel", "mask_predictions.classifier.weight"),
-                ("rtd/logits/bias", "mask_predictions.classifier.bias"),
+                *norm("rtd/norm", "mask_predictions.LayerNorm"),
+                *dense("rtd/dense", "mask_predictions.dense"),
+                *dense("rtd/logits", "mask_predictions.classifier"),
             ),
         ),
     }

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.config import DROPOUT, EncoderConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 
 LAYER = "transformer.layer.{i}."
 PRE_CLASSIFIER = {"dense_activation": "relu", "first_dropout": 0.0}
@@ -46,49 +46,36 @@ class DistilBert(Family):
     names = (
         ("embeddings/token", "embeddings.word_embeddings.weight"),
         ("embeddings/position", "embeddings.position_embeddings.weight"),
-        ("embeddings/norm/gamma", "embeddings.LayerNorm.weight"),
-        ("embeddings/norm/beta", "embeddings.LayerNorm.bias"),
-        ("layer_{i}/attention/qkv/kernel", LAYER + "attention.{q_lin,k_lin,v_lin}.weight"),
-        ("layer_{i}/attention/qkv/bias", LAYER + "attention.{q_lin,k_lin,v_lin}.bias"),
-        ("layer_{i}/attention/output/kernel", LAYER + "attention.out_lin.weight"),
-        ("layer_{i}/attention/output/bias", LAYER + "attention.out_lin.bias"),
-        ("layer_{i}/attention_norm/gamma", LAYER + "sa_layer_norm.weight"),
-        ("layer_{i}/attention_norm/beta", LAYER + "sa_layer_norm.bias"),
-        ("layer_{i}/intermediate/kernel", LAYER + "ffn.lin1.weight"),
-        ("layer_{i}/intermediate/bias", LAYER + "ffn.lin1.bias"),
-        ("layer_{i}/output/kernel", LAYER + "ffn.lin2.weight"),
-        ("layer_{i}/output/bias", LAYER + "ffn.lin2.bias"),
-        ("layer_{i}/output_norm/gamma", LAYER + "output_layer_norm.weight"),
-        ("layer_{i}/output_norm/beta", LAYER + "output_layer_norm.bias"),
+        *norm("embeddings/norm", "embeddings.LayerNorm"),
+        *dense("layer_{i}/attention/qkv", LAYER + "attention.{q_lin,k_lin,v_lin}"),
+        *dense("layer_{i}/attention/output", LAYER + "attention.out_lin"),
+        *norm("layer_{i}/attention_norm", LAYER + "sa_layer_norm"),
+        *dense("layer_{i}/intermediate", LAYER + "ffn.lin1"),
+        *dense("layer_{i}/output", LAYER + "ffn.lin2"),
+        *norm("layer_{i}/output_norm", LAYER + "output_layer_norm"),
     )
     heads = {
         **PLAIN_HEADS,
         "masked_lm": Head(
             "ForMaskedLM",
             (
-                ("masked_lm/dense/kernel", "vocab_transform.weight"),
-                ("masked_lm/dense/bias", "vocab_transform.bias"),
-                ("masked_lm/norm/gamma", "vocab_layer_norm.weight"),
-                ("masked_lm/norm/beta", "vocab_layer_norm.bias"),
+                *dense("masked_lm/dense", "vocab_transform"),
+                *norm("masked_lm/norm", "vocab_layer_norm"),
                 ("masked_lm/bias", "vocab_projector.bias"),
             ),
         ),
         "classifier": Head(
             "ForSequenceClassification",
             (
-                ("classifier/dense/kernel", "pre_classifier.weight"),
-                ("classifier/dense/bias", "pre_classifier.bias"),
-                ("classifier/logits/kernel", "classifier.weight"),
-                ("classifier/logits/bias", "classifier.bias"),
+                *dense("classifier/dense", "pre_classifier"),
+                *dense("classifier/logits", "classifier"),
             ),
         ),
         "multiple_choice": Head(
             "ForMultipleChoice",
             (
-                ("multiple_choice/dense/kernel", "pre_classifier.weight"),
-                ("multiple_choice/dense/bias", "pre_classifier.bias"),
-                ("multiple_choice/logits/kernel", "classifier.weight"),
-                ("multiple_choice/logits/bias", "classifier.bias"),
+                *dense("multiple_choice/dense", "pre_classifier"),
+                *dense("multiple_choice/logits", "classifier"),
             ),
         ),
     }

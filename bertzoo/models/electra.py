@@ -6,7 +6,7 @@ from types import MappingProxyType
 from bertzoo.checkpoints.json_files import NULL, integer
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import ACTIVATION, DROPOUT, EncoderConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 from bertzoo.models.roberta import CLASSIFIER
 
 
@@ -40,38 +40,31 @@ class Electra(Family):
     config_class = ElectraConfig
     names = (
         *(pair for pair in Bert.names if not pair[0].startswith("pooler/")),
-        ("embeddings/projection/kernel", "embeddings_project.weight"),
-        ("embeddings/projection/bias", "embeddings_project.bias"),
+        *dense("embeddings/projection", "embeddings_project"),
     )
     heads = {
         **PLAIN_HEADS,
         "masked_lm": Head(
             "ForMaskedLM",
             (
-                ("masked_lm/dense/kernel", "generator_predictions.dense.weight"),
-                ("masked_lm/dense/bias", "generator_predictions.dense.bias"),
-                ("masked_lm/norm/gamma", "generator_predictions.LayerNorm.weight"),
-                ("masked_lm/norm/beta", "generator_predictions.LayerNorm.bias"),
+                *dense("masked_lm/dense", "generator_predictions.dense"),
+                *norm("masked_lm/norm", "generator_predictions.LayerNorm"),
                 ("masked_lm/bias", "generator_lm_head.bias"),
             ),
         ),
         "rtd": Head(
             "ForPreTraining",
             (
-                ("rtd/dense/kernel", "discriminator_predictions.dense.weight"),
-                ("rtd/dense/bias", "discriminator_predictions.dense.bias"),
-                ("rtd/logits/kernel", "discriminator_predictions.dense_prediction.weight"),
-                ("rtd/logits/bias", "discriminator_predictions.dense_prediction.bias"),
+                *dense("rtd/dense", "discriminator_predictions.dense"),
+                *dense("rtd/logits", "discriminator_predictions.dense_prediction"),
             ),
         ),
         "classifier": CLASSIFIER,
         "multiple_choice": Head(
             "ForMultipleChoice",
             (
-                ("multiple_choice/dense/kernel", "sequence_summary.summary.weight"),
-                ("multiple_choice/dense/bias", "sequence_summary.summary.bias"),
-                ("multiple_choice/logits/kernel", "classifier.weight"),
-                ("multiple_choice/logits/bias", "classifier.bias"),
+                *dense("multiple_choice/dense", "sequence_summary.summary"),
+                *dense("multiple_choice/logits", "classifier"),
             ),
         ),
     }

@@ -22,29 +22,21 @@ class Head:
     names: Names
 
 
+def dense(keras_name: str, hf_name: str) -> Names:
+    """The weights of a dense layer."""
+    return (f"{keras_name}/kernel", f"{hf_name}.weight"), (f"{keras_name}/bias", f"{hf_name}.bias")
+
+
+def norm(keras_name: str, hf_name: str) -> Names:
+    """The weights of a normalisation."""
+    return (f"{keras_name}/gamma", f"{hf_name}.weight"), (f"{keras_name}/beta", f"{hf_name}.bias")
+
+
 # Heads of one dense layer, which all families name alike.
 PLAIN_HEADS = {
-    "token_classifier": Head(
-        "ForTokenClassification",
-        (
-            ("token_classifier/logits/kernel", "classifier.weight"),
-            ("token_classifier/logits/bias", "classifier.bias"),
-        ),
-    ),
-    "qa": Head(
-        "ForQuestionAnswering",
-        (
-            ("qa/logits/kernel", "qa_outputs.weight"),
-            ("qa/logits/bias", "qa_outputs.bias"),
-        ),
-    ),
-    "multiple_choice": Head(
-        "ForMultipleChoice",
-        (
-            ("multiple_choice/logits/kernel", "classifier.weight"),
-            ("multiple_choice/logits/bias", "classifier.bias"),
-        ),
-    ),
+    "token_classifier": Head("ForTokenClassification", dense("token_classifier/logits", "classifier")),
+    "qa": Head("ForQuestionAnswering", dense("qa/logits", "qa_outputs")),
+    "multiple_choice": Head("ForMultipleChoice", dense("multiple_choice/logits", "classifier")),
 }
 
 

@@ -7,7 +7,7 @@ from keras import ops
 from bertzoo.layers.pooling import weighted_mean
 from bertzoo.layers.prenorm import BiaslessMaskedLMHead, NormedHead, PreNormBlock
 from bertzoo.layers.rotary import RotaryAttention
-from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 from bertzoo.models.modernbert_config import LOCAL, ModernBertConfig
 
 LAYER = "layers.{i}."
@@ -36,12 +36,9 @@ class ModernBert(Family):
         name: Head(
             plain.hf_class,
             (
-                (f"{name}/dense/kernel", "head.dense.weight"),
-                (f"{name}/dense/bias", "head.dense.bias"),
-                (f"{name}/norm/gamma", "head.norm.weight"),
-                (f"{name}/norm/beta", "head.norm.bias"),
-                (f"{name}/logits/kernel", "classifier.weight"),
-                (f"{name}/logits/bias", "classifier.bias"),
+                *dense(f"{name}/dense", "head.dense"),
+                *norm(f"{name}/norm", "head.norm"),
+                *dense(f"{name}/logits", "classifier"),
                 (f"{name}/bias", "decoder.bias"),
             ),
         )

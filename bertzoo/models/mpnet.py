@@ -6,6 +6,7 @@ from types import MappingProxyType
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.layers import RelativeBias
 from bertzoo.models.bert import FEED_FORWARD_AND_POOLER
+from bertzoo.models.family import dense, norm
 from bertzoo.models.roberta import Roberta, RobertaConfig
 
 PAD_ID = 1  # Hugging Face counts positions with it, whatever pad_token_id says
@@ -50,15 +51,11 @@ class MPNet(Roberta):
     names = (
         ("embeddings/token", "embeddings.word_embeddings.weight"),
         ("embeddings/position", "embeddings.position_embeddings.weight"),
-        ("embeddings/norm/gamma", "embeddings.LayerNorm.weight"),
-        ("embeddings/norm/beta", "embeddings.LayerNorm.bias"),
+        *norm("embeddings/norm", "embeddings.LayerNorm"),
         ("relative/table", "encoder.relative_attention_bias.weight"),
-        ("layer_{i}/attention/qkv/kernel", "encoder.layer.{i}.attention.attn.{q,k,v}.weight"),
-        ("layer_{i}/attention/qkv/bias", "encoder.layer.{i}.attention.attn.{q,k,v}.bias"),
-        ("layer_{i}/attention/output/kernel", "encoder.layer.{i}.attention.attn.o.weight"),
-        ("layer_{i}/attention/output/bias", "encoder.layer.{i}.attention.attn.o.bias"),
-        ("layer_{i}/attention_norm/gamma", "encoder.layer.{i}.attention.LayerNorm.weight"),
-        ("layer_{i}/attention_norm/beta", "encoder.layer.{i}.attention.LayerNorm.bias"),
+        *dense("layer_{i}/attention/qkv", "encoder.layer.{i}.attention.attn.{q,k,v}"),
+        *dense("layer_{i}/attention/output", "encoder.layer.{i}.attention.attn.o"),
+        *norm("layer_{i}/attention_norm", "encoder.layer.{i}.attention.LayerNorm"),
         *FEED_FORWARD_AND_POOLER,
     )
 

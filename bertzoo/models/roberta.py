@@ -6,25 +6,21 @@ from types import MappingProxyType
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import EncoderConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 
 MASKED_LM = Head(
     "ForMaskedLM",
     (
-        ("masked_lm/dense/kernel", "lm_head.dense.weight"),
-        ("masked_lm/dense/bias", "lm_head.dense.bias"),
-        ("masked_lm/norm/gamma", "lm_head.layer_norm.weight"),
-        ("masked_lm/norm/beta", "lm_head.layer_norm.bias"),
+        *dense("masked_lm/dense", "lm_head.dense"),
+        *norm("masked_lm/norm", "lm_head.layer_norm"),
         ("masked_lm/bias", "lm_head.bias"),
     ),
 )
 CLASSIFIER = Head(
     "ForSequenceClassification",
     (
-        ("classifier/dense/kernel", "classifier.dense.weight"),
-        ("classifier/dense/bias", "classifier.dense.bias"),
-        ("classifier/logits/kernel", "classifier.out_proj.weight"),
-        ("classifier/logits/bias", "classifier.out_proj.bias"),
+        *dense("classifier/dense", "classifier.dense"),
+        *dense("classifier/logits", "classifier.out_proj"),
     ),
 )
 
