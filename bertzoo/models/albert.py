@@ -96,5 +96,6 @@ class Albert(Family):
     def counts(self, config):
         return {"g": config.num_hidden_groups, "j": config.inner_group_num}
 
-    def pair(self, config, **options):
-        return super().pair(config, dropout_rate=self.head_dropout(config), **options)
+    def head_options(self, config, name):
+        options = super().head_options(config, name)
+        return {"dropout_rate": self.head_dropout(config)} if name == "pair" else options

@@ -56,8 +56,7 @@ class Deberta(Family):
         "classifier": pooled("classifier", "ForSequenceClassification"),
         "multiple_choice": pooled("multiple_choice", "ForMultipleChoice"),
     }
-    classifier_uses_pooler = False
-    multiple_choice_uses_pooler = False
+    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     decoder = "cls.predictions.decoder.weight"
     inert_tensors = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "embeddings.position_ids")
     aliases = Bert.aliases
@@ -93,25 +92,15 @@ class Deberta(Family):
             **options,
         )
 
-    def pooler(self, config, **options):
-        return None
-
-    def classifier(self, config, num_labels, **options):
-        return super().classifier(config, num_labels, **self._pooling(config), **options)
-
-    def token_classifier(self, config, num_labels, **options):
-        return super().token_classifier(config, num_labels, dropout_rate=config.hidden_dropout_prob, **options)
-
-    def multiple_choice(self, config, **options):
-        return super().multiple_choice(config, **self._pooling(config), **options)
-
-    def _pooling(self, config):
-        return {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
-
-    def masked_lm(self, config, **options):
-        if config.enhanced_mask_decoder:
-            options.update(layer=EnhancedMaskDecoder, max_positions=config.max_position_embeddings)
-        return super().masked_lm(config, **options)
+    def head_options(self, config, name):
+        options = super().head_options(config, name)
+        if name in ("classifier", "multiple_choice"):
+            options |= {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
+        elif name == "token_classifier":
+            options["dropout_rate"] = config.hidden_dropout_prob
+        elif name == "masked_lm" and config.enhanced_mask_decoder:
+            options |= {"layer": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
+        return options
 
     def names_of_head(self, config, head):
         return ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().names_of_head(config, head)

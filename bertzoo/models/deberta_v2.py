@@ -99,5 +99,6 @@ class DebertaV2(Deberta):
             options["share_projections"] = True
         return super().make_attention(config, buckets=max(config.position_buckets, 0), **options)
 
-    def rtd(self, config, **options):
-        return super().rtd(config, layer=ContextHead, layer_norm_eps=config.layer_norm_eps, **options)
+    def head_options(self, config, name):
+        options = super().head_options(config, name)
+        return options | {"layer": ContextHead, "layer_norm_eps": config.layer_norm_eps} if name == "rtd" else options

@@ -48,8 +48,7 @@ class ModernBert(Family):
             "masked_lm": Head("ForMaskedLM", ()),
         }.items()
     }
-    classifier_uses_pooler = False
-    multiple_choice_uses_pooler = False
+    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     heads_read_first_token = False
     decoder = "decoder.weight"
     inert_tensors = ("decoder.weight",)
@@ -89,9 +88,6 @@ class ModernBert(Family):
             dtype=dtype,
         )
 
-    def pooler(self, config, **options):
-        return None
-
     def head_vectors(self, config, sequence, padding_mask=None):
         if config.classifier_pooling == "cls":
             return super().head_vectors(config, sequence, padding_mask)
@@ -99,33 +95,29 @@ class ModernBert(Family):
         weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
         return ops.cast(weighted_mean(wide, weights), sequence.dtype)
 
-    def _head(self, config, name, num_labels, **options):
-        options = {"dropout_rate": self.head_dropout(config), **_head_options(config), **options}
-        return super()._head(
-            config.with_(initializer_range=config.hidden_size**-0.5),
-            name,
-            num_labels,
-            layer=NormedHead,
-            dense_activation=config.classifier_activation,
-            layer_norm_eps=config.layer_norm_eps,
-            dense_range=output_range(config),
-            **options,
-        )
-
-    def masked_lm(self, config, **options):
-        """As the family's; raises ValueError where the decoder has no bias."""
-        if config.extra.get("decoder_bias", True) is not True:
-            raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
-        options.update(_head_options(config), activation=config.classifier_activation)
-        return super().masked_lm(
-            config.with_(initializer_range=output_range(config)), layer=BiaslessMaskedLMHead, **options
-        )
+    def head_options(self, config, name):
+        """As the family's; raises ValueError where the masked-LM decoder has no bias."""
+        biases = {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}
+        if name == "masked_lm":
+            if config.extra.get("decoder_bias", True) is not True:
+                raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
+            return {
+                **biases,
+                "layer": BiaslessMaskedLMHead,
+                "activation": config.classifier_activation,
+                "initializer_range": output_range(config),
+            }
+        return {
+            **biases,
+            "layer": NormedHead,
+            "dropout_rate": self.head_dropout(config),
+            "initializer_range": config.hidden_size**-0.5,
+            "dense_activation": config.classifier_activation,
+            "layer_norm_eps": config.layer_norm_eps,
+            "dense_range": output_range(config),
+        }
 
 
 def output_range(config: ModernBertConfig) -> float:
     """Standard deviation of the initial kernels that write into the residual stream."""
     return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
-
-
-def _head_options(config):
-    return {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}

@@ -84,14 +84,13 @@ class Roberta(Family):
     def embeddings(self, config, **options):
         return super().embeddings(config, pad_id=config.pad_token_id, **options)
 
-    def classifier(self, config, num_labels, **options):
-        return super().classifier(config, num_labels, dense_activation="tanh", **options)
-
-    def multiple_choice(self, config, **options):
-        return super().multiple_choice(config, dropout_rate=config.hidden_dropout_prob, **options)
-
-    def masked_lm(self, config, **options):
-        return super().masked_lm(config, activation="gelu", **options)
+    def head_options(self, config, name):
+        differing = {
+            "classifier": {"dense_activation": "tanh"},
+            "masked_lm": {"activation": "gelu"},
+            "multiple_choice": {"dropout_rate": config.hidden_dropout_prob},
+        }
+        return {**super().head_options(config, name), **differing.get(name, {})}
 
 
 class XLMRoberta(Roberta):
