@@ -1,12 +1,17 @@
 """DeBERTa (He et al. 2021): relative positions in every attention, absolute ones in the masked-LM head alone."""
 
 import re
+from collections.abc import Container
+from typing import Any
+
+import keras
 
 from bertzoo.layers.deberta import EnhancedMaskDecoder, MaskedEmbeddings
 from bertzoo.layers.disentangled import DisentangledAttention, FirstDisentangledAttention, RelativeEmbeddings
 from bertzoo.models.bert import Bert
+from bertzoo.models.config import EncoderConfig
 from bertzoo.models.deberta_config import DebertaConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, Names, dense
 
 POSITIONS = "embeddings.position_embeddings.weight"
 SELF = "encoder.layer.{i}.attention.self."
@@ -62,23 +67,23 @@ class Deberta(Family):
     aliases = Bert.aliases
     attention: type[DisentangledAttention] = FirstDisentangledAttention
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         if not config.position_biased_input:
             options["max_positions"] = 0
         if config.embedding_size != config.hidden_size:
             options["projection"] = config.hidden_size
         return super().embeddings(config, layer=MaskedEmbeddings, **options)
 
-    def position_bias(self, config, **options):
+    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         if not config.relative_attention:
             return None
         options.setdefault("span", config.max_distance)
         return RelativeEmbeddings(hidden_size=config.hidden_size, initializer_range=config.initializer_range, **options)
 
-    def block(self, config, index, **options):
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         return super().block(config, index, attention=self.make_attention(config, dtype=options["dtype"]), **options)
 
-    def make_attention(self, config, **options):
+    def make_attention(self, config: Any, **options: Any) -> keras.layers.Layer:
         # Without relative attention, files have no kernels for it.
         options.setdefault("share_projections", not config.relative_attention)
         return self.attention(
@@ -92,7 +97,7 @@ class Deberta(Family):
             **options,
         )
 
-    def head_options(self, config, name):
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
         options = super().head_options(config, name)
         if name in ("classifier", "multiple_choice"):
             options |= {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
@@ -102,10 +107,10 @@ class Deberta(Family):
             options |= {"layer": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
         return options
 
-    def names_of_head(self, config, head):
+    def names_of_head(self, config: Any, head: str) -> Names:
         return ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().names_of_head(config, head)
 
-    def infer_config_from_tensors(self, config, tensors):
+    def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
         """Original files do not say that their masked-LM head is the paper's: its tensors tell."""
         if "lm_predictions.lm_head.bias" not in tensors:
             return config

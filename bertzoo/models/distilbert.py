@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.config import DROPOUT, EncoderConfig
@@ -83,10 +86,10 @@ class DistilBert(Family):
     decoder = "vocab_projector.weight"
     inert_tensors = ("embeddings.position_ids", "vocab_projector.weight")
 
-    def block(self, config, index, **options):
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         return super().block(config, index, attention_output_dropout=0.0, **options)
 
-    def head_options(self, config, name):
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
         differing = {
             "classifier": PRE_CLASSIFIER,
             "multiple_choice": PRE_CLASSIFIER,

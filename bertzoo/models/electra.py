@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import NULL, integer
 from bertzoo.models.bert import Bert
@@ -72,11 +75,11 @@ class Electra(Family):
     decoder = "generator_lm_head.weight"
     inert_tensors = ("embeddings.position_ids", "embeddings.token_type_ids", "generator_lm_head.weight")
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         narrow = config.embedding_size != config.hidden_size
         return super().embeddings(config, projection=config.hidden_size if narrow else None, **options)
 
-    def head_options(self, config, name):
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the file describes another summary than that of the first token."""
         if name == "multiple_choice":
             for key, only in {"summary_type": "first", "summary_use_proj": True}.items():

@@ -1,7 +1,9 @@
 """ModernBERT (Warner et al. 2024): rotary positions, mostly local attention, pre-norm, gated layers, no biases."""
 
 import math
+from typing import Any
 
+import keras
 from keras import ops
 
 from bertzoo.layers.pooling import weighted_mean
@@ -9,6 +11,7 @@ from bertzoo.layers.prenorm import BiaslessMaskedLMHead, NormedHead, PreNormBloc
 from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 from bertzoo.models.modernbert_config import LOCAL, ModernBertConfig
+from bertzoo.types import Tensor
 
 LAYER = "layers.{i}."
 
@@ -53,11 +56,11 @@ class ModernBert(Family):
     decoder = "decoder.weight"
     inert_tensors = ("decoder.weight",)
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         config = config.with_(hidden_dropout_prob=config.embedding_dropout)
         return super().embeddings(config, max_positions=0, norm_bias=config.norm_bias, **options)
 
-    def block(self, config, index, dtype=None):
+    def block(self, config: Any, index: int, dtype: Any = None) -> keras.layers.Layer:
         local = config.layer_types[index] == LOCAL
         attention = RotaryAttention(
             config.hidden_size,
@@ -88,14 +91,14 @@ class ModernBert(Family):
             dtype=dtype,
         )
 
-    def head_vectors(self, config, sequence, padding_mask=None):
+    def head_vectors(self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
         if config.classifier_pooling == "cls":
             return super().head_vectors(config, sequence, padding_mask)
         wide = ops.cast(sequence, "float32")  # in half precision a sum over the row could overflow
         weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
         return ops.cast(weighted_mean(wide, weights), sequence.dtype)
 
-    def head_options(self, config, name):
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the masked-LM decoder has no bias."""
         biases = {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}
         if name == "masked_lm":

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.bert import Bert
@@ -81,10 +84,10 @@ class Roberta(Family):
     inert_tensors = ("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias")
     aliases = {"lm_head.decoder.bias": "lm_head.bias"}
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         return super().embeddings(config, pad_id=config.pad_token_id, **options)
 
-    def head_options(self, config, name):
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
         differing = {
             "classifier": {"dense_activation": "tanh"},
             "masked_lm": {"activation": "gelu"},
