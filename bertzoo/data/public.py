@@ -47,8 +47,7 @@ def load(name: str, split: str = "train", folder: str | Path | None = None) -> A
     """Loads a split of a public data set for the task's `fit`.
 
     If the folder contains `NAME/SPLIT.SUFFIX` (.tsv, .csv, .jsonl, .parquet, .conll, .conllu, SQuAD's .json, also as
-    .gz), this file is read, whatever the name. Otherwise the set is fetched through the `datasets` library (`pip install
-    datasets`).
+    .gz), this file is read, whatever the name. Otherwise the set is fetched through the `datasets` library.
 
     Args:
         name: A name of `SETS`, such as "mrpc", "stsb", "conll2003", "squad_v2", or of a folder.
