@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -56,8 +57,8 @@ class BucketedDataset(keras.utils.PyDataset):
     def __init__(
         self,
         encoded: Encoded,
-        labels=None,
-        sample_weight=None,
+        labels: Any = None,
+        sample_weight: Any = None,
         *,
         batch_size: int = 32,
         pad_id: int = 0,
@@ -142,7 +143,7 @@ class BucketedDataset(keras.utils.PyDataset):
             part._plan = self._vary_first_two(self._plan[begin : begin + size])
             yield part
 
-    def unsort(self, outputs):
+    def unsort(self, outputs: Any) -> Any:
         """Outputs of `predict`, one array or a nest of arrays (n, …) in batch order, back in the order of the rows."""
         order = self.order
 
@@ -305,7 +306,7 @@ def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random
     return rows
 
 
-def check_batch_size(batch_size) -> None:
+def check_batch_size(batch_size: int | None) -> None:
     """Raises ValueError where it is no whole number of at least 1."""
     if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
         raise ValueError(f"batch_size must be a whole number of at least 1. Received: {batch_size!r}.")

@@ -10,7 +10,7 @@ import numpy as np
 from bertzoo.models.config import EncoderConfig
 
 
-def label_names(labels) -> list[str]:
+def label_names(labels: Any) -> list[str]:
     """The names of the labels: as given, or LABEL_0, LABEL_1 … for a number.
 
     Args:
@@ -38,7 +38,7 @@ def label_names(labels) -> list[str]:
     return names
 
 
-def host_rows(values) -> list:
+def host_rows(values: Any) -> list:
     """The rows of a list, array, Series, one-column frame or tensor of any backend, as a list of Python values."""
     if isinstance(values, (list, tuple)):
         return [row.tolist() if hasattr(row, "tolist") else row for row in values]
@@ -52,7 +52,7 @@ def host_rows(values) -> list:
     return [row.decode("utf-8") if isinstance(row, bytes) else row for row in rows]
 
 
-def class_index(value, labels: list[str], what: str) -> int:
+def class_index(value: Any, labels: list[str], what: str) -> int:
     """The index of a class given by its name or by its index.
 
     Where all labels are numbers ("1" … "5"), an integer is a name. Where only some are, an integer that may be a name
@@ -127,7 +127,7 @@ def _numbers_in(labels: tuple[str, ...]) -> tuple[dict[int, int], bool]:
     return numbers, len(numbers) == len(labels)
 
 
-def whole_number(value) -> int | None:
+def whole_number(value: Any) -> int | None:
     """The integer that a number is, or None."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or not math.isfinite(value) or value % 1:
         return None

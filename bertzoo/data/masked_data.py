@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class MaskedData(TaskData):
         super().__init__(tokenizer, config, dataclasses.replace(TEXTS, targets=()))
         self.masking = masking
 
-    def parse(self, x, y=None) -> Examples:
+    def parse(self, x: Any, y: Any = None) -> Examples:
         self.check_tokenizer()
         if y is not None:
             raise ValueError("masked language modelling makes its own targets; pass no y.")
@@ -42,7 +43,7 @@ class MaskedData(TaskData):
             return super().encode(examples, prompt)
         return whole_rows(self.tokenizer, examples["text"])
 
-    def prediction_batches(self, x, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
+    def prediction_batches(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
         """Batches with the positions of [MASK] tokens, and the number of these in each text, int (n,).
 
         Texts that are longer than the model takes are truncated, so that each is one row.
@@ -60,11 +61,17 @@ class MaskedData(TaskData):
 
         return self.make_dataset(encoded, batch_size=batch_size, transform=add_positions), counts
 
-    def encode_targets(self, y, count: int) -> None:
+    def encode_targets(self, y: Any, count: int) -> None:
         return None
 
     def make_dataset(
-        self, encoded: Encoded, targets=None, weights=None, batch_size=None, shuffle=False, **options
+        self,
+        encoded: Encoded,
+        targets: Any = None,
+        weights: Any = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        **options,
     ) -> BucketedDataset:
         if weights is not None:
             raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")

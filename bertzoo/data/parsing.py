@@ -18,7 +18,7 @@ _MISSING = object()
 # ---- tables
 
 
-def column_names(x) -> list | None:
+def column_names(x: Any) -> list | None:
     """The names of a table's columns; None where x is no table."""
     if isinstance(x, Mapping):
         return list(x)
@@ -45,12 +45,12 @@ def require_column(known: Sequence[str], names: Sequence) -> Any:
     return name
 
 
-def as_list(column) -> list:
+def as_list(column: Any) -> list:
     """The values of a column."""
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-def label_column(table, name: str) -> list:
+def label_column(table: Any, name: str) -> list:
     """The values of a column of labels. Where `datasets` keeps indices into names (`ClassLabel`), the names, and None
     for a hidden label, -1."""
     rows = as_list(table[name])
@@ -78,7 +78,7 @@ def describe_columns(roles: Mapping[str, Any], names: Sequence) -> str:
 # ---- what is read
 
 
-def take_rows(values, rows: np.ndarray):
+def take_rows(values: Any, rows: np.ndarray) -> Any:
     """Some rows of an array, a list or a dict of these; None stays None."""
     if values is None:
         return None
@@ -154,7 +154,7 @@ class Schema:
     read_targets: Callable[[Any, Any], list] = label_column
 
 
-def parse_inputs(x, y=None, *, schema: Schema) -> Examples:
+def parse_inputs(x: Any, y: Any = None, *, schema: Schema) -> Examples:
     """Takes apart what a user passes to a task.
 
     Args:

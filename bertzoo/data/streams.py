@@ -1,7 +1,8 @@
 """Data that comes in batches of its own: tf.data, torch DataLoader, grain, PyDataset, generators."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ LOOKED_AT = 16  # batches that Keras, reading ahead, may look at before it begin
 ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 
 
-def is_stream(x) -> bool:
+def is_stream(x: Any) -> bool:
     """Whether x yields ready batches, in an order of its own, rather than being rows that we batch."""
     if isinstance(x, keras.utils.PyDataset):
         return True
@@ -22,12 +23,12 @@ def is_stream(x) -> bool:
     return module in ("tensorflow", "grain") or inside
 
 
-def is_loader_of_texts(texts) -> bool:
+def is_loader_of_texts(texts: Any) -> bool:
     """Whether it gives batches with a column "text", as mteb's and PyTorch's loaders do."""
     return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")
 
 
-def check_steps(x, steps: int | None) -> None:
+def check_steps(x: Any, steps: int | None) -> None:
     """Refuses `steps` for anything but a stream: batches are sorted by length, so they are not the first rows."""
     if steps is not None and not is_stream(x):
         raise ValueError(
@@ -53,7 +54,7 @@ class StreamDataset(keras.utils.PyDataset):
         ValueError: A generator or a dataset without end comes without `steps`, or the data end before their time.
     """
 
-    def __init__(self, stream, convert, steps: int | None = None):
+    def __init__(self, stream: Any, convert: Callable, steps: int | None = None):
         super().__init__()
         self.stream, self.convert = stream, convert
         self._once = hasattr(stream, "__next__")
@@ -66,7 +67,7 @@ class StreamDataset(keras.utils.PyDataset):
     def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index: int) -> tuple:
         if isinstance(self.stream, keras.utils.PyDataset):
             place = (self._epoch * self.steps + index) % len(self.stream)
             return self.convert(_as_tuple(self.stream[place]), partial(self._width, index))

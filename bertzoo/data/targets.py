@@ -1,6 +1,7 @@
 """Raw targets to arrays: of classes, labels, numbers, choices and tags, and those of sentence losses."""
 
 from collections.abc import Mapping, Set
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ IGNORED = -1  # the label of a word that counts in no loss
 NO_ANSWERS = "there are no answers: pass y, or a table with a column called label."
 
 
-def example_weights(sample_weight, count: int) -> np.ndarray | None:
+def example_weights(sample_weight: Any, count: int) -> np.ndarray | None:
     """Weights of `count` rows as float32 (n,); None stays None.
 
     Raises:
@@ -33,7 +34,7 @@ def example_weights(sample_weight, count: int) -> np.ndarray | None:
     return weights
 
 
-def encode_targets(y, labels: list[str], problem_type: str, count: int) -> np.ndarray:
+def encode_targets(y: Any, labels: list[str], problem_type: str, count: int) -> np.ndarray:
     """Targets as an array: int32 (n,) classes, float32 (n, labels) for several at once, float32 (n, labels) numbers.
 
     Args:
@@ -188,7 +189,7 @@ def _tags_of_entities(
     return tags
 
 
-def encode_sentence_targets(y, kind: str | None, count: int) -> np.ndarray:
+def encode_sentence_targets(y: Any, kind: str | None, count: int) -> np.ndarray:
     """Targets of a sentence loss as an array: float32 numbers or vectors, or int32 classes; zeros where it needs none.
 
     Raises:

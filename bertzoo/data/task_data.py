@@ -45,7 +45,7 @@ class TaskData:
 
     # ---- what kinds of data define
 
-    def parse(self, x, y=None) -> Examples:
+    def parse(self, x: Any, y: Any = None) -> Examples:
         """Reads x and y in any form that the schema allows; without a tokenizer, a dict of arrays or `token_ids`."""
         if self.tokenizer is not None or isinstance(x, Examples):
             return parse_inputs(x, y, schema=self.schema)
@@ -57,7 +57,7 @@ class TaskData:
             return encoded_from_arrays(examples.columns, self.config.vocab_size)
         return self.tokenizer.encode(with_prompt(examples["text"], prompt), examples.get("second text"))
 
-    def encode_targets(self, y, count: int) -> np.ndarray | None:
+    def encode_targets(self, y: Any, count: int) -> np.ndarray | None:
         """Raw targets of `count` examples as an array, or None where batches make their own."""
         raise NotImplementedError
 
@@ -69,7 +69,7 @@ class TaskData:
         """The class of each example, int (n,), by which `validation_split` is stratified; None where there are none."""
         return None
 
-    def class_weights(self, class_weight) -> np.ndarray | None:
+    def class_weights(self, class_weight: Any) -> np.ndarray | None:
         """`fit`'s class_weight as float32 (classes,); None stays None.
 
         Raises:
@@ -93,9 +93,9 @@ class TaskData:
 
     def batches(
         self,
-        x,
-        y=None,
-        sample_weight=None,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
         *,
         batch_size: int | None = None,
         shuffle: bool = True,
@@ -131,7 +131,13 @@ class TaskData:
         return self.make_batches(examples, weights, batch_size, shuffle, labelled, prompt)
 
     def evaluation_batches(
-        self, x, y=None, sample_weight=None, *, batch_size: int | None = None, steps: int | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        batch_size: int | None = None,
+        steps: int | None = None,
     ) -> keras.utils.PyDataset:
         """As `batches`, in order and with targets, for `evaluate` and validation."""
         return self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps, labelled=True)
@@ -153,7 +159,7 @@ class TaskData:
     def make_dataset(
         self,
         encoded: Encoded,
-        targets=None,
+        targets: Any = None,
         weights: np.ndarray | None = None,
         batch_size: int | None = None,
         shuffle: bool = False,
@@ -180,7 +186,7 @@ class TaskData:
         inputs = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
         return (inputs,) if examples.targets is None else (inputs, self.example_targets(examples), *rest[1:])
 
-    def split(self, x, y, sample_weight, share: float) -> tuple[tuple, tuple]:
+    def split(self, x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple, tuple]:
         """What `fit` takes in two parts, (examples, None, sample weights) each; the second for validation."""
         if is_stream(x):
             raise ValueError("validation_split needs rows, and x is a stream of batches: pass validation_data instead.")
@@ -189,7 +195,7 @@ class TaskData:
         return tuple((examples.select(rows), None, take_rows(sample_weight, rows)) for rows in parts)
 
 
-def is_tokenized(x) -> bool:
+def is_tokenized(x: Any) -> bool:
     """Whether a batch of a stream holds the encoder's inputs rather than texts."""
     return isinstance(x, dict) and "token_ids" in x
 
@@ -214,7 +220,7 @@ class LabelData(TaskData):
         super().__init__(tokenizer, config, schema)
         self.labels, self.problem_type = labels, problem_type
 
-    def encode_targets(self, y, count: int) -> np.ndarray:
+    def encode_targets(self, y: Any, count: int) -> np.ndarray:
         return encode_targets(y, self.labels, self.problem_type, count)
 
     def classes(self, examples: Examples) -> np.ndarray | None:

@@ -1,6 +1,7 @@
 """What `fit` adds to batches: weights of classes, and what accumulated batches are divided by."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -27,7 +28,7 @@ class TrainingBatches(keras.utils.PyDataset):
         epoch: The epoch of `data` with which training begins.
     """
 
-    def __init__(self, data, class_weights: np.ndarray | None, accumulated: int, begun: int, epoch: int):
+    def __init__(self, data: Any, class_weights: np.ndarray | None, accumulated: int, begun: int, epoch: int):
         super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
         self.data, self.class_weights = data, class_weights
         self.accumulated = accumulated if isinstance(data, BucketedDataset) else 1
@@ -74,7 +75,7 @@ class TrainingBatches(keras.utils.PyDataset):
 
 
 def for_training(
-    data, optimizer, class_weights: np.ndarray | None, steps: int, initial_epoch: int, epochs: int
+    data: Any, optimizer: Any, class_weights: np.ndarray | None, steps: int, initial_epoch: int, epochs: int
 ) -> tuple[keras.utils.PyDataset, int]:
     """The batches to train on, and how many updates `fit` will make of them.
 
@@ -111,7 +112,7 @@ def with_divisor(batch: tuple, divisor: float) -> tuple:
     return x, y, {**({"weights": weights[0]} if weights else {}), DIVISOR: np.full(rows, divisor, "float32")}
 
 
-def split_divisor(sample_weight):
+def split_divisor(sample_weight: Any) -> tuple:
     """Sample weights, and the divisor that came with them, a scalar; None each where there is none."""
     if not isinstance(sample_weight, dict) or DIVISOR not in sample_weight:
         return sample_weight, None

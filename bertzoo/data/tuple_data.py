@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -40,7 +41,7 @@ class EncodedTuples:
         """(n,) int64: tokens of the longest text of each row."""
         return np.max([column.lengths for column in self.columns], axis=0)
 
-    def pad(self, rows, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
+    def pad(self, rows: Any, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
         """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
         parts = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
         batch = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
@@ -103,7 +104,7 @@ class TupleData(TaskData):
 
     def text_batches(
         self,
-        texts,
+        texts: Any,
         prompt: str,
         include_prompt: bool,
         batch_size: int | None,
@@ -147,7 +148,7 @@ class TupleData(TaskData):
         row = self.tokenizer.encode([prompt]).row(0)
         return len(row) - (row[-1] in self.tokenizer.special_ids)
 
-    def encode_targets(self, y, count: int) -> np.ndarray:
+    def encode_targets(self, y: Any, count: int) -> np.ndarray:
         targets = encode_sentence_targets(y, self.compiled_loss().target, count)
         self.compiled_loss().check_targets(targets, self.width)
         return targets
@@ -158,7 +159,13 @@ class TupleData(TaskData):
         return self.example_targets(examples)
 
     def make_dataset(
-        self, encoded, targets=None, weights=None, batch_size=None, shuffle=False, **options
+        self,
+        encoded: Encoded,
+        targets: Any = None,
+        weights: Any = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        **options,
     ) -> BucketedDataset:
         if targets is not None:
             loss = self.compiled_loss()
@@ -176,7 +183,7 @@ class ChoiceData(TaskData):
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig):
         super().__init__(tokenizer, config, CHOICES)
 
-    def parse(self, x, y=None) -> Examples:
+    def parse(self, x: Any, y: Any = None) -> Examples:
         if self.tokenizer is None:
             raise ValueError("without a tokenizer, pass ready batches of (inputs, answers), or call the model.")
         return super().parse(x, y)
@@ -194,7 +201,7 @@ class ChoiceData(TaskData):
             raise ValueError("there are no targets: pass y, the answers, or a table with a column called label.")
         return answer_ids(examples)
 
-    def encode_targets(self, y, count: int) -> np.ndarray:
+    def encode_targets(self, y: Any, count: int) -> np.ndarray:
         return y
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:

@@ -38,7 +38,9 @@ class WindowedData(TaskData):
         """Targets that go with arrays of the caller's, as `batch_targets` takes them."""
         raise NotImplementedError
 
-    def batch_targets(self, inputs: dict, rows: np.ndarray, targets, row_splits: np.ndarray, weights) -> tuple:
+    def batch_targets(
+        self, inputs: dict, rows: np.ndarray, targets: Any, row_splits: np.ndarray, weights: Any
+    ) -> tuple:
         """(targets,) or (targets, weights) of a padded batch.
 
         Args:
@@ -51,7 +53,7 @@ class WindowedData(TaskData):
         raise NotImplementedError
 
     def make_batches(
-        self, examples: Examples, weights, batch_size: int, shuffle: bool, labelled: bool, prompt: str = ""
+        self, examples: Examples, weights: Any, batch_size: int, shuffle: bool, labelled: bool, prompt: str = ""
     ) -> BucketedDataset:
         if self.tokenizer is None:
             encoded = self.encode(examples)
@@ -63,7 +65,13 @@ class WindowedData(TaskData):
         return self.make_dataset(windows.rows, targets, weights, batch_size, shuffle)
 
     def make_dataset(
-        self, encoded: Encoded, targets=None, weights=None, batch_size=None, shuffle=False, **options
+        self,
+        encoded: Encoded,
+        targets: Any = None,
+        weights: Any = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        **options,
     ) -> BucketedDataset:
         def add_targets(inputs, rows, rng):
             return inputs, *self.batch_targets(inputs, rows, targets, encoded.row_splits, weights)
@@ -133,7 +141,9 @@ class TagData(WindowedData):
         mask = examples.get("padding_mask")
         return np.maximum(y[np.ones_like(ids) > 0 if mask is None else np.asarray(mask) > 0], IGNORED)
 
-    def batch_targets(self, inputs: dict, rows: np.ndarray, targets, row_splits: np.ndarray, weights) -> tuple:
+    def batch_targets(
+        self, inputs: dict, rows: np.ndarray, targets: Any, row_splits: np.ndarray, weights: Any
+    ) -> tuple:
         flat = Encoded(targets, np.zeros(len(targets), np.int8), row_splits)
         ids = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]
         counts = (ids != IGNORED).astype("float32")
@@ -180,7 +190,7 @@ class AnswerData(WindowedData):
         super().__init__(tokenizer, config, QUESTIONS)
         self.stride, self.max_query_length = stride, max_query_length
 
-    def parse(self, x, y=None) -> Examples:
+    def parse(self, x: Any, y: Any = None) -> Examples:
         if y is not None and self.tokenizer is not None:
             raise ValueError("answers belong into the records: pass dicts with question, context, answers, and no y.")
         return super().parse(x, y)
@@ -222,7 +232,9 @@ class AnswerData(WindowedData):
             )
         return y.astype("int32")
 
-    def batch_targets(self, inputs: dict, rows: np.ndarray, targets, row_splits: np.ndarray, weights) -> tuple:
+    def batch_targets(
+        self, inputs: dict, rows: np.ndarray, targets: Any, row_splits: np.ndarray, weights: Any
+    ) -> tuple:
         target = np.where(inputs["padding_mask"][:, :, None] > 0, 0.0, PADDING).astype("float32").repeat(2, axis=2)
         for end in (0, 1):
             target[np.arange(len(rows)), targets[rows, end], end] = 1.0

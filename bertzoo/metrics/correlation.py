@@ -1,9 +1,11 @@
 """Correlations."""
 
+from typing import Any
+
 import numpy as np
 
 
-def pearson(truth, predicted) -> float:
+def pearson(truth: Any, predicted: Any) -> float:
     """Pearson's correlation of two columns of numbers; NaN where one of them is constant."""
     a, b = _columns(truth, predicted)
     a, b = a - a.mean(), b - b.mean()
@@ -13,7 +15,7 @@ def pearson(truth, predicted) -> float:
     return float(np.clip((a @ b) / spread, -1.0, 1.0)) if spread > 0 else float("nan")
 
 
-def spearman(truth, predicted) -> float:
+def spearman(truth: Any, predicted: Any) -> float:
     """Spearman's correlation: Pearson's of the ranks, equal values sharing their mean rank, as in GLUE's STS-B."""
     a, b = _columns(truth, predicted)
     return pearson(_ranks(a), _ranks(b))

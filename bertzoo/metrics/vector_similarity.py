@@ -1,11 +1,13 @@
 """How alike vectors are."""
 
+from typing import Any
+
 import numpy as np
 
 MEASURES = ("cosine", "dot", "euclidean", "manhattan")
 
 
-def similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
+def similarity(vectors: Any, others: Any, measure: str = "cosine") -> np.ndarray:
     """Each of some vectors against each of others.
 
     Args:
@@ -23,7 +25,7 @@ def similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
     return scores_of(first, second, measure)
 
 
-def pairwise_similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
+def pairwise_similarity(vectors: Any, others: Any, measure: str = "cosine") -> np.ndarray:
     """Vectors against those in the same places of others, float32 (n,); as `similarity` otherwise."""
     first, second = prepared(vectors, measure), prepared(others, measure)
     _check_widths(first, second)
@@ -34,7 +36,7 @@ def pairwise_similarity(vectors, others, measure: str = "cosine") -> np.ndarray:
     return -np.linalg.norm(first - second, ord=2 if measure == "euclidean" else 1, axis=1)
 
 
-def prepared(vectors, measure: str) -> np.ndarray:
+def prepared(vectors: Any, measure: str) -> np.ndarray:
     """Vectors as `scores_of` takes them, float32 (n, width): scaled to length 1 for cosines."""
     if measure not in MEASURES:
         raise ValueError(f"the measure must be one of {', '.join(MEASURES)}. Received: {measure!r}.")
@@ -55,7 +57,7 @@ def scores_of(queries: np.ndarray, corpus: np.ndarray, measure: str) -> np.ndarr
     return -np.stack([np.abs(corpus - query).sum(axis=1) for query in queries]).reshape(len(queries), len(corpus))
 
 
-def as_array(vectors) -> np.ndarray:
+def as_array(vectors: Any) -> np.ndarray:
     """Vectors of any library as float32.
 
     Raises:

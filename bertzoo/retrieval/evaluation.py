@@ -1,6 +1,7 @@
 """What sentence vectors are worth: agreement with people's scores, retrieval, triplets, pairs of two classes."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +12,10 @@ from bertzoo.tasks.prompts import document_prompt
 
 
 def evaluate_sts(
-    encoder,
+    encoder: Any,
     firsts: Sequence[str],
     seconds: Sequence[str],
-    scores,
+    scores: Any,
     batch_size: int = 32,
     *,
     measure: str | None = None,
@@ -41,7 +42,7 @@ def evaluate_sts(
 
 
 def evaluate_retrieval(
-    encoder,
+    encoder: Any,
     queries: Mapping[str, str],
     corpus: Mapping[str, str],
     relevant: Mapping[str, Sequence[str] | Mapping[str, float]],
@@ -122,7 +123,7 @@ def ranking_measures(
 
 
 def evaluate_triplets(
-    encoder,
+    encoder: Any,
     anchors: Sequence[str],
     positives: Sequence[str],
     negatives: Sequence[str],
@@ -151,10 +152,10 @@ def evaluate_triplets(
 
 
 def evaluate_pairs(
-    encoder,
+    encoder: Any,
     firsts: Sequence[str],
     seconds: Sequence[str],
-    labels,
+    labels: Any,
     batch_size: int = 32,
     *,
     measure: str | None = None,
@@ -178,12 +179,12 @@ def evaluate_pairs(
     return binary_measures(pairwise_similarity(first, second, measure_of(encoder, measure)), labels)
 
 
-def measure_of(encoder, measure: str | None) -> str:
+def measure_of(encoder: Any, measure: str | None) -> str:
     """The given measure, else the encoder's own, else the cosine."""
     return measure or getattr(encoder, "similarity_fn_name", None) or "cosine"
 
 
-def prompts_of(encoder, query: str | None, document: str | None) -> tuple[str | None, str | None]:
+def prompts_of(encoder: Any, query: str | None, document: str | None) -> tuple[str | None, str | None]:
     """The prompts of queries and documents: as given, else the encoder's of these names, else None, its default."""
     known = getattr(encoder, "prompts", {})
     of_documents = known.get(document_prompt(known))

@@ -1,6 +1,7 @@
 """Pairs found by their vectors: paraphrases in a set of texts, and hard negatives."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from bertzoo.retrieval.search import nearest
 
 
 def paraphrase_mining(
-    encoder,
+    encoder: Any,
     texts: Sequence[str],
     top_k: int = 100,
     max_pairs: int = 500_000,
@@ -49,7 +50,7 @@ def mine_pairs(vectors: np.ndarray, top_k: int = 100, max_pairs: int = 500_000) 
 
 
 def mine_hard_negatives(
-    encoder,
+    encoder: Any,
     queries: Sequence[str],
     positives: Sequence[str],
     corpus: Sequence[str] | None = None,

@@ -10,8 +10,8 @@ QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
 
 
 def semantic_search(
-    query_vectors,
-    corpus_vectors,
+    query_vectors: Any,
+    corpus_vectors: Any,
     top_k: int = 10,
     measure: str = "cosine",
     queries_at_once: int = QUERIES_AT_ONCE,
@@ -39,8 +39,8 @@ def semantic_search(
 
 
 def nearest(
-    query_vectors,
-    corpus_vectors,
+    query_vectors: Any,
+    corpus_vectors: Any,
     top_k: int,
     measure: str = "cosine",
     queries_at_once: int = QUERIES_AT_ONCE,

@@ -10,6 +10,7 @@ from bertzoo.data.training_batches import split_divisor
 from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
 from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
+from bertzoo.types import Tensor
 
 
 class CompiledTask:
@@ -19,7 +20,7 @@ class CompiledTask:
     per_token: ClassVar[bool] = False
     needs_targets: ClassVar[bool] = True
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         """The task's loss."""
         raise NotImplementedError
 
@@ -28,7 +29,13 @@ class CompiledTask:
         return []
 
     def compile(
-        self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs
+        self,
+        optimizer: Any = None,
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs,
     ) -> None:
         """As `keras.Model.compile`; what is left out is the recipe of the paper, and a line says what was chosen.
 
@@ -73,7 +80,7 @@ class CompiledTask:
         )
         LossMean.track(self, **self.loss_mean_options())
 
-    def compile_from_config(self, config) -> None:
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a model that Keras loads; Keras leaves that to classes with a `compile` of their own."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
@@ -82,7 +89,9 @@ class CompiledTask:
         """Of the `LossMean` that keeps the log's loss."""
         return {}
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Tensor = None, sample_weight: Any = None, training: bool = True
+    ) -> Tensor:
         """The loss of a batch, which is also counted for the log."""
         self._check_targets(y)
         weights, divisor = split_divisor(sample_weight)
@@ -94,11 +103,11 @@ class CompiledTask:
         if y is None and self.needs_targets:
             raise ValueError("there are no targets: pass y; the batches of a stream must be (x, y).")
 
-    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
+    def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
         """The mean loss over a batch's examples by their weights, a scalar."""
         return super().compute_loss(x, y, y_pred, sample_weight, training=training)
 
-    def batch_weight(self, y_pred, sample_weight):
+    def batch_weight(self, y_pred: Tensor, sample_weight: Any) -> Tensor:
         """The sum of the weights that `batch_loss` is a mean over, a scalar; each weighs 1 where there are none."""
         if sample_weight is not None:
             return ops.sum(ops.cast(sample_weight, "float32"))
@@ -106,7 +115,7 @@ class CompiledTask:
         one_each = y_pred[..., 0] if self.per_token else y_pred[(slice(None), *[0] * (len(y_pred.shape) - 1))]
         return ops.sum(ops.ones_like(one_each, dtype="float32"))
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any = None) -> dict[str, Any]:
         self._check_targets(y)  # here too: Keras computes metrics first where it builds a model
         weights, _ = split_divisor(sample_weight)
         if self.per_token:  # a sample each: Keras's metrics would divide the weights by the length of the rows

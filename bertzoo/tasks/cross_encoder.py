@@ -38,7 +38,7 @@ class PairData(LabelData):
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, labels: list[str], problem_type: str):
         super().__init__(tokenizer, config, labels, problem_type, PAIRS)
 
-    def encode_targets(self, y, count: int) -> np.ndarray:
+    def encode_targets(self, y: Any, count: int) -> np.ndarray:
         targets = super().encode_targets(y, count)
         if self.problem_type == REGRESSION and (targets.min() < 0 or targets.max() > 1):
             raise ValueError(
@@ -92,15 +92,15 @@ class CrossEncoder(PromptedTask, TextClassifier):
 
     def predict(
         self,
-        x,
+        x: Any,
         batch_size: int = 32,
-        verbose=0,
-        steps=None,
-        callbacks=None,
+        verbose: Any = 0,
+        steps: int | None = None,
+        callbacks: Any = None,
         activation: str | None = None,
         prompt: str | None = None,
         prompt_name: str | None = None,
-    ):
+    ) -> Any:
         """Scores of pairs, in their order.
 
         Args:
@@ -128,11 +128,11 @@ class CrossEncoder(PromptedTask, TextClassifier):
 
     def logits(
         self,
-        x,
+        x: Any,
         batch_size: int | None = None,
-        verbose=0,
+        verbose: Any = 0,
         steps: int | None = None,
-        callbacks=None,
+        callbacks: Any = None,
         prompt: str | None = None,
     ) -> np.ndarray:
         """As `Task.logits`, float32 (n, labels); with the default prompt where `prompt` is None."""
@@ -152,7 +152,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         documents: Sequence[str],
         top_k: int | None = None,
         batch_size: int = 32,
-        verbose=0,
+        verbose: Any = 0,
     ) -> list:
         """Orders documents by how well they fit a query, the best first.
 
@@ -181,7 +181,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]), "text": documents[i]} for i in order]
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         if self.problem_type == REGRESSION:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return super().default_loss()

@@ -1,6 +1,7 @@
 """Masked language modelling: guess the words behind [MASK] (Devlin et al. 2019, section 3.1)."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from bertzoo.tasks.task import Task
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -49,30 +51,37 @@ class MaskedLM(Task):
         self.masked_lm = backbone.family.head(backbone.dropout_config, "masked_lm", dtype=self.dtype_policy)
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.masked_lm.build((None, None, self.backbone.config.hidden_size))
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
         outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, query_positions=positions)
         return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         if isinstance(input_shape, dict):
             input_shape = input_shape.get("mask_positions", input_shape["token_ids"])
         return (*input_shape, self.backbone.config.vocab_size)
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
 
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="masked_accuracy")]
 
-    def loss_mean_options(self):
+    def loss_mean_options(self) -> dict[str, Any]:
         return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
 
-    def predict(self, x, batch_size: int | None = None, verbose="auto", steps=None, callbacks=None) -> np.ndarray:
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text
         has fewer.
 
@@ -85,7 +94,7 @@ class MaskedLM(Task):
         logits[np.arange(logits.shape[1]) >= counts[:, None]] = 0
         return logits
 
-    def fill_mask(self, x, top_k: int = 5, targets: str | list[str] | None = None, batch_size: int = 32):
+    def fill_mask(self, x: Any, top_k: int = 5, targets: str | list[str] | None = None, batch_size: int = 32) -> list:
         """The likeliest tokens for each [MASK].
 
         Args:
@@ -148,11 +157,11 @@ class MaskedLM(Task):
             ids.append(pieces[0])
         return np.array(ids)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
         config["masking"] = Masking.from_config(config.get("masking"))
         return super().from_config(config)

@@ -12,6 +12,7 @@ from bertzoo.models.registry import FAMILIES
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.types import Tensor
 
 ABSENT = -1e9  # the logit of a choice that is none
 
@@ -49,10 +50,10 @@ class MultipleChoice(Task):
         self.multiple_choice = backbone.family.head(backbone.dropout_config, "multiple_choice", dtype=self.dtype_policy)
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.multiple_choice.build((None, self.backbone.config.hidden_size))
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         present = inputs.pop("choice_mask", None)
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
@@ -61,12 +62,12 @@ class MultipleChoice(Task):
         logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return token_shape(input_shape)[:2]
 
     # ---- use
 
-    def choose(self, x, batch_size: int = 32, verbose=0) -> dict[str, Any] | list[dict[str, Any]]:
+    def choose(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> dict[str, Any] | list[dict[str, Any]]:
         """The best choice for each question.
 
         Args:
@@ -90,7 +91,7 @@ class MultipleChoice(Task):
 
     # ---- training
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list:

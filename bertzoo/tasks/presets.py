@@ -34,14 +34,14 @@ class PresetTask:
         *,
         max_length: int | None = None,
         lowercase: bool | None = None,
-        dtype=None,
+        dtype: Any = None,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
         remat: bool = False,
         new_head: bool = False,
         verbose: bool = True,
         **task_options,
-    ):
+    ) -> Any:
         """Loads a task from a bundled name, a directory or `hf://owner/name[@revision]`, with its head if the files
         have it.
 
@@ -123,7 +123,7 @@ class PresetTask:
             more_files=self.more_files(),
         )
 
-    def export(self, filepath, format: str = "tf_saved_model", verbose=False, **options) -> None:
+    def export(self, filepath: Any, format: str = "tf_saved_model", verbose: Any = False, **options) -> None:
         """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
         export_model(self, filepath, format, verbose, **options)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.loss_mean import LossMean
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -40,14 +42,14 @@ class NextSentencePredictor(Task):
         self.pair = _pair_head(self)
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.pair.build((None, self.backbone.config.hidden_size))
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)
         return self.pair(outputs["pooled_output"], key=key)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (token_shape(input_shape)[0], 2)
 
     @classmethod
@@ -58,7 +60,7 @@ class NextSentencePredictor(Task):
 class MaskedBatches(TaskData):
     """Batches that are masked already."""
 
-    def encode_targets(self, y, count: int) -> None:
+    def encode_targets(self, y: Any, count: int) -> None:
         raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
@@ -102,18 +104,18 @@ class ForPreTraining(Task):
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.masked_lm.build((None, None, self.backbone.config.hidden_size))
         self.pair.build((None, self.backbone.config.hidden_size))
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
         outputs, key = self.encode_inputs(inputs, training, query_positions=positions)
         logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table())
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         shape = input_shape
         if isinstance(input_shape, dict):
             shape = input_shape.get("mask_positions", input_shape["token_ids"])
@@ -134,28 +136,36 @@ class ForPreTraining(Task):
             {"masked_lm": weights, "pair": np.ones(len(pair), "float32")},
         )
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return {
             head: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN, name=head)
             for head in self.heads
         }
 
-    def default_metrics(self):
+    def default_metrics(self) -> list | dict:
         names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
         return {head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()}
 
-    def loss_mean_options(self):
+    def loss_mean_options(self) -> dict[str, Any]:
         return {"terms": len(self.heads)}
 
     def compile(
-        self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs
+        self,
+        optimizer: Any = None,
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs,
     ) -> None:
         """As `Task.compile`; the accuracies are those of masked tokens and of pairs. `loss_weights` is a dict by
         head."""
         self.loss_weights = {"masked_lm": 1.0, "pair": 1.0, **(loss_weights or {})}
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Tensor = None, sample_weight: Any = None, training: bool = True
+    ) -> Tensor:
         """The sum of the heads' means, each over its own examples."""
         losses, weights = [], []
         for head in self.heads:
@@ -168,11 +178,11 @@ class ForPreTraining(Task):
         LossMean.record(self, losses, weights)
         return losses[0] + losses[1]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         return super().from_config({**config, "masking": Masking.from_config(config.get("masking"))})
 
 
@@ -209,12 +219,12 @@ class ReplacedTokenDetector(Task):
         self.rtd = backbone.family.head(backbone.dropout_config, "rtd", dtype=self.dtype_policy)
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.rtd.build((None, None, self.backbone.config.hidden_size))
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)
         return self.rtd(outputs["sequence_output"], key=key)[..., 0]
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return token_shape(input_shape)

@@ -2,15 +2,17 @@
 
 import numpy as np
 
+from bertzoo.types import Tensor
 
-def softmax(logits, axis: int = -1) -> np.ndarray:
+
+def softmax(logits: Tensor, axis: int = -1) -> np.ndarray:
     """The probabilities of exclusive classes, which add up to 1 along the axis."""
     logits = np.asarray(logits, dtype="float64")
     exponentials = np.exp(logits - logits.max(axis=axis, keepdims=True))
     return exponentials / exponentials.sum(axis=axis, keepdims=True)
 
 
-def sigmoid(logits) -> np.ndarray:
+def sigmoid(logits: Tensor) -> np.ndarray:
     """The independent probability of each label."""
     logits = np.asarray(logits, dtype="float64")
     small = np.exp(-np.abs(logits))  # of a large number the exponential is infinite

@@ -16,6 +16,7 @@ from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.task import token_shape
 from bertzoo.tasks.token_task import WindowedTask
 from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.types import Tensor
 
 SETTINGS = {"stride": None, "max_query_length": 64, "no_answer_threshold": None}
 
@@ -59,21 +60,27 @@ class QuestionAnswerer(WindowedTask):
         self.qa = backbone.family.head(backbone.dropout_config, "qa", dtype=self.dtype_policy)
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.qa.build((None, None, self.backbone.config.hidden_size))
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)
         return self.qa(outputs["sequence_output"], key=key)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_shape(input_shape), 2)
 
     # ---- use
 
     def answer(
-        self, question, context=None, n_best: int = 1, max_answer_length: int = 30, batch_size: int = 32, verbose=0
-    ):
+        self,
+        question: Any,
+        context: Any = None,
+        n_best: int = 1,
+        max_answer_length: int = 30,
+        batch_size: int = 32,
+        verbose: Any = 0,
+    ) -> Any:
         """Answers from texts of any length.
 
         Args:
@@ -97,7 +104,7 @@ class QuestionAnswerer(WindowedTask):
         answers = [rows[0] if n_best == 1 else rows[:n_best] for rows in answers]
         return asked.unwrap(answers)
 
-    def fit_threshold(self, records, batch_size: int = 32, verbose=0) -> float:
+    def fit_threshold(self, records: Any, batch_size: int = 32, verbose: Any = 0) -> float:
         """Sets and returns the `no_answer_threshold` with the best F1 on held-out records (SQuAD 2.0's rule)."""
         asked = self.data.parse(records)
         if asked.targets is None:
@@ -145,7 +152,7 @@ class QuestionAnswerer(WindowedTask):
 
     # ---- training
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return SpanLoss()
 
     def default_metrics(self) -> list:
@@ -182,13 +189,13 @@ class SpanLoss(keras.losses.Loss):
     predictions are logits of this shape.
     """
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         logs = ops.log_softmax(_without_padding(y_true, y_pred), axis=1)
         return -0.5 * ops.sum(ops.maximum(ops.cast(y_true, logs.dtype), 0.0) * logs, axis=(1, 2))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-def span_accuracy(y_true, y_pred):
+def span_accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Whether both ends of a span are right, float (batch,), for targets and predictions as in `SpanLoss`."""
     found = ops.argmax(_without_padding(y_true, y_pred), axis=1)
     return ops.cast(ops.all(found == ops.argmax(y_true, axis=1), axis=1), "float32")

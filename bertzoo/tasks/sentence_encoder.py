@@ -30,6 +30,7 @@ from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
+from bertzoo.types import Tensor
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
 LONG_WORK = 100  # batches from which on a progress bar is shown
@@ -81,7 +82,7 @@ class SentenceEncoder(PromptedTask, Task):
         self.build()
         self.data = TupleData(tokenizer, backbone.config, self.width)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         width = self.backbone.config.hidden_size
         if not self.pooling.built:
             self.pooling.build((None, None, width))
@@ -93,7 +94,7 @@ class SentenceEncoder(PromptedTask, Task):
                 width = layer.units
         self.width = width
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         shape = ops.shape(inputs["token_ids"])
         if len(shape) == 3:
@@ -109,7 +110,7 @@ class SentenceEncoder(PromptedTask, Task):
             x = layer(x)
         return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_shape(input_shape)[:-1], self.width)
 
     # ---- presets
@@ -121,7 +122,7 @@ class SentenceEncoder(PromptedTask, Task):
         *,
         max_length: int | None = None,
         lowercase: bool | None = None,
-        dtype=None,
+        dtype: Any = None,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
         remat: bool = False,
@@ -185,7 +186,7 @@ class SentenceEncoder(PromptedTask, Task):
 
     def encode(
         self,
-        texts,
+        texts: Any,
         batch_size: int | None = None,
         normalize: bool = False,
         prompt: str | None = None,
@@ -195,7 +196,7 @@ class SentenceEncoder(PromptedTask, Task):
         prompt_name: str | None = None,
         show_progress_bar: bool | None = None,
         **mteb,
-    ):
+    ) -> Any:
         """The vectors of texts, in their order; texts of similar length are computed together.
 
         Args:
@@ -278,21 +279,23 @@ class SentenceEncoder(PromptedTask, Task):
         """The measure that the model was made for, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
         return self.settings.get("similarity_fn_name") or "cosine"
 
-    def similarity(self, vectors, others) -> np.ndarray:
+    def similarity(self, vectors: Any, others: Any) -> np.ndarray:
         """How alike each of some vectors is to each of others, (n, m), by the measure that the model was made for."""
         return similarity(vectors, others, self.similarity_fn_name)
 
-    def similarity_pairwise(self, vectors, others) -> np.ndarray:
+    def similarity_pairwise(self, vectors: Any, others: Any) -> np.ndarray:
         """How alike vectors are to those in the same places of others, (n,)."""
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
-    def for_mteb(self):
+    def for_mteb(self) -> "ForMteb":
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
         return ForMteb(self)
 
     # ---- training
 
-    def compile(self, optimizer=None, loss="cosine", *options, column_prompts: Sequence[str] = (), **kwargs) -> None:
+    def compile(
+        self, optimizer: Any = None, loss: Any = "cosine", *options, column_prompts: Sequence[str] = (), **kwargs
+    ) -> None:
         """As `Task.compile`.
 
         Losses that compare the rows of a batch ("multiple_negatives", "cosent") are another number at another
@@ -315,7 +318,7 @@ class SentenceEncoder(PromptedTask, Task):
         self.data.set_loss(loss, [column_prompts] if isinstance(column_prompts, str) else column_prompts)
         super().compile(optimizer, loss, *options, **kwargs)
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
         return config and {**config, "column_prompts": self.data.column_prompts}
 
@@ -327,7 +330,7 @@ class SentenceEncoder(PromptedTask, Task):
 
     needs_targets = False  # some losses compare the texts of a row alone
 
-    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
+    def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
         # A stream's batches are not looked at before: they may be to predict from.
         self.data.compiled_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
@@ -342,13 +345,13 @@ class ForMteb:
     itself.
     """
 
-    def __init__(self, encoder):
+    def __init__(self, encoder: Any):
         self.encoder = encoder
         self.encode, self.similarity = encoder.encode, encoder.similarity
         self.similarity_pairwise = encoder.similarity_pairwise
 
     @cached_property
-    def mteb_model_meta(self):
+    def mteb_model_meta(self) -> Any:
         """The metadata that mteb needs of a model."""
         from mteb.models.model_meta import ModelMeta
 

@@ -18,6 +18,7 @@ from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.callbacks import NaNGuard, check_rate_callbacks, with_callback
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
+from bertzoo.types import Tensor
 
 
 class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
@@ -61,7 +62,9 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         """The seed of the order of batches and of masks."""
         return self.data.seed
 
-    def encode_inputs(self, inputs, training: bool, query_positions=None):
+    def encode_inputs(
+        self, inputs: Any, training: bool, query_positions: Tensor | None = None
+    ) -> tuple[dict[str, Tensor], Tensor | None]:
         """The encoder's outputs, and a dropout key for the head (None at inference). `query_positions`: see
         `Encoder.call`."""
         key = None
@@ -73,16 +76,16 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         outputs = self.backbone(inputs, training=training, dropout_key=key, query_positions=query_positions)
         return outputs, fold_in(key, Salt.HEAD) if training else None
 
-    def compute_output_spec(self, *args, **kwargs):
+    def compute_output_spec(self, *args, **kwargs) -> Any:
         # Heads compute in float32, whatever the policy.
         found = super().compute_output_spec(*args, **kwargs)
         return keras.tree.map_structure(lambda output: keras.KerasTensor(output.shape, "float32"), found)
 
     def batches(
         self,
-        x,
-        y=None,
-        sample_weight=None,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
         *,
         batch_size: int | None = None,
         shuffle: bool = True,
@@ -102,22 +105,22 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
 
     def fit(
         self,
-        x=None,
-        y=None,
+        x: Any = None,
+        y: Any = None,
         batch_size: int | None = None,
         epochs: int = 1,
-        verbose="auto",
-        callbacks=None,
+        verbose: Any = "auto",
+        callbacks: Any = None,
         validation_split: float = 0.0,
-        validation_data=None,
+        validation_data: Any = None,
         shuffle: bool = True,
-        class_weight=None,
-        sample_weight=None,
+        class_weight: Any = None,
+        sample_weight: Any = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
-        validation_freq=1,
+        validation_freq: Any = 1,
     ) -> keras.callbacks.History:
         """As `keras.Model.fit`, on raw text.
 
@@ -176,30 +179,43 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
 
     def evaluate(
         self,
-        x=None,
-        y=None,
+        x: Any = None,
+        y: Any = None,
         batch_size: int | None = None,
-        verbose="auto",
-        sample_weight=None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
         steps: int | None = None,
-        callbacks=None,
+        callbacks: Any = None,
         return_dict: bool = False,
         **kwargs,
-    ):
+    ) -> Any:
         """As `keras.Model.evaluate`, on raw text in any form that `fit` takes. The loss is Σ weight · loss / Σ weight
         over all examples, the same for every `batch_size`, except where a loss compares the rows of a batch."""
         if not kwargs.pop("_use_cached_eval_dataset", False):
             x = self.data.evaluation_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
         return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
-    def predict(self, x, batch_size: int | None = None, verbose="auto", steps: int | None = None, callbacks=None):
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
         """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes. `steps` counts
         batches of a stream."""
         return self.logits(x, batch_size, verbose, steps, callbacks)
 
     def logits(
-        self, x, batch_size: int | None = None, verbose=0, steps: int | None = None, callbacks=None, prompt: str = ""
-    ):
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = 0,
+        steps: int | None = None,
+        callbacks: Any = None,
+        prompt: str = "",
+    ) -> Any:
         """The model's outputs in the order of x. `predict` gives these, or what a subclass makes of them.
 
         Args:
@@ -213,7 +229,7 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         outputs = self.predict_batches(data, verbose=verbose, steps=steps, callbacks=callbacks)
         return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
 
-    def predict_batches(self, data: keras.utils.PyDataset, **options):
+    def predict_batches(self, data: keras.utils.PyDataset, **options) -> Any:
         """The model's outputs in the order of the batches; `options` are those of `keras.Model.predict`."""
         return super().predict(data, **options)
 
@@ -231,7 +247,7 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
         adapters = config.pop("adapters", None)
         for key in ("backbone", *cls.config_keys):
@@ -243,6 +259,6 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         return task
 
 
-def token_shape(input_shape) -> tuple[int | None, ...]:
+def token_shape(input_shape: Any) -> tuple[int | None, ...]:
     """The shape of `token_ids` among inputs, a dict or `token_ids` alone."""
     return tuple(input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape)

@@ -21,7 +21,7 @@ from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
 from bertzoo.training.compiled_losses import SmoothedCrossentropy, refuse_one_hot
-from bertzoo.types import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
+from bertzoo.types import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL, Tensor
 
 OWN = ("head", "temperature", "thresholds")  # in config.json's own block
 
@@ -95,19 +95,19 @@ class TextClassifier(Task):
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         if not self.classifier.built:  # a head of the caller's own may be
             self.classifier.build((None, self.backbone.config.hidden_size))
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.pooled_positions)
         vectors = self.backbone.head_vectors(outputs, inputs, self.uses_pooler)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (token_shape(input_shape)[0], len(self.labels))
 
-    def classify(self, x, batch_size: int = 32, verbose=0):
+    def classify(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> Any:
         """Labels with probabilities.
 
         Args:
@@ -149,13 +149,13 @@ class TextClassifier(Task):
         return {"label": best, "score": scores[best], "scores": scores}
 
     def zero_shot(
-        self, x, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
+        self, x: Any, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
     ) -> list[dict[str, Any]]:
         """Sorts texts into classes that the model, one of natural-language inference, was never trained on; see
         `bertzoo.tasks.zero_shot.zero_shot`."""
         return zero_shot(self, x, labels, template, multi_label, batch_size)
 
-    def fit_temperature(self, x, y=None, batch_size: int = 32) -> float:
+    def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 32) -> float:
         """Fits the softmax temperature on held-out data (minimum NLL; Guo et al. 2017), and returns it.
 
         Predicted labels do not change. The temperature is saved with the model.
@@ -167,7 +167,7 @@ class TextClassifier(Task):
         self.temperature = best_temperature(logits, targets)
         return self.temperature
 
-    def fit_thresholds(self, x, y=None, batch_size: int = 32) -> dict[str, float]:
+    def fit_thresholds(self, x: Any, y: Any = None, batch_size: int = 32) -> dict[str, float]:
         """Finds the threshold of each label with the best F1 on held-out data, and returns them by label.
 
         Call it after `fit_temperature`. The thresholds are saved with the model.
@@ -190,11 +190,11 @@ class TextClassifier(Task):
 
     def compile(
         self,
-        optimizer=None,
-        loss=None,
-        loss_weights=None,
-        metrics=None,
-        weighted_metrics=None,
+        optimizer: Any = None,
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
         *,
         label_smoothing: float = 0.0,
         adversarial: SiFT | None = None,
@@ -222,11 +222,11 @@ class TextClassifier(Task):
         self.adversarial = adversarial
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
-    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
+    def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
         loss = super().batch_loss(x, y, y_pred, sample_weight, training)
         return loss if self.adversarial is None or not training else loss + self.adversarial.loss(self, x, y_pred)
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
         return config and {**config, "adversarial": keras.saving.serialize_keras_object(self.adversarial)}
 
@@ -246,7 +246,7 @@ class TextClassifier(Task):
         for part in [self.backbone.embeddings, *blocks[:layers]]:
             part.trainable = False
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         if self.problem_type == SINGLE_LABEL:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         if self.problem_type == MULTI_LABEL:
@@ -284,7 +284,7 @@ class TextClassifier(Task):
         return {**super().get_config(), "head": keras.saving.serialize_keras_object(self.custom_head)}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
         if config.get("head") is not None:
             config["head"] = keras.saving.deserialize_keras_object(config["head"], custom_objects)

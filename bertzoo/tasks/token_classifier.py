@@ -25,6 +25,7 @@ from bertzoo.text.word_alignment import WordAlignment, align_words
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
+from bertzoo.types import Tensor
 
 # Transitions start at 0 and get a larger rate than the encoder, at which they would hardly move.
 CRF_RATE = 100.0
@@ -82,21 +83,21 @@ class TokenClassifier(WindowedTask):
         self.custom_head = self.crf  # saved as tensors of bertzoo's own
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.token_classifier.build((None, None, self.backbone.config.hidden_size))
         if self.crf is not None:
             self.crf.build()
 
-    def call(self, inputs, training: bool = False):
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)
         return self.token_classifier(outputs["sequence_output"], key=key)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_shape(input_shape), len(self.labels))
 
     # ---- use
 
-    def tag(self, x, batch_size: int = 32, verbose=0) -> list:
+    def tag(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> list:
         """The entities of texts of any length, or, where the labels mark no entities, their words.
 
         Args:
@@ -119,7 +120,7 @@ class TokenClassifier(WindowedTask):
             answers.append([_entity(text, alignment, scores, *group) for group in groups])
         return examples.unwrap(answers)
 
-    def tag_words(self, sentences, batch_size: int = 32, verbose=0) -> list:
+    def tag_words(self, sentences: Any, batch_size: int = 32, verbose: Any = 0) -> list:
         """A label for each word of sentences, which are lists of words; for texts, for each of their words. A single
         text gives a single list."""
         self.data.check_tokenizer()
@@ -191,14 +192,14 @@ class TokenClassifier(WindowedTask):
 
     # ---- training
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         # The mean over the labelled words; Keras's usual mean would also count the positions without label.
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
 
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def batch_loss(self, x, y, y_pred, sample_weight, training: bool):
+    def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
         if self.crf is None:
             return super().batch_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is None:
@@ -210,7 +211,13 @@ class TokenClassifier(WindowedTask):
         return -ops.divide_no_nan(ops.sum(likelihood * weights), ops.sum(sample_weight))
 
     def compile(
-        self, optimizer=None, loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs
+        self,
+        optimizer: Any = None,
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs,
     ) -> None:
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
@@ -240,7 +247,7 @@ class _Decoder(BackendStep, keras.Model):
         super().__init__(name="decoder")
         self.crf = crf
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Tensor:
         emissions, mask = inputs["emissions"], inputs["mask"]
         return self.crf.viterbi(emissions, mask), self.crf.marginals(emissions, mask)
 

@@ -19,7 +19,12 @@ class WindowedTask(Task):
     data: WindowedData
 
     def predict(
-        self, x, batch_size: int | None = None, verbose="auto", steps: int | None = None, callbacks=None
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
     ) -> list[np.ndarray] | np.ndarray:
         """Logits.
 

@@ -12,7 +12,12 @@ TEMPLATE = "This example is {}."
 
 
 def zero_shot(
-    classifier, texts, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
+    classifier: Any,
+    texts: Any,
+    labels: Sequence[str],
+    template: str = TEMPLATE,
+    multi_label: bool = False,
+    batch_size: int = 32,
 ) -> list[dict[str, Any]]:
     """Whether each text entails `template` with each label in it.
 

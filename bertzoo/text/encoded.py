@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def check_names(arrays: Mapping, known: Sequence[str]) -> None:
         )
 
 
-def encoded_from_arrays(x, vocabulary_size: int) -> Encoded:
+def encoded_from_arrays(x: Any, vocabulary_size: int) -> Encoded:
     """Rows of tokens from padded arrays: `token_ids` (n, length), each below `vocabulary_size`, and if wanted
     `segment_ids` and `padding_mask`.
 

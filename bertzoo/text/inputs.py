@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ class Texts(list):
     """A list whose items are known to be strings, so that they are not checked again."""
 
 
-def as_texts(texts, name: str = "texts") -> Texts:
+def as_texts(texts: Any, name: str = "texts") -> Texts:
     """Strings as a list, from a string, list, tuple, NumPy array, pandas Series or other sequence of strings.
 
     Raises:
@@ -33,7 +34,7 @@ def with_prompt(texts: Texts, prompt: str) -> Texts:
     return Texts(prompt + text for text in texts) if prompt else texts
 
 
-def as_pairs(texts, pairs) -> tuple[Texts, Texts | None]:
+def as_pairs(texts: Any, pairs: Any) -> tuple[Texts, Texts | None]:
     """Both columns as equally long lists of strings; `pairs` may be None.
 
     Raises:

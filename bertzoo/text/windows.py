@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.text.encoded import Encoded, row_splits_from
+from bertzoo.text.tokenizer import Tokenizer
 
 MOST_OVERLAP = 128
 SQUAD_STEP = 128
@@ -64,7 +65,7 @@ class Windows:
 
 
 def cut_windows(
-    tokenizer,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
     questions: Sequence[str] | None = None,
     *,
@@ -110,7 +111,7 @@ def cut_windows(
     return Windows(rows, pieces, *columns)
 
 
-def whole_rows(tokenizer, texts: Sequence[str]) -> Encoded:
+def whole_rows(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     """Rows of all tokens of texts: one a text, and of those that are too long several, side by side without overlap."""
     limit = tokenizer.max_length
     encoded = tokenizer.encode(texts, truncate=False)
@@ -141,8 +142,8 @@ def _cuts(length: int, room: int, stride: int | None, step: int | None) -> list[
     return list(zip(begins, ends, borders, borders[1:]))
 
 
-def _without_specials(tokenizer, texts: Sequence[str]) -> Encoded:
-    whole = tokenizer.encode(list(texts), offsets=True, truncate=False)
+def _without_specials(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
+    whole = tokenizer.encode(texts, offsets=True, truncate=False)
     before, after = _specials(tokenizer, pairs=False)
     keep = np.ones(len(whole.token_ids), dtype=bool)
     for i in range(len(before)):
@@ -159,7 +160,7 @@ def _without_specials(tokenizer, texts: Sequence[str]) -> Encoded:
     )
 
 
-def _specials(tokenizer, pairs: bool) -> list[np.ndarray]:
+def _specials(tokenizer: Tokenizer, pairs: bool) -> list[np.ndarray]:
     """Ids of the special tokens before, between and after two texts; before and after where there is one."""
     probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
     special = probe.word_ids == -1
@@ -170,7 +171,7 @@ def _specials(tokenizer, pairs: bool) -> list[np.ndarray]:
 class _Frame:
     """What surrounds the text in every row."""
 
-    def __init__(self, tokenizer, pairs: bool):
+    def __init__(self, tokenizer: Tokenizer, pairs: bool):
         self.before, *between, self.after = _specials(tokenizer, pairs)
         self.between = between[0] if pairs else self.before[:0]
         probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)

@@ -1,11 +1,14 @@
 """Virtual adversarial training on normalised embeddings: SiFT, scale-invariant fine-tuning."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from bertzoo.random import Salt, fold_in, random_bits
-from bertzoo.types import MULTI_LABEL, REGRESSION
+from bertzoo.types import MULTI_LABEL, REGRESSION, Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -48,7 +51,7 @@ class SiFT:
             )
         self.radius, self.weight, self.noise = radius, weight, noise
 
-    def loss(self, model, inputs, logits):
+    def loss(self, model: Any, inputs: Any, logits: Tensor) -> Tensor:
         """The addition to the loss, a scalar: `weight` times the mean divergence over the batch.
 
         Args:
@@ -94,7 +97,7 @@ class SiFT:
         return cls(**config)
 
 
-def divergence(logits, others, problem_type: str):
+def divergence(logits: Tensor, others: Any, problem_type: str) -> Tensor:
     """How far two predictions are apart: (batch, labels) twice -> (batch,), in float32.
 
     Symmetric Kullback-Leibler divergences, of one distribution or of one for each of several labels; for regression the
@@ -109,7 +112,7 @@ def divergence(logits, others, problem_type: str):
     return ops.sum((ops.exp(a) - ops.exp(b)) * (a - b), axis=-1)
 
 
-def gradient(function, at):
+def gradient(function: Callable, at: Tensor) -> Tensor:
     """The gradient of a scalar function of one tensor; there is no such function in Keras."""
     backend = keras.backend.backend()
     if backend == "jax":

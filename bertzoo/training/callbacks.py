@@ -1,6 +1,7 @@
 """Callbacks: scores of whole tasks after each epoch, an end to training on NaN, and helpers for lists of callbacks."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ from bertzoo.metrics.squad import squad_scores
 LARGEST = {"float16": "65,504"}
 
 
-def with_callback(callbacks, first: keras.callbacks.Callback):
+def with_callback(callbacks: Any, first: keras.callbacks.Callback) -> Any:
     """The callbacks that a caller passed, in any of Keras's forms, with one put before them."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.append(first)
@@ -19,7 +20,7 @@ def with_callback(callbacks, first: keras.callbacks.Callback):
     return [first, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
 
 
-def check_rate_callbacks(optimizer, callbacks) -> None:
+def check_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
     """Refuses a `LearningRateScheduler` beside a schedule of the optimizer's own, which would scale what it sets.
 
     Raises:
@@ -54,10 +55,10 @@ class NaNGuard(keras.callbacks.Callback):
         super().__init__()
         self.every, self.last_good, self.last_loss, self.found = every, 0, None, None
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.last_good = 0
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.found is None and logs and ((batch + 1) % self.every == 0 or batch == 0):
             loss = float(logs.get("loss", 0.0))
             if math.isfinite(loss):
@@ -66,7 +67,7 @@ class NaNGuard(keras.callbacks.Callback):
                 self.found = batch + 1
                 self._model.stop_training = True
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         loss = float((logs or {}).get("loss", 0.0))
         if self.found is None and math.isfinite(loss):
             return
@@ -108,11 +109,11 @@ class EntityF1(keras.callbacks.Callback):
         batch_size: Rows at once.
     """
 
-    def __init__(self, sentences, tags, batch_size: int = 32):
+    def __init__(self, sentences: Any, tags: Any, batch_size: int = 32):
         super().__init__()
         self.sentences, self.tags, self.batch_size = sentences, tags, batch_size
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         predicted = self.model.tag_words(self.sentences, batch_size=self.batch_size)
         logs["val_entity_f1"] = entity_scores(self.tags, predicted)["f1"]
 
@@ -126,17 +127,17 @@ class AnswerF1(keras.callbacks.Callback):
         batch_size: Windows at once.
     """
 
-    def __init__(self, records, batch_size: int = 32):
+    def __init__(self, records: Any, batch_size: int = 32):
         super().__init__()
         self.records, self.batch_size = records, batch_size
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.asked = self.model.data.parse(self.records)
         if self.asked.targets is None:
             raise ValueError("the records have no answers to compare with.")
         self.truth = [[text for text, _ in answers] for answers in self.asked.targets]
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         found = self.model.answer(self.asked, batch_size=self.batch_size)
         version = "1.1" if all(self.truth) else "2.0"
         scores = squad_scores([answer["text"] for answer in found], self.truth, version)

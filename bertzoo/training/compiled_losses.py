@@ -2,9 +2,12 @@
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
+
+from bertzoo.types import Tensor
 
 MEAN = "mean_with_sample_weight"
 
@@ -17,14 +20,14 @@ class FunctionLoss(keras.losses.Loss):
         super().__init__(name=name or getattr(function, "__name__", "loss"), reduction=reduction, **kwargs)
         self.function = function
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return self.function(y_true, y_pred)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "function": keras.saving.serialize_keras_object(self.function)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Any:
         return cls(**{**config, "function": keras.saving.deserialize_keras_object(config["function"])})
 
 
@@ -42,17 +45,17 @@ class SmoothedCrossentropy(keras.losses.Loss):
             raise ValueError(f"label smoothing must be at least 0 and below 1. Received: {smoothing!r}.")
         self.smoothing = smoothing
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         logs = ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1)
         ids = ops.reshape(ops.cast(y_true, "int32"), (-1, 1))
         right = ops.take_along_axis(logs, ids, axis=-1)[:, 0]
         return -(1 - self.smoothing) * right - self.smoothing * ops.mean(logs, axis=-1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "smoothing": self.smoothing}
 
 
-def loss_of_logits(loss, usual: Callable):
+def loss_of_logits(loss: Any, usual: Callable) -> Any:
     """A loss in any of Keras's forms, as a `Loss` that takes logits and is a mean by sample weights.
 
     Args:
@@ -105,7 +108,7 @@ def _checked(loss: keras.losses.Loss) -> keras.losses.Loss:
     return loss
 
 
-def metrics_of_logits(metrics, usual: Callable):
+def metrics_of_logits(metrics: Any, usual: Callable) -> Any:
     """Metrics in any of Keras's forms; those given by name take logits.
 
     Args:
@@ -134,7 +137,7 @@ def metrics_of_logits(metrics, usual: Callable):
 ONE_HOT = ("CategoricalCrossentropy", "CategoricalFocalCrossentropy", "CategoricalAccuracy", "TopKCategoricalAccuracy")
 
 
-def refuse_one_hot(losses, metrics) -> None:
+def refuse_one_hot(losses: Any, metrics: Any) -> None:
     """Refuses what compares one-hot rows, for targets that are the indices of classes.
 
     Raises:
@@ -151,7 +154,7 @@ def refuse_one_hot(losses, metrics) -> None:
             )
 
 
-def joined(metrics, others):
+def joined(metrics: Any, others: Any) -> Any:
     """Both of two arguments of metrics: lists, or dicts of lists by output."""
     if not metrics or not others:
         return others if others or metrics is None else metrics

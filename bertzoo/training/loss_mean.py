@@ -1,11 +1,13 @@
 """The mean loss of everything that was trained on or evaluated, whatever the batches."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from bertzoo._keras_hooks import loss_tracker, set_loss_tracker
+from bertzoo.types import Tensor
 
 TOTALS, WEIGHTS = "loss_totals", "loss_weights"
 
@@ -48,13 +50,13 @@ class LossMean(keras.metrics.Metric):
         self.weights.assign_add(sums)
         self._added = True
 
-    def update_state(self, values, sample_weight=None) -> None:
+    def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """What Keras's step calls with the batch's loss and rows: it counts where `compute_loss` added nothing."""
         if not self._added:
             self.add([values], [1.0 if sample_weight is None else sample_weight])
         self._added = False
 
-    def result(self):
+    def result(self) -> Tensor:
         mean = ops.sum(ops.divide_no_nan(self.totals.value, self.weights.value))
         more = {"perplexity": ops.exp(mean)} if self.perplexity else {}
         if self.shows_parts:

@@ -1,7 +1,11 @@
 """Scores that `fit` reports as metrics."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -18,7 +22,7 @@ class MacroF1(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.counts = None
 
-    def update_state(self, y_true, y_pred, sample_weight=None) -> None:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
         labels = y_pred.shape[-1]
         if self.counts is None:
             self.counts = self.add_variable(shape=(3, labels), initializer="zeros", name="counts")
@@ -35,7 +39,7 @@ class MacroF1(keras.metrics.Metric):
             both = true * found
         self.counts.assign_add(ops.stack([ops.sum(part, axis=0) for part in (both, true, found)]))
 
-    def result(self):
+    def result(self) -> Tensor:
         if self.counts is None:
             return ops.zeros(())
         both, true, found = self.counts[0], self.counts[1], self.counts[2]

@@ -13,6 +13,7 @@ from keras import ops
 
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.pooling import cosine, normalized
+from bertzoo.types import Tensor
 
 _INFINITE = 1e30
 
@@ -73,7 +74,7 @@ class CosineRegression(SentenceLoss):
                 f"{targets.min():g} to {targets.max():g}: scale them (0 to 5: by 1 / 5), or take the loss 'cosent'."
             )
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return ops.square(cosine(y_pred[:, 0], y_pred[:, 1]) - ops.reshape(y_true, (-1,)))
 
 
@@ -102,13 +103,13 @@ class SoftmaxOfPairs(SentenceLoss):
                 "Number the classes from 0, or pass SoftmaxOfPairs(labels=…) with their number."
             )
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         u, v = y_pred[:, 0], y_pred[:, 1]
         logits = self.head(ops.concatenate([u, v, ops.abs(u - v)], axis=-1))
         classes = ops.cast(ops.reshape(y_true, (-1,)), "int32")
         return ops.sparse_categorical_crossentropy(classes, logits, from_logits=True)
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         return {"labels": self.labels}
 
 
@@ -130,14 +131,14 @@ class Triplet(SentenceLoss):
             raise ValueError(f'distance must be "euclidean" or "cosine". Received: {distance!r}.')
         self.margin, self.distance = margin, distance
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         anchor, positive, negative = (y_pred[:, i] for i in range(3))
         return ops.relu(self._distance(anchor, positive) - self._distance(anchor, negative) + self.margin)
 
     def _distance(self, u, v):
         return _length(u - v) if self.distance == "euclidean" else 1 - cosine(u, v)
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         return {"margin": self.margin, "distance": self.distance}
 
 
@@ -162,7 +163,7 @@ class MultipleNegativesRanking(SentenceLoss):
         super().__init__(**kwargs)
         self.scale, self.symmetric = scale, symmetric
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         vectors = normalized(y_pred)
         anchors, positives = vectors[:, 0], vectors[:, 1]
         width, count = ops.shape(vectors)[2], ops.shape(vectors)[0]
@@ -175,7 +176,7 @@ class MultipleNegativesRanking(SentenceLoss):
             total = (total + backward) / 2
         return ops.reshape(total - right, (count,))
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         return {"scale": self.scale, "symmetric": self.symmetric}
 
 
@@ -195,7 +196,7 @@ class CoSENT(SentenceLoss):
         super().__init__(**kwargs)
         self.scale = scale
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         scores = ops.reshape(y_true, (-1,))
         cosines = self.scale * cosine(y_pred[:, 0], y_pred[:, 1])
         differences = cosines[:, None] - cosines[None, :]
@@ -203,7 +204,7 @@ class CoSENT(SentenceLoss):
         terms = ops.reshape(ops.where(wrong_if_large, differences, -_INFINITE), (-1,))
         return ops.logsumexp(ops.concatenate([terms, ops.zeros((1,), terms.dtype)]))
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         return {"scale": self.scale}
 
 
@@ -217,7 +218,7 @@ class MarginMSE(SentenceLoss):
 
     columns = (3, None)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         negatives = y_pred.shape[1] - 2
         # Not a reshape to (batch, -1): on TensorFlow, where the batch is of unknown size, so is then the width.
         y_true = y_true if len(y_true.shape) == 2 else ops.reshape(y_true, (-1, 1))
@@ -267,7 +268,7 @@ class EmbeddingDistillation(SentenceLoss):
                 f"{targets.shape}. For vectors of another width pass EmbeddingDistillation(teacher_width=…)."
             )
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         ours = y_pred if len(y_pred.shape) == 3 else y_pred[:, None]
         ours = ours if self.head is None else self.head(ours)
         theirs = y_true if len(y_true.shape) == 3 else y_true[:, None]
@@ -276,7 +277,7 @@ class EmbeddingDistillation(SentenceLoss):
         far = _length(ours - theirs) if self.distance == "euclidean" else 1 - cosine(ours, theirs)
         return ops.mean(far, axis=1)
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         return {"distance": self.distance, "teacher_width": self.teacher_width}
 
 
@@ -317,19 +318,19 @@ class Matryoshka(SentenceLoss):
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         self.loss.check_targets(targets, width)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         total = 0.0
         for dimension, weight in zip(self.dimensions, self.weights):
             targets = y_true[..., :dimension] if self.target == "vectors" else y_true
             total = total + weight * self.loss.call(targets, normalized(y_pred[..., :dimension]))
         return total
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         inner = keras.saving.serialize_keras_object(self.loss)
         return {"loss": inner, "dimensions": self.dimensions, "weights": self.weights}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Any:
         return cls(**{**config, "loss": keras.saving.deserialize_keras_object(config["loss"])})
 
 
