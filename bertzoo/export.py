@@ -16,11 +16,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 
+from bertzoo.checkpoints.files import expand_path
 from bertzoo.dispatch import formulas_only
+from bertzoo.types import Tensor
 
 SAVED_MODEL, ONNX = "tf_saved_model", "onnx"
 INPUT_DTYPES = ("int32", "int64")
@@ -30,14 +33,13 @@ _LARGEST_FILE = 2**31 - 2**24
 
 
 class Positional(keras.Model):
-    """A model whose inputs are separate arguments in a fixed order, since exporters know no dicts of inputs, and of any
-    integer type."""
+    """A model with separate inputs of any integer type in a fixed order: exporters do not support dicts of inputs."""
 
     def __init__(self, model: keras.Model, names: Sequence[str]):
         super().__init__(name=f"exported_{model.name}")
         self.model, self.input_order = model, list(names)
 
-    def call(self, *arrays):
+    def call(self, *arrays: Tensor) -> Tensor | dict[str, Tensor]:
         arrays = keras.tree.flatten(arrays)  # TensorFlow traces it with all inputs in one list too
         return self.model({name: keras.ops.cast(array, "int32") for name, array in zip(self.input_order, arrays)})
 
@@ -46,26 +48,31 @@ def export_model(
     model: keras.Model,
     filepath: str | os.PathLike,
     format: str = SAVED_MODEL,
-    verbose=False,
+    verbose: bool = False,
     input_dtype: str = "int32",
-    **options,
+    **options: Any,
 ) -> None:
     """Writes an encoder or a task as a SavedModel (a directory) or as ONNX (a file).
 
-    What was written is opened and run on a batch of another size, and is at `filepath` only if it gives the model's
-    numbers. `options` are what Keras's exporter of the format takes, such as `opset_version` of ONNX. Any other format
-    of Keras's ("openvino", "litert", "torch") is left to Keras, and is not tried.
+    The export is loaded and run on a batch of another size, and is moved to `filepath` only if it gives the model's
+    outputs. The exported model takes `token_ids`, then `segment_ids` if the family has segments, then `padding_mask`,
+    each (batch, length), or (batch, choices, length) for multiple choice, at any batch size and any length up to the
+    model's positions. A SavedModel is called as `tf.saved_model.load(path).serve(token_ids, …)`. The outputs are those
+    at inference: float32 logits, or an encoder's `sequence_output` and `pooled_output`.
 
-    The exported model takes `token_ids`, then `segment_ids` if the family has segments, then `padding_mask`, each
-    (batch, length) and (batch, choices, length) for multiple choice; the batch is free, and so is the length up to what
-    the model has positions for. They are int32, or of `input_dtype="int64"`, as Hugging Face's tokenizers make
-    arrays. A SavedModel is called as `tf.saved_model.load(path).serve(token_ids, …)`. Outputs are
-    the model's at inference: float32 logits, or an encoder's `sequence_output` and `pooled_output`.
+    Args:
+        model: The encoder or task.
+        filepath: Where to.
+        format: "tf_saved_model" or "onnx". Other formats ("openvino", "litert", "torch") are passed on to Keras,
+            and not tested.
+        verbose: Print what the exporter prints.
+        input_dtype: "int32", or "int64" as Hugging Face's tokenizers return.
+        options: Options of Keras's exporter of the format, such as `opset_version` of ONNX.
 
     Raises:
-        ValueError: `input_dtype` is neither "int32" nor "int64", the format is unknown, the running backend cannot
-            write it, or ONNX is asked of a model that computes in half precision.
-        RuntimeError: What was exported can't be run, or gives other numbers.
+        ValueError: `input_dtype` or the format is unknown, the running backend cannot write it, or the format is ONNX
+            and the model computes in half precision.
+        RuntimeError: The export can't be run, or gives other outputs.
         ImportError: A package that the format needs is missing; the `export` extra has them.
     """
     if input_dtype not in INPUT_DTYPES:
@@ -77,32 +84,30 @@ def export_model(
             f"save_to_preset and load it with KERAS_BACKEND={_MAKERS[format][0]}."
         )
     if format == ONNX and model.compute_dtype != "float32":
-        raise ValueError(f"ONNX is exported of float32 models; this one computes in {model.compute_dtype}.")
+        raise ValueError(f"ONNX needs a model that computes in float32. Received: {model.compute_dtype}.")
     config = getattr(model, "backbone", model).config
     names = ["token_ids", *(["segment_ids"] if config.type_vocab_size > 1 else []), "padding_mask"]
     axes = ("batch", "choices", "length") if "multiple_choice" in getattr(model, "heads", ()) else ("batch", "length")
     wrapper = Positional(model, names)
     example = wrapper(*[np.ones((2, 3, 4)[: len(axes)], "int32")] * len(names))
-    from bertzoo.checkpoints.files import expand_path
-
-    target = Path(expand_path(filepath))
+    target = expand_path(filepath)
     target.parent.mkdir(parents=True, exist_ok=True)
     signature = [keras.InputSpec(shape=(None,) * len(axes), dtype=input_dtype, name=name) for name in names]
     if format not in _MAKERS:
         wrapper.export(str(target), format=format, verbose=verbose, input_signature=signature, **options)
         return
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export") as folder, _needed():
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export") as folder, _extra_named():
         path = Path(folder) / target.name
         if format == ONNX and backend == "torch":
             outputs = list(example) if isinstance(example, dict) else ["logits"]
             _torch_onnx(wrapper, str(path), axes, config.max_length, input_dtype, outputs, verbose, options)
         elif format == ONNX:
-            _teach_tf2onnx()
+            _register_tf2onnx_operations()
             wrapper.export(str(path), format=format, input_signature=signature, verbose=verbose, **options)
         else:
             _saved_model(model, wrapper, str(path), axes, config.max_length, signature, verbose, options)
         shape = (3, 2, 5)[-len(axes) :][:-1] + (min(5, config.max_length),)
-        _try(model, names, path, format, shape, input_dtype)
+        _check_outputs(model, names, path, format, shape, input_dtype)
         for part in Path(folder).iterdir():
             if part.is_dir():
                 shutil.copytree(part, target, dirs_exist_ok=True)
@@ -111,8 +116,8 @@ def export_model(
 
 
 @contextmanager
-def _needed() -> Iterator[None]:
-    """Names the extra where a package is missing."""
+def _extra_named() -> Iterator[None]:
+    """Adds the name of the extra to the error of a missing package."""
     try:
         yield
     except ImportError as error:
@@ -121,11 +126,13 @@ def _needed() -> Iterator[None]:
         ) from error
 
 
-def _try(model: keras.Model, names: Sequence[str], path: Path, format: str, shape: tuple[int, ...], dtype: str) -> None:
-    """Runs what was written, on ragged rows of another size than the exporter saw.
+def _check_outputs(
+    model: keras.Model, names: Sequence[str], path: Path, format: str, shape: tuple[int, ...], dtype: str
+) -> None:
+    """Runs the export on rows of other lengths than the exporter saw.
 
     Raises:
-        RuntimeError: It does not run, or gives other numbers than the model.
+        RuntimeError: It does not run, or gives other outputs than the model.
     """
     rng = np.random.default_rng(0)
     mask = np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, (*shape[:-1], 1))
@@ -134,34 +141,31 @@ def _try(model: keras.Model, names: Sequence[str], path: Path, format: str, shap
     inputs = {name: known[name].astype("int32") for name in names}
     expected = keras.tree.flatten(model.predict_on_batch(inputs))
     try:
-        found = _run(path, format, {name: array.astype(dtype) for name, array in inputs.items()}, expected)
+        found = _run(path, format, {name: array.astype(dtype) for name, array in inputs.items()})
     except ImportError:
         raise
     except Exception as error:
-        raise RuntimeError(
-            f"what was exported as {format} does not run, so that nothing was written: {error}"
-        ) from error
+        raise RuntimeError(f"the model exported as {format} does not run, so nothing was written: {error}") from error
     bound = 1e-3 if model.compute_dtype == "float32" else 0.1
-    for one, other in zip(expected, found, strict=True):
-        if one.shape[:-1] == mask.shape:  # what stands at padding is nobody's concern
-            one, other = one[mask], other[mask]
-        if one.shape != other.shape or not np.allclose(one, other, rtol=bound, atol=bound * max(1, np.abs(one).max())):
+    for reference, output in zip(expected, found, strict=True):
+        if reference.shape[:-1] == mask.shape:  # outputs at padding do not matter
+            reference, output = reference[mask], output[mask]
+        largest = bound * max(1, np.abs(reference).max())
+        if reference.shape != output.shape or not np.allclose(reference, output, rtol=bound, atol=largest):
             raise RuntimeError(
-                f"what was exported as {format} gives other numbers than the model; nothing was written."
+                f"the model exported as {format} gives other outputs than the model, so nothing was written."
             )
 
 
-def _run(path: Path, format: str, inputs: dict[str, np.ndarray], expected: list) -> list[np.ndarray]:
+def _run(path: Path, format: str, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     if format == ONNX:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        places = [place.name for place in session.get_inputs()]
-        outputs = dict(
-            zip([place.name for place in session.get_outputs()], session.run(None, dict(zip(places, inputs.values()))))
-        )
+        arrays = dict(zip([node.name for node in session.get_inputs()], inputs.values()))
+        outputs = dict(zip([node.name for node in session.get_outputs()], session.run(None, arrays)))
     else:
         import tensorflow as tf
 
@@ -214,13 +218,13 @@ def _torch_onnx(wrapper: Positional, path, axes, max_length, input_dtype, output
         )
 
 
-def _teach_tf2onnx() -> None:
-    """Two operations that tf2onnx lacks or gets wrong.
+def _register_tf2onnx_operations() -> None:
+    """Registers two operations that tf2onnx lacks or gets wrong.
 
-    TensorFlow's exact GELU is made of erfc(x) = 1 - erf(x), which it does not know. A choice between tensors of
-    different shapes it writes as c x + (1 - c) y, which is NaN where the one not chosen is; ONNX's Where broadcasts.
+    TensorFlow's exact GELU uses erfc(x) = 1 - erf(x), which tf2onnx lacks. It writes a choice between tensors of
+    different shapes as c x + (1 - c) y, which is NaN where the other one is; ONNX's Where broadcasts.
     """
-    import tf2onnx.tfonnx  # noqa: F401  (registers its own operations, which must come before ours)
+    import tf2onnx.tfonnx  # noqa: F401  (registers its own operations, which must come first)
     from tf2onnx.handler import tf_op
 
     @tf_op("Erfc")
@@ -241,7 +245,7 @@ def _teach_tf2onnx() -> None:
 
 
 def _replaced(ctx, node) -> dict:
-    """Takes a node out of tf2onnx's graph; -> the shape and type of what it gave."""
+    """Removes a node from tf2onnx's graph; -> the shape and type of its output."""
     made = {"shapes": [ctx.get_shape(node.output[0])], "dtypes": [ctx.get_dtype(node.output[0])]}
     ctx.remove_node(node.name)
     return made

@@ -1,4 +1,6 @@
-"""Runs a learner's answers and prints a verdict for each exercise: `python course/grading.py NOTEBOOK`.
+"""Runs a learner's answers and prints a verdict for each exercise: `python course/grading.py DIRECTORY {05,all}`.
+
+Each notebook is graded in a process of its own: `python course/grading.py NOTEBOOK`.
 
 An exercise cell runs with the definitions it uses from the cells above it (imports, functions, classes and plain
 constants), never with what they compute or train. What it prints is dropped.
@@ -10,13 +12,16 @@ import importlib
 import io
 import json
 import linecache
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import check
 
+SECONDS = float(os.environ.get("BERTZOO_GRADING_SECONDS", 120))  # for all exercises of a notebook
 _PLAIN = (
     ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Name, ast.Load, ast.UnaryOp, ast.unaryop, ast.BinOp,
     ast.operator,
@@ -118,6 +123,58 @@ def _function(number: str, sources: list[str]) -> str | None:
     return next((call[1] for call in calls if call), None)
 
 
+def grade(directory: Path, which: str) -> int:
+    """Prints a verdict for each exercise of a notebook, such as 05, or of all; 0 if all have passed, otherwise 1.
+
+    Raises:
+        ValueError: There is no such notebook, or it can't be graded.
+    """
+    notebooks = sorted(directory.glob("[0-9][0-9]_*.ipynb"))
+    chosen = [path for path in notebooks if which == "all" or path.name.startswith(f"{which:0>2}_")]
+    if not chosen:
+        there = ", ".join(path.name[:2] for path in notebooks) or "none; `bertzoo course DIRECTORY` copies them"
+        raise ValueError(f"{directory} has no notebook {which!r}; there are: {there}.")
+    lines = []
+    for path in chosen:
+        try:
+            found = run_in_process(path)
+        except ValueError as error:
+            if which != "all":
+                raise
+            found = [f"{path.name[:2]}: not yet: {error}"]
+        print(*found, sep="\n", flush=True)
+        lines += found
+    passed, undone = (sum(line.endswith(f": {verdict}") for line in lines) for verdict in ("passed", "to do"))
+    if which == "all":
+        rest = len(lines) - passed - undone
+        print(f"{passed} of {len(lines)} exercises passed, {undone} to do, {rest} not yet right.")
+    return int(passed < len(lines))
+
+
+def run_in_process(notebook: Path) -> list[str]:
+    """A line for each exercise, from a process of its own: an answer may not terminate, or crash Python."""
+    command = [sys.executable, __file__, notebook.resolve()]
+    try:
+        child = subprocess.run(command, timeout=SECONDS, cwd=notebook.parent, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{notebook}: no verdict within {SECONDS:g} s; is there a loop that never ends?") from None
+    if child.returncode:
+        last = (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
+        raise ValueError(f"{notebook} could not be graded: {last}")
+    return child.stdout.splitlines()
+
+
+def main(arguments: list[str]) -> int | str:
+    """Returns the exit status, or an error message."""
+    if len(arguments) == 1:
+        for number, verdict in verdicts(Path(arguments[0])).items():
+            print(f"{number}: {verdict}")
+        return 0
+    try:
+        return grade(Path(arguments[0]), arguments[1])
+    except ValueError as error:
+        return str(error)
+
+
 if __name__ == "__main__":
-    for number, verdict in verdicts(Path(sys.argv[1])).items():
-        print(f"{number}: {verdict}")
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The catalog of published checkpoints, weights/catalog.toml: what they are, without a look at the hub."""
+"""The catalog of published checkpoints, weights/catalog.toml, which describes them without access to the hub."""
 
 import difflib
 import tomllib
@@ -12,7 +12,7 @@ from bertzoo.checkpoints.files import bundled_path
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """One checkpoint of the hub. `parameters` are the encoder's; `cased` and `licence` are None where not known."""
+    """One checkpoint of the hub. `parameters` counts the encoder's; `cased` and `licence` are None where unknown."""
 
     name: str
     config: dict[str, Any]
@@ -42,21 +42,25 @@ def load_catalog() -> dict[str, CatalogEntry]:
 
 
 def find_entry(name: str) -> CatalogEntry:
-    """The checkpoint of a name, with or without "hf://". Raises `ValueError` where the catalog has none."""
+    """The entry of a name, with or without "hf://".
+
+    Raises:
+        ValueError: The catalog has no such checkpoint.
+    """
     catalog = load_catalog()
     wanted = name.removeprefix("hf://").split("@")[0]
     if wanted not in catalog:
         short = {full.split("/")[1].lower(): full for full in catalog}
         near = difflib.get_close_matches(wanted.split("/")[-1].lower(), short, n=3)
-        hint = f"; near it: {', '.join(short[n] for n in near)}" if near else ""
+        hint = f"; similar names: {', '.join(short[n] for n in near)}" if near else ""
         raise ValueError(f"the catalog has no {wanted!r}{hint}. `bertzoo list` shows it.")
     return catalog[wanted]
 
 
 def known_lowercase(directory: Path) -> bool | None:
-    """Whether texts are lowercased for the checkpoint whose download a directory is, where its files do not say so.
+    """Whether a downloaded checkpoint whose files do not say so expects lowercased texts; None if unknown.
 
-    The hub's cache names the folders of repositories `models--owner--name`. None where the catalog does not tell.
+    The hub's cache names the folders of repositories `models--owner--name`.
     """
     for part in directory.absolute().parts:
         if part.startswith("models--"):

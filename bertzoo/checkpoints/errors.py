@@ -1,4 +1,4 @@
-"""The one error of this package: a checkpoint that cannot be found, read or written."""
+"""The error of this package: a checkpoint that cannot be found, read or written."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,19 +1,18 @@
 """fairseq's RoBERTa (also XLM-R and CamemBERT) as it was published: `model.pt`, beside `dict.txt` and the BPE files.
 
-The file is a pickle of {"args": Namespace, "model": {name: tensor}}, read as data. Only weights and settings are taken
-from it here; what `dict.txt` and the BPE files say is the tokenizer's business (`bertzoo.text`).
+The file is a pickle of {"args": Namespace, "model": {name: tensor}}, read as data. The tokenizer reads `dict.txt` and
+the BPE files (`bertzoo.text`).
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.tensors import ArrayEntry, Tensors
+from bertzoo.checkpoints.tensors import StoredTensor, Tensors
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 FILE = "model.pt"
@@ -61,7 +60,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     content = _config(arguments, entries, path)
     # RoBERTa has no segments; Hugging Face's form of it has a table of one row.
     row = np.zeros((1, content["hidden_size"]), "float32")
-    entries["embeddings.token_type_embeddings.weight"] = ArrayEntry(row)
+    entries["embeddings.token_type_embeddings.weight"] = StoredTensor("F32", row.shape, lambda: row)
     if (directory / "sentencepiece.bpe.model").is_file():
         content["model_type"] = "xlm-roberta"
     if len(classifiers) == 1:
@@ -94,37 +93,21 @@ def _renamed(name: str, tensor: LazyTensor, one_classifier: bool, path: Path) ->
     if match := _ENCODER.fullmatch(name):
         number, rest = match.groups()
         rest = rest if number is None else f"layers.#.{rest}"
-        for ours, theirs in NAMES.items():
-            if rest.startswith(ours):
-                full = (theirs + rest.removeprefix(ours)).replace("#", number or "")
+        for fairseq_name, hf_name in NAMES.items():
+            if rest.startswith(fairseq_name):
+                full = (hf_name + rest.removeprefix(fairseq_name)).replace("#", number or "")
                 return _thirds(full, tensor) if "{" in full else {full: tensor}
     raise CheckpointError(f"{path} holds {name[:100]}, which no RoBERTa has: bertzoo does not compute this model.")
 
 
-def _thirds(name: str, tensor: LazyTensor) -> dict[str, "Rows"]:
+def _thirds(name: str, tensor: LazyTensor) -> dict[str, StoredTensor]:
     start, parts, end = re.split(r"[{}]", name)
     size = tensor.shape[0] // 3
-    return {f"{start}{part}{end}": Rows(tensor, i * size, size) for i, part in enumerate(parts.split(","))}
 
+    def rows(i: int) -> StoredTensor:
+        return StoredTensor(tensor.dtype, (size, *tensor.shape[1:]), lambda: tensor.read()[i * size : (i + 1) * size])
 
-@dataclass(frozen=True)
-class Rows:
-    """Some rows of a tensor in the file."""
-
-    tensor: LazyTensor
-    first: int
-    count: int
-
-    @property
-    def dtype(self) -> str:
-        return self.tensor.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.count, *self.tensor.shape[1:])
-
-    def read(self) -> np.ndarray:
-        return self.tensor.read()[self.first : self.first + self.count]
+    return {f"{start}{part}{end}": rows(i) for i, part in enumerate(parts.split(","))}
 
 
 def _config(arguments: Mapping[str, Any], entries: Mapping[str, Any], path: Path) -> dict[str, Any]:

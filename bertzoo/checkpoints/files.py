@@ -1,4 +1,4 @@
-"""Finds a preset by name: a directory, a bundled preset, or a repository of the Hugging Face hub; and uploads one."""
+"""Finds presets: directories, bundled presets and repositories of the Hugging Face hub; uploads presets."""
 
 import os
 import re
@@ -27,10 +27,14 @@ _SHARDS = {
 
 
 def resolve(preset: str | os.PathLike) -> Path:
-    """The directory of a preset: `hf://owner/name[@revision]` (downloaded, or from the cache), a directory as it is, or
-    the name of a bundled preset.
+    """The directory of a preset.
 
-    Raises CheckpointError where there is none, and where the directory holds no checkpoint of a known format.
+    Args:
+        preset: A directory, the name of a bundled preset, or `hf://owner/name[@revision]`, which is downloaded unless
+            the cache has it.
+
+    Raises:
+        CheckpointError: There is none, or the directory holds no checkpoint of a known format.
     """
     name = os.fspath(preset)
     if name.startswith("hf://"):
@@ -52,10 +56,10 @@ def resolve(preset: str | os.PathLike) -> Path:
 
 
 def expand_path(path: str | os.PathLike) -> Path:
-    """A path with `~` replaced.
+    """A path with `~` replaced by the home directory.
 
     Raises:
-        CheckpointError: Nobody knows that home directory.
+        CheckpointError: There is no such home directory.
     """
     try:
         return Path(path).expanduser()
@@ -67,7 +71,11 @@ def expand_path(path: str | os.PathLike) -> Path:
 
 
 def resolve_adapter(adapter: str | os.PathLike) -> Path:
-    """The directory of a PEFT adapter: `hf://owner/name[@revision]` or a directory. Raises CheckpointError."""
+    """The directory of a PEFT adapter, `hf://owner/name[@revision]` or a directory.
+
+    Raises:
+        CheckpointError: The name is malformed, or the download fails.
+    """
     name = os.fspath(adapter)
     if not name.startswith("hf://"):
         return expand_path(name)
@@ -93,7 +101,7 @@ def bundled_path(name: str) -> Path:
 
 
 def bundled_names() -> list[str]:
-    """The presets in `bundled_root()`, sorted."""
+    """The names of the bundled presets, sorted."""
     return sorted(path.parent.name for path in bundled_root().glob("*/config.json"))
 
 
@@ -105,11 +113,23 @@ def push(
     commit_message: str = "Upload a bertzoo preset",
     card: str | None = None,
 ) -> str:
-    """Uploads a preset to `owner/name` on the Hugging Face hub, made if need be; returns the repository's address.
+    """Uploads a preset to the Hugging Face hub, without its `training_state/`.
 
-    `training_state/` stays at home. Weights of another form that the repository holds are deleted: a loader would take
-    an old model.safetensors before new shards. A `card` is README.md, where the repository has none. Raises
-    CheckpointError where the hub refuses.
+    Weights of another form in the repository are deleted: a loader would prefer an old model.safetensors to new shards.
+
+    Args:
+        directory: The preset.
+        repo_id: "owner/name"; the repository is created if need be.
+        private: Create the repository private; the owner's default where None.
+        token: A token with the right to write; the stored login where None.
+        commit_message: The message of the commit.
+        card: The text of README.md, where the repository has none.
+
+    Returns:
+        The repository's address.
+
+    Raises:
+        CheckpointError: The hub refuses the upload.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -145,7 +165,7 @@ def _checkpoint(directory: Path) -> Path:
 
 
 def _refuse_adapter(directory: Path, name: object) -> None:
-    """Says what to do with a directory that holds an adapter alone."""
+    """Refuses a directory that holds an adapter and no model, with the way to load it."""
     path = directory / ADAPTER_FILES[0]
     if path.is_file():
         base = read_json(path).get("base_model_name_or_path") or "its base model"
@@ -180,7 +200,7 @@ def _download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(repo_id, revision=revision, allow_patterns=patterns))
     except errors.GatedRepoError as error:
-        reason = "its owner grants access one by one: accept the terms on its page, then log in (`hf auth login`)"
+        reason = "accept the terms on its page, then log in (`hf auth login`)"
         raise CheckpointError(f"hf://{repo_id} is gated: {reason}.") from error
     except errors.RepositoryNotFoundError as error:
         reason = "check the spelling; for a private one log in (`hf auth login`)"
@@ -197,5 +217,5 @@ def _download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
     # The base is what the hub's HTTP library, which differs between versions, raises when a download breaks off.
     except (errors.HfHubHTTPError.__bases__[0], OSError) as error:
         raise CheckpointError(
-            f"hf://{repo_id} could not be downloaded: {error}. Try again; what came is kept."
+            f"hf://{repo_id} could not be downloaded: {error}. Try again: files that arrived are kept."
         ) from error

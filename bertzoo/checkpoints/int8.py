@@ -1,7 +1,7 @@
-"""int8 layers in a preset: codes and scales in `model.int8.safetensors`, in the place of `model.safetensors`.
+"""int8 layers in a preset: codes and scales in `model.int8.safetensors` instead of `model.safetensors`.
 
-transformers knows no such file and says that there are no weights; codes in model.safetensors it would take for
-weights, or leave out and start with random ones.
+transformers does not know this file and reports that there are no weights; from model.safetensors it would read the
+codes as weights, or skip them and start with random ones.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from bertzoo.checkpoints.names import Entry
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import INT8_FILE, WEIGHT_FILES, Tensors, open_tensors, save_tensors, tensor_files
 
-SCALE = "_scale"  # after the name of a tensor of codes; a code divided by it is the weight
+SCALE = "_scale"  # the suffix of the tensor by which codes are divided to get the weights
 
 
 def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
@@ -27,7 +27,7 @@ def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def quantization_scales(model: keras.Model) -> list[keras.Variable]:
-    """What the codes of quantized kernels are divided by."""
+    """The scales by which the codes of quantized kernels are divided."""
     return [weight for layer in quantized_layers(model) for weight in layer.weights if weight.name.endswith(SCALE)]
 
 
@@ -41,8 +41,8 @@ def scales_of(model: keras.Model) -> dict[int, keras.Variable]:
     for layer in quantized_layers(model):
         if layer.quantization_mode != "int8" or not isinstance(layer, keras.layers.Dense):
             raise CheckpointError(
-                f"a preset has no form for {layer.path}, which is quantized as {layer.quantization_mode}; int8 has "
-                "one. Save the model as a .keras file."
+                f"a preset holds int8 layers only. Received: {layer.path}, quantized as {layer.quantization_mode}. "
+                "Save the model as a .keras file."
             )
         found[id(layer.kernel)] = layer.kernel_scale
     return found
@@ -55,7 +55,7 @@ def quantize_as_stored(
     file_keys: Mapping[str, str],
     weights: Mapping[str, keras.Variable],
 ) -> None:
-    """Makes those layers int8 whose kernels the file has as codes."""
+    """Quantizes the layers whose kernels the file holds as int8 codes."""
     layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
         if all(tensors.dtype(file_keys[name]) == "I8" for name in entry.hf_names):
@@ -75,10 +75,10 @@ def read_codes(
     codes, scales = [], []
     for name in entry.hf_names:
         if name + SCALE not in file_keys:
-            raise CheckpointError(f"the file lacks {name}{SCALE}, without which the codes of {name} say nothing.")
+            raise CheckpointError(f"the file lacks {name}{SCALE}, the scale of the codes {name}.")
         part, scale = tensors[file_keys[name]], tensors[file_keys[name + SCALE]]
         if part.dtype != np.int8 or scale.shape != part.shape[:1] or not np.isfinite(scale).all() or (scale <= 0).any():
-            raise CheckpointError(f"{name} and {name}{SCALE} are no codes of int8 and positive scales, one a row.")
+            raise CheckpointError(f"{name} and {name}{SCALE} are no codes of int8 and positive scales, one per row.")
         codes.append(part)
         scales.append(scale.astype(np.float32))
     joined = entry.join(codes)
@@ -88,7 +88,7 @@ def read_codes(
 
 
 def weight_files(tensors: dict[str, np.ndarray]) -> dict:
-    """The weight files of a preset, by whether a tensor holds codes."""
+    """The weight files of a preset: model.int8.safetensors if any tensor holds codes, else model.safetensors."""
     if any(tensor.dtype == np.int8 for tensor in tensors.values()):
         return {INT8_FILE: partial(save_tensors, tensors=tensors)}
     return tensor_files(tensors)
@@ -100,13 +100,13 @@ def is_int8(directory: Path) -> bool:
 
 
 def dequantize(source: Path, target: Path) -> None:
-    """Copies a preset, its codes as float32 weights.
+    """Copies a preset, with float32 weights in place of codes.
 
     Raises:
         CheckpointError: The weights are not int8.
     """
     if not is_int8(source):
-        raise CheckpointError(f"{source} has no {INT8_FILE}: there is nothing to dequantize.")
+        raise CheckpointError(f"{source} has no {INT8_FILE}: its weights are not int8.")
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(INT8_FILE))
     with open_tensors(source) as tensors:
         floats = {}

@@ -1,8 +1,8 @@
-"""The directory form of sentence-transformers: an encoder's checkpoint, and small files about what follows it.
+"""Directories of sentence-transformers: an encoder's checkpoint, and small files that describe the layers after it.
 
-`modules.json` lists the parts: the encoder in the directory itself, `1_Pooling/`, and after it any of `2_Dense/` (with
-weights of its own) and `2_Normalize/`. `sentence_bert_config.json` holds the longest input,
-`config_sentence_transformers.json` the prompts. Only the classes' names are read, and nothing of them is executed.
+`modules.json` lists the modules: the encoder in the directory itself, `1_Pooling/`, then any of `2_Dense/` (with
+weights) and `2_Normalize/`. `sentence_bert_config.json` holds the maximum length, `config_sentence_transformers.json`
+the prompts. Class names are compared with a fixed list; nothing is imported or executed.
 """
 
 import json
@@ -21,7 +21,7 @@ from bertzoo.checkpoints.tensors import float_tensor, open_tensors, tensor_files
 
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
-# How older files say it, one key for each pooling that is joined.
+# The keys of older files, one for each pooling that is concatenated.
 OLD_POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -65,8 +65,8 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Module:
-    """One part after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, weights by their
-    names, and its directory."""
+    """One module after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, weights by name, and its
+    directory."""
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -76,11 +76,14 @@ class Module:
 
 @dataclass(frozen=True)
 class SentenceFiles:
-    """What a directory says besides the encoder.
+    """What a directory describes besides the encoder.
 
-    directory: where the encoder and its tokenizer lie. modules: what follows the encoder; empty for a plain encoder.
-    max_length: tokens, or None. lowercase: whether texts are to be lowercased whatever the tokenizer does.
-    settings: the content of config_sentence_transformers.json.
+    Attributes:
+        directory: The directory of the encoder and its tokenizer.
+        modules: The modules after the encoder; empty for a plain encoder.
+        max_length: The maximum length in tokens, or None.
+        lowercase: Whether texts are lowercased before the tokenizer.
+        settings: The content of config_sentence_transformers.json.
     """
 
     directory: Path
@@ -91,10 +94,10 @@ class SentenceFiles:
 
 
 def read_sentence_files(preset: str | Path) -> SentenceFiles:
-    """Reads the small files of a preset, in either form: sentence-transformers' or a plain encoder's.
+    """Reads the small files of a preset, of sentence-transformers or of a plain encoder.
 
     Raises:
-        CheckpointError: There is no such preset, a file is damaged, or it asks for what bertzoo does not compute.
+        CheckpointError: There is no such preset, a file is damaged, or it describes what bertzoo does not compute.
     """
     root, entries = _find(preset)
     with error_source(root / MODULES_FILE):
@@ -197,7 +200,7 @@ def _dense_settings(settings: Mapping[str, Any], directory: Path) -> dict[str, A
         )
     other = {key: settings[key] for key in ("module_input_name", "module_output_name") if settings.get(key)}
     if settings.get("use_residual") or set(other.values()) - {"sentence_embedding"}:
-        raise CheckpointError(f"{directory}/config.json asks for a Dense that bertzoo does not compute: {settings}.")
+        raise CheckpointError(f"{directory}/config.json describes a Dense that bertzoo does not compute: {settings}.")
     if "out_features" not in settings:
         raise CheckpointError(f"{directory}/config.json lacks out_features, the width of this Dense.")
     return {"units": settings["out_features"], "activation": ACTIVATIONS[named], "bias": settings.get("bias", True)}
@@ -214,8 +217,8 @@ def sentence_files(
     """The files that make a checkpoint directory one of sentence-transformers, for `write_preset`.
 
     Args:
-        modules: What follows the encoder, settings in sentence-transformers' own keys.
-        max_length: The longest input in tokens.
+        modules: The modules after the encoder, with settings in sentence-transformers' keys.
+        max_length: The maximum length in tokens.
         settings: The content of config_sentence_transformers.json.
     """
     entries = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
@@ -233,7 +236,7 @@ def sentence_files(
 
 
 def cross_encoder_files(settings: Mapping[str, Any]) -> dict[str, bytes]:
-    """The files without which sentence-transformers does not read the settings of a cross-encoder."""
+    """The files from which sentence-transformers reads the settings of a cross-encoder."""
     entry = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
     reading = {
         "transformer_task": "sequence-classification",

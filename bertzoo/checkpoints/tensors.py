@@ -2,11 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Self
 
 import ml_dtypes  # safetensors too finds bfloat16 in it
 import numpy as np
@@ -25,32 +26,24 @@ DEFAULT_SHARD_BYTES = 5 * 1000**3
 _WRAPPERS = ("state_dict", "model")
 
 
-class _Readable(Protocol):
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor that is read on demand: safetensors' name of its type, its shape, and the function that reads it."""
+
     dtype: str
     shape: tuple[int, ...]
-
-    def read(self) -> np.ndarray: ...
-
-
-class ArrayEntry:
-    """A float32 tensor that lies in memory, where a format leaves one out that we need."""
-
-    dtype = "F32"
-
-    def __init__(self, array: np.ndarray):
-        self._array, self.shape = array, array.shape
-
-    def read(self) -> np.ndarray:
-        return self._array
+    read: Callable[[], np.ndarray]
 
 
 class Tensors(Mapping[str, np.ndarray]):
     """Tensors by name; `tensors[name]` reads that one alone, bf16 as `ml_dtypes.bfloat16`.
 
-    A context manager: safetensors files stay mapped until it is closed. `source` holds the names of the files.
+    A context manager: safetensors files stay mapped until it is closed. `source` has the names of the files.
     """
 
-    def __init__(self, entries: Mapping[str, _Readable], source: tuple[str, ...], files: ExitStack | None = None):
+    def __init__(
+        self, entries: Mapping[str, StoredTensor | LazyTensor], source: tuple[str, ...], files: ExitStack | None = None
+    ):
         self._entries = dict(entries)
         self._files = files or ExitStack()
         self.source = source
@@ -68,7 +61,7 @@ class Tensors(Mapping[str, np.ndarray]):
         return len(self._entries)
 
     def dtype(self, name: str) -> str:
-        """The name that safetensors gives the type: "F32", "F16", "BF16", "I64", …"""
+        """safetensors' name of the type: "F32", "F16", "BF16", "I64", …"""
         return self._entries[name].dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -99,10 +92,11 @@ def float_tensor(tensor: np.ndarray, name: str) -> np.ndarray:
 
 
 def open_tensors(directory: Path) -> Tensors:
-    """The weights in a directory: the first of `WEIGHT_FILES` that is there; an index stands for its shards.
+    """The weights in a directory, from the first of `WEIGHT_FILES` that it has; an index stands for its shards.
 
-    Raises CheckpointError where there are none, where a file is damaged or is something else, and where an index names
-    a file outside the directory, one that is missing, or a tensor that its shard does not hold.
+    Raises:
+        CheckpointError: There are none, a file is damaged or something else, or an index names a file outside the
+            directory, one that is missing, or a tensor that its shard does not hold.
     """
     directory = Path(directory)
     for name in WEIGHT_FILES:
@@ -117,7 +111,11 @@ def open_tensors(directory: Path) -> Tensors:
 
 
 def open_tensor_file(path: Path) -> Tensors:
-    """The tensors of one file: safetensors by its suffix, else what `torch.save` wrote. Errors: see `open_tensors`."""
+    """The tensors of one file: safetensors if it has that suffix, else what `torch.save` wrote.
+
+    Raises:
+        CheckpointError: The file is damaged or something else.
+    """
     path = Path(path)
     _refuse_other_content(path)
     if path.suffix == ".safetensors":
@@ -176,21 +174,21 @@ def _umask() -> int:
     return mask
 
 
-class _SafetensorsEntry:
-    def __init__(self, file: object, path: Path, name: str):
-        described = file.get_slice(name)
-        self._file, self._path, self._name = file, path, name
-        self.dtype, self.shape = described.get_dtype(), tuple(described.get_shape())
+def _safetensors_entry(file: Any, path: Path, name: str) -> StoredTensor:
+    from safetensors import SafetensorError
 
-    def read(self) -> np.ndarray:
-        from safetensors import SafetensorError
+    described = file.get_slice(name)
+    dtype = described.get_dtype()
 
+    def read() -> np.ndarray:
         try:
-            return self._file.get_tensor(self._name)
+            return file.get_tensor(name)
         except AttributeError as error:  # NumPy lacks the type: 8 and 4 bit floats
-            raise CheckpointError(f"{self._path}: {self._name} has type {self.dtype}, which NumPy lacks.") from error
+            raise CheckpointError(f"{path}: {name} has type {dtype}, which NumPy lacks.") from error
         except SafetensorError as error:
-            raise CheckpointError(f"{self._path}: {self._name} cannot be read: {error}.") from error
+            raise CheckpointError(f"{path}: {name} cannot be read: {error}.") from error
+
+    return StoredTensor(dtype, tuple(described.get_shape()), read)
 
 
 def _open_safetensors(path: Path) -> Tensors:
@@ -200,7 +198,7 @@ def _open_safetensors(path: Path) -> Tensors:
     try:
         file = files.enter_context(safe_open(str(path), framework="numpy"))
         names = list(file.keys())
-        return Tensors({name: _SafetensorsEntry(file, path, name) for name in names}, (path.name,), files)
+        return Tensors({name: _safetensors_entry(file, path, name) for name in names}, (path.name,), files)
     except SafetensorError as error:
         files.close()
         raise CheckpointError(
@@ -219,8 +217,8 @@ def _open_shards(index: Path) -> Tensors:
         raise CheckpointError(f"{index} names shards that are missing: {', '.join(missing[:5])}. Download them again.")
     with ExitStack() as files:
         shards = {name: files.enter_context(open_tensor_file(index.parent / name)) for name in names}
-        entries: dict[str, _Readable] = {}
-        for shard in shards.values():  # a tensor that the index forgot is still seen, and shows in the load report
+        entries: dict[str, StoredTensor | LazyTensor] = {}
+        for shard in shards.values():  # a tensor that the index forgot shows in the load report
             entries.update(shard._entries)
         for name, shard in weight_map.items():
             if name not in shards[shard]:
@@ -245,7 +243,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _flat(structure: object, path: Path) -> dict[str, LazyTensor]:
-    """The named tensors of a state dict, or of one that is wrapped; other values (epochs, settings) are no weights."""
+    """The named tensors of a state dict, bare or wrapped; other values, such as epochs, are left out."""
     candidates = [structure]
     if isinstance(structure, dict):
         candidates += [structure[key] for key in _WRAPPERS if key in structure]

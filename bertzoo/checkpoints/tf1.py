@@ -1,7 +1,7 @@
 """Google's TensorFlow 1 checkpoints of BERT, ALBERT and ELECTRA: `*.index` and `*.data-…`, a JSON file, a vocabulary.
 
-Their names become Hugging Face's by rule, not by a second table per family. TensorFlow itself reads the files, so it
-must be installed (the `tensorflow` extra), whatever backend computes.
+Rules turn their names into Hugging Face's, so that no family needs a second table. TensorFlow reads the files, so it
+must be installed (the `tensorflow` extra) under every backend.
 """
 
 import json
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.tensors import WEIGHT_FILES, Tensors
+from bertzoo.checkpoints.tensors import WEIGHT_FILES, StoredTensor, Tensors
 
 HEAD_SIZE = 64  # of all ELECTRAs that Google published, whose directories hold no configuration
 
-# What an optimizer leaves, and what is no weight.
+_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
+# The state of optimizers, and counters.
 _NO_WEIGHT = re.compile(
     r"(^|.*/)(global_step|adam_[mv]|lamb_[mv]|Adam(_\d+)?|AdamWeightDecayOptimizer.*|beta\d_power.*)$"
 )
@@ -65,7 +66,7 @@ def is_format(directory: Path) -> bool:
 def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], Tensors, list[str]]:
     """The content of a config.json, the tensors under Hugging Face's names, and notes for the load report.
 
-    Of an ELECTRA, the generator where `heads` has "masked_lm", otherwise the discriminator.
+    An ELECTRA checkpoint holds two encoders: the generator is read if `heads` has "masked_lm", else the discriminator.
 
     Raises:
         CheckpointError: TensorFlow is missing, a file is missing or damaged, or it is none of the three families.
@@ -74,7 +75,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     names = [name for name in reader.get_variable_to_shape_map() if not _NO_WEIGHT.match(name)]
     kind = _kind(names, prefix)
     wanted = _of_one_encoder(names, "masked_lm" in heads) if kind == "electra" else {name: name for name in names}
-    entries = {to_hf(short, kind): _Variable(reader, name, prefix) for short, name in wanted.items()}
+    entries = {to_hf(short, kind): _entry(reader, name, prefix) for short, name in wanted.items()}
     content, notes = _config(directory, kind, entries)
     return content, Tensors(entries, (prefix.name,)), notes
 
@@ -113,24 +114,20 @@ def _open(directory: Path):
         raise CheckpointError(f"{prefixes[0]}.index is damaged or no TensorFlow checkpoint: {error}") from error
 
 
-class _Variable:
-    """A variable as Hugging Face's tensor: kernels are (in, out) in TensorFlow's files and (out, in) in theirs."""
+def _entry(reader: Any, name: str, prefix: Path) -> StoredTensor:
+    """A variable as Hugging Face's tensor: kernels are (in, out) in TensorFlow, (out, in) in PyTorch."""
+    transposed = name.endswith("/kernel")
+    shape = tuple(reader.get_variable_to_shape_map()[name])
+    dtype = _DTYPES.get(reader.get_variable_to_dtype_map()[name].name, "other")
 
-    def __init__(self, reader, name: str, prefix: Path):
-        self._reader, self._name, self._prefix = reader, name, prefix
-        self._flipped = name.endswith("/kernel")
-        shape = tuple(reader.get_variable_to_shape_map()[name])
-        self.shape = shape[::-1] if self._flipped else shape
-        self.dtype = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}.get(
-            reader.get_variable_to_dtype_map()[name].name, "other"
-        )
-
-    def read(self) -> np.ndarray:
+    def read() -> np.ndarray:
         try:
-            value = self._reader.get_tensor(self._name)
+            value = reader.get_tensor(name)
         except Exception as error:  # TensorFlow's own error classes differ by what is damaged
-            raise CheckpointError(f"{self._prefix}: {self._name} cannot be read: {error}") from error
-        return value.T if self._flipped else value
+            raise CheckpointError(f"{prefix}: {name} cannot be read: {error}") from error
+        return value.T if transposed else value
+
+    return StoredTensor(dtype, shape[::-1] if transposed else shape, read)
 
 
 def _kind(names: Iterable[str], prefix: Path) -> str:
@@ -145,7 +142,8 @@ def _kind(names: Iterable[str], prefix: Path) -> str:
 
 
 def _of_one_encoder(names: Iterable[str], generator: bool) -> dict[str, str]:
-    """{name as if the file held one encoder: name}. The generator shares the embeddings unless it has its own."""
+    """The names that the variables would have in a file of one encoder -> their names. The generator shares the
+    embeddings unless it has its own."""
     if not generator:
         return {name: name for name in names if not name.startswith("generator")}
     shared = ("electra/embeddings/", "generator_predictions/")
@@ -156,7 +154,7 @@ def _of_one_encoder(names: Iterable[str], generator: bool) -> dict[str, str]:
     return wanted
 
 
-def _config(directory: Path, kind: str, entries: Mapping[str, _Variable]) -> tuple[dict[str, Any], list[str]]:
+def _config(directory: Path, kind: str, entries: Mapping[str, StoredTensor]) -> tuple[dict[str, Any], list[str]]:
     paths = [path for path in sorted(directory.glob("*config.json")) if path.name != "tokenizer_config.json"]
     content: dict[str, Any] = {}
     if paths:
@@ -178,7 +176,7 @@ def _config(directory: Path, kind: str, entries: Mapping[str, _Variable]) -> tup
     return content, notes
 
 
-def _electra_sizes(entries: Mapping[str, _Variable], directory: Path) -> dict[str, int]:
+def _electra_sizes(entries: Mapping[str, StoredTensor], directory: Path) -> dict[str, int]:
     try:
         vocabulary, embedding = entries["embeddings.word_embeddings.weight"].shape
         intermediate, hidden = entries["encoder.layer.0.intermediate.dense.weight"].shape

@@ -1,4 +1,4 @@
-"""What all commands share: `--backend`, `--debug`, and one sentence in place of a traceback."""
+"""What all commands share: `--backend`, `--debug`, errors as one sentence, tables and progress."""
 
 import inspect
 import io
@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
@@ -15,22 +15,22 @@ from typing import Annotated
 
 import typer
 
-# How commands describe the presets that they take.
+# Describes the arguments that name a preset.
 PRESET_HELP = "A bundled name, a directory, or hf://owner/name."
 
 
 class Backend(StrEnum):
-    """What Keras may compute with."""
+    """The backends of Keras."""
 
     jax = "jax"
     tensorflow = "tensorflow"
     torch = "torch"
 
 
-_DEBUG = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what the backend logs.")]
+_DEBUG = Annotated[bool, typer.Option("--debug", help="Show tracebacks and the backend's logs.")]
 _BACKEND = Annotated[
     Backend | None,
-    typer.Option("--backend", help="What to compute with; otherwise KERAS_BACKEND, keras.json, or what is installed."),
+    typer.Option("--backend", help="Keras's backend; by default KERAS_BACKEND, keras.json, or an installed one."),
 ]
 
 
@@ -40,7 +40,7 @@ def plain(function: Callable) -> Callable:
 
 
 def with_keras(function: Callable) -> Callable:
-    """A command that computes: as `plain`, with `--backend` too. The function calls `start` where it needs Keras."""
+    """A command that uses Keras: as `plain`, with `--backend`. The function calls `start` when it needs Keras."""
     return _extended(function, {"backend": (_BACKEND, None), "debug": (_DEBUG, False)})
 
 
@@ -77,7 +77,7 @@ def _choose(backend: Backend | None, quiet: bool) -> None:
 
 
 def start() -> ModuleType:
-    """Imports Keras and gives `bertzoo`. TensorFlow logs some lines whatever its log level: they are dropped."""
+    """Imports Keras and returns `bertzoo`. Lines that TensorFlow logs at any log level are dropped."""
     import bertzoo
     from bertzoo.backend import skip_graph_rewriting
 
@@ -95,8 +95,7 @@ def start() -> ModuleType:
 
 
 def prepare_console() -> None:
-    """Lets commands print any character: a console that can't show one gets an escape in its place. A closed output
-    takes what is printed and drops it."""
+    """Lets commands print any character: a console that can't show it gets an escape. A closed output is replaced."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -107,7 +106,7 @@ def prepare_console() -> None:
 
 @contextmanager
 def sentences(debug: bool = False) -> Iterator[None]:
-    """Turns errors inside into a sentence on stderr and exit code 1; with `debug` they go through as they are."""
+    """Turns errors into a sentence on stderr and exit code 1; with `debug` they are raised."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
@@ -132,3 +131,30 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, (ValueError, OSError, ImportError)):
         return text
     return f"unexpected {type(error).__name__}: {text} (run it again with --debug to see where)"
+
+
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None, numbers: Sequence[str] = ()
+) -> None:
+    """Prints a table; the columns named in `numbers` are right-aligned."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    width = None if sys.stdout.isatty() else 250  # a file or a pipe has no width
+    # Texts are not markup: "[MASK]" would be read as a style.
+    Console(width=width, markup=False, highlight=False, emoji=False).print(table)
+
+
+def progress() -> int:
+    """Keras's `verbose`: a progress bar on a terminal, otherwise a line per epoch."""
+    return 1 if sys.stdout.isatty() else 2
+
+
+def percent(share: float) -> str:
+    """0.8333 -> "83.3 %"."""
+    return f"{100 * share:.1f} %"

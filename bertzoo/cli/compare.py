@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import start
-from bertzoo.cli.console import show_table
+from bertzoo.cli.app import show_table, start
 from bertzoo.cli.paths import check_file, write_whole
 
 PICTURES = (".png", ".svg", ".pdf")

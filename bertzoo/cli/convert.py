@@ -1,4 +1,4 @@
-"""`bertzoo convert`: any checkpoint that bertzoo reads, as a Hugging Face directory with safetensors."""
+"""`bertzoo convert`: rewrites a checkpoint as a Hugging Face directory with safetensors."""
 
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from bertzoo.cli.app import PRESET_HELP, start
 from bertzoo.cli.paths import check_preset_directory
 
-# In this order: ALBERT's ForPreTraining is the first that has both of its heads.
+# In this order: ALBERT's ForPreTraining is the first one with both of its heads.
 TASKS = (
     "TextClassifier",
     "MaskedLM",
@@ -25,9 +25,9 @@ TASKS = (
 def convert(
     source: Annotated[str, typer.Argument(help=PRESET_HELP)],
     directory: Annotated[Path, typer.Argument(help="Where to write.")],
-    dequantize: Annotated[bool, typer.Option("--dequantize", help="Write floats for int8 weights.")] = False,
+    dequantize: Annotated[bool, typer.Option("--dequantize", help="Convert int8 weights to floats.")] = False,
 ) -> None:
-    """Rewrite a checkpoint in safetensors. The tokenizer goes along, and the head that config.json names."""
+    """Rewrite a checkpoint in safetensors, with its tokenizer and the head that config.json names."""
     from bertzoo.checkpoints.files import resolve
 
     found = resolve(source)
@@ -65,7 +65,7 @@ def _convert_encoder(source: str, found: Path, directory: Path) -> None:
 
     tokenizer = bz.Tokenizer.from_directory(found)
     model = bz.Encoder.from_preset(source, verbose=False)
-    if model.load_report.new:  # a file without pooler stays one
+    if model.load_report.new:  # a file without a pooler stays without
         model = bz.Encoder.from_preset(source, pooler=False, verbose=False)
     model.save_to_preset(directory, tokenizer)
     print(f"{model.load_report}\nSaved in {directory}: the encoder alone")

@@ -13,8 +13,6 @@ import typer
 import bertzoo
 from bertzoo.checkpoints.files import bundled_path
 
-SECONDS = 120  # within which all exercises of a notebook are checked
-
 
 def course(
     directory: Annotated[
@@ -25,9 +23,7 @@ def course(
     ] = None,
 ) -> None:
     """List the course's notebooks, copy them into a directory (no file there is overwritten), or grade such a copy."""
-    if check == "all":
-        _grade_all(directory or Path())
-    elif check is not None:
+    if check is not None:
         _grade(directory or Path(), check)
     elif directory is None:
         _list()
@@ -67,57 +63,20 @@ def _copy(directory: Path) -> None:
     print(f"{len(files)} files in {directory}. Begin: jupyter lab {directory}")
 
 
-def _grade(directory: Path, number: str) -> None:
-    """Prints what check.py says of each exercise, and exits with 1 unless all have passed."""
-    found = [path for path in _notebooks(directory) if path.name.startswith(f"{number:0>2}_")]
-    if not found:
-        there = ", ".join(path.name[:2] for path in _notebooks(directory)) or "none"
-        raise ValueError(f"{directory} has no notebook {number!r}; there are: {there}. All are checked by `all`.")
-    lines = _verdicts(directory, found[0])
-    print(*lines, sep="\n")
-    if not all(map(_passed, lines)):
-        raise typer.Exit(1)
-
-
-def _grade_all(directory: Path) -> None:
-    """As `_grade`, of every notebook that is there, and a summary."""
-    found, lines = _notebooks(directory), []
-    if not found:
-        raise ValueError(f"{directory} has no notebooks; `bertzoo course DIRECTORY` copies them.")
-    for path in found:
-        try:
-            verdicts = _verdicts(directory, path)
-        except ValueError as error:  # the others are graded all the same
-            verdicts = [f"{path.name[:2]}: not yet: {error}"]
-        print(*verdicts, sep="\n", flush=True)
-        lines += verdicts
-    passed, undone = sum(map(_passed, lines)), sum(line.endswith(": to do") for line in lines)
-    print(f"{passed} of {len(lines)} exercises passed, {undone} to do, {len(lines) - passed - undone} not yet right.")
-    if passed < len(lines):
-        raise typer.Exit(1)
-
-
-def _passed(line: str) -> bool:
-    return line.endswith(": passed")
-
-
-def _verdicts(directory: Path, notebook: Path) -> list[str]:
-    """What check.py says of each exercise of a notebook, a line each.
-
-    The learner's code runs in a process of its own, so that one that never ends or breaks Python is only that.
-    """
+def _grade(directory: Path, which: str) -> None:
+    """Prints a line for each exercise, by the course's grading.py, and exits with 1 unless all have passed."""
     # First in the path: this bertzoo, whatever is installed.
     path = os.pathsep.join(filter(None, [str(Path(bertzoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, bundled_path("course") / "grading.py", notebook.resolve()]
-    options = {"cwd": directory, "env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
-    try:
-        child = subprocess.run(command, timeout=SECONDS, **options)
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"{notebook}: no verdict within {SECONDS} s; is there a loop that never ends?") from None
+    command = [sys.executable, bundled_path("course") / "grading.py", directory, which]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **pipes) as child:
+        for line in child.stdout:
+            print(line, end="", flush=True)
+        errors = child.stderr.read().strip().splitlines()
+    if errors:
+        raise ValueError(errors[-1])
     if child.returncode:
-        last = (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
-        raise ValueError(f"{notebook} could not be graded: {last}")
-    return child.stdout.splitlines()
+        raise typer.Exit(1)
 
 
 def _notebooks(directory: Path) -> list[Path]:

@@ -7,8 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bertzoo.cli.app import PRESET_HELP, start
-from bertzoo.cli.console import show_table
+from bertzoo.cli.app import PRESET_HELP, show_table, start
 from bertzoo.cli.dataset import TEXTS_HELP, Columns, given_texts
 from bertzoo.cli.paths import check_file, write_whole
 
@@ -21,13 +20,12 @@ def embed(
     out: Annotated[Path | None, typer.Option(help="A .npy file: float32 (texts, width).")] = None,
     preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "bert_mini_en",
     text: Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")] = None,
-    prompt: Annotated[str | None, typer.Option(help='Put before each text, such as "query: ".')] = None,
-    prompt_name: Annotated[str | None, typer.Option(help="Which of the model's own prompts to put there.")] = None,
+    prompt: Annotated[str | None, typer.Option(help='Text before each text, such as "query: ".')] = None,
+    prompt_name: Annotated[str | None, typer.Option(help="One of the model's own prompts.")] = None,
     normalize: Annotated[bool, typer.Option(help="Scale the vectors to length 1.")] = False,
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
 ) -> None:
-    """Turn texts into vectors, as sentence-transformers does with the same model; without --out it shows how alike they
-    are."""
+    """Turn texts into vectors, as sentence-transformers does with the same model; without --out show similarities."""
     if out is not None:
         check_file(out, (".npy",))
     sentences = given_texts(texts or [], file, Columns(text))["text"]

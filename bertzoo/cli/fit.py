@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertzoo.cli.app import PRESET_HELP, start
-from bertzoo.cli.console import percent, progress
+from bertzoo.cli.app import PRESET_HELP, percent, progress, start
 from bertzoo.cli.dataset import Columns, Splits, read_splits
 from bertzoo.cli.paths import check_preset_directory
 from bertzoo.cli.reports import report_choices, report_questions, report_texts, report_words

@@ -8,8 +8,7 @@ import numpy as np
 import typer
 
 from bertzoo.checkpoints.saving import check_writable
-from bertzoo.cli.app import PRESET_HELP
-from bertzoo.cli.console import percent, show_table
+from bertzoo.cli.app import PRESET_HELP, percent, show_table
 from bertzoo.cli.dataset import Columns, Splits, read_splits
 from bertzoo.cli.fit import describe_texts
 from bertzoo.cli.trials import Log, Settings, fine_tune, mean_and_spread

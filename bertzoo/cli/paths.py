@@ -1,4 +1,4 @@
-"""Where a command may write, asked before the work and not after it."""
+"""Whether a command may write to a path, checked before the work begins."""
 
 import errno
 import os
@@ -8,10 +8,10 @@ from bertzoo.checkpoints.saving import check_writable
 
 
 def check_preset_directory(directory: Path) -> None:
-    """Refuses a directory that a preset should not go into.
+    """Refuses a directory that a preset should not be saved in.
 
     Raises:
-        ValueError: It is a file, holds something else than a preset, or can't be made.
+        ValueError: It is a file, holds something other than a preset, or can't be created.
     """
     if directory.is_dir():
         found = {path.name for path in directory.iterdir()} - {"lost+found"}  # of a mounted disk
@@ -26,7 +26,7 @@ def check_file(path: Path, suffixes: tuple[str, ...]) -> None:
     """Refuses a file that can't be written.
 
     Raises:
-        ValueError: Its name ends otherwise, it is a directory, or its directory is missing or read-only.
+        ValueError: Its suffix is wrong, it is a directory, or its directory is missing or read-only.
     """
     if path.suffix.lower() not in suffixes:
         raise ValueError(f"{path} must end in {' or '.join(suffixes)}.")
@@ -38,7 +38,7 @@ def check_file(path: Path, suffixes: tuple[str, ...]) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file as a whole or not at all, unless something is mounted on it, which then gets the content."""
+    """Writes a file completely or not at all, unless something is mounted on it."""
     part = _part(path)
     try:
         part.write_bytes(content)

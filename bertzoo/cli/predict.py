@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertzoo.cli.app import start
-from bertzoo.cli.console import show_table
+from bertzoo.cli.app import show_table, start
 from bertzoo.cli.dataset import TEXTS_HELP, Columns, given_texts
 from bertzoo.cli.paths import check_file, write_whole
 from bertzoo.data.loaders import load_squad

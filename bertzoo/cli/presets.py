@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import start
-from bertzoo.cli.console import show_table
+from bertzoo.cli.app import show_table, start
 
 # The catalog's names of the heads in config.json.
 _TASKS = {

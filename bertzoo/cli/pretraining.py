@@ -1,4 +1,4 @@
-"""`bertzoo prepare` and `bertzoo pretrain`: from text files to a model of one's own."""
+"""`bertzoo prepare` and `bertzoo pretrain`: from text files to a pre-trained model."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import start
 from bertzoo.cli.paths import check_preset_directory
+from bertzoo.data.documents import Documents
 
 KINDS = ("wordpiece", "bpe", "unigram")
 
@@ -17,56 +18,60 @@ def prepare(
     texts: Annotated[
         list[Path],
         typer.Argument(
-            help="UTF-8 text files: a paragraph a line, a blank line between documents; or .jsonl, .csv, .tsv or "
-            ".parquet with a document a row. Also as .gz, .xz and .zst."
+            help="UTF-8 text files with a paragraph per line and a blank line between documents; or .jsonl, .csv, .tsv "
+            "or .parquet with a document per row. Also as .gz, .xz and .zst."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory for the corpus.")],
-    column: Annotated[str, typer.Option(help="Column of the texts, where there are columns.")] = "text",
+    column: Annotated[str, typer.Option(help="Column of the texts, in files with columns.")] = "text",
     lines: Annotated[bool, typer.Option("--lines", help="Each line of a text file is a document.")] = False,
     vocabulary_size: Annotated[
         int | None, typer.Option(min=100, help="Learn a vocabulary of this size.  [default: 16000]")
     ] = None,
-    kind: Annotated[str, typer.Option(help="Of the vocabulary to learn: wordpiece, bpe (RoBERTa) or unigram.")] = KINDS[
-        0
-    ],
+    kind: Annotated[
+        str, typer.Option(help="Kind of the vocabulary to learn: wordpiece, bpe (RoBERTa) or unigram.")
+    ] = "wordpiece",
     tokenizer: Annotated[Path | None, typer.Option(help="Directory with the tokenizer to use instead.")] = None,
     alphabet_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Most characters that a WordPiece vocabulary keeps; by the corpus if left out."),
+        typer.Option(min=1, help="Most characters of a WordPiece vocabulary; by the corpus if left out."),
     ] = None,
     add_words: Annotated[
-        Path | None, typer.Option(help="File of words, one a line, that the tokenizer shall keep whole.")
+        Path | None, typer.Option(help="File of words, one per line, to add to the vocabulary as whole tokens.")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = os.cpu_count() or 1,
 ) -> None:
-    """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or that of another tokenizer. If it was
-    stopped, the same command goes on from there."""
-    from rich.progress import Progress
-
-    from bertzoo.data.documents import Documents
-    from bertzoo.pretraining import preparing
-
+    """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or taken from another tokenizer. The same
+    command resumes an interrupted run."""
     if vocabulary_size is not None and tokenizer is not None:
         raise ValueError("give --vocabulary-size or --tokenizer, not both.")
     if alphabet_size is not None and (tokenizer is not None or kind != "wordpiece"):
-        raise ValueError("--alphabet-size is of a WordPiece vocabulary that is learnt.")
+        raise ValueError("--alphabet-size needs a WordPiece vocabulary to learn.")
     if kind not in KINDS:
-        raise ValueError(f"--kind must be one of {', '.join(KINDS)}; it is {kind!r}.")
+        raise ValueError(f"--kind must be one of {', '.join(KINDS)}. Received: {kind!r}.")
     _check_corpus_directory(out)
-    corpus = Documents(texts, column, lines)  # a missing file is to be told before hours of work
-    used = _tokenizer(corpus, tokenizer, kind, vocabulary_size or 16_000, alphabet_size)
+    used = _tokenizer(Documents(texts, column, lines), tokenizer, kind, vocabulary_size or 16_000, alphabet_size)
     if add_words is not None:
         from bertzoo.pretraining.continuing import extend_tokenizer
 
         used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").splitlines())
+    corpus = _tokenize(texts, used, out, processes, column, lines)
+    print(f"{len(corpus.tokens):,} tokens of {len(corpus.documents) - 1:,} documents in {out}")
+    print(f"vocabulary: {used.vocabulary_size:,} tokens")
+
+
+def _tokenize(texts: list[Path], tokenizer, out: Path, processes: int, column: str, lines: bool):
+    from rich.progress import Progress
+
+    from bertzoo.pretraining import preparing
+
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
-        made = preparing.prepare(
-            texts, used, out, processes, lambda documents, share: bar.update(task, completed=share), column, lines
-        )
-    print(f"{len(made.tokens):,} tokens of {len(made.documents) - 1:,} documents in {out}")
-    print(f"vocabulary: {used.vocabulary_size:,} pieces")
+
+        def show(documents: int, share: float) -> None:
+            bar.update(task, completed=share)
+
+        return preparing.prepare(texts, tokenizer, out, processes, show, column, lines)
 
 
 def _tokenizer(corpus, directory: Path | None, kind: str, size: int, alphabet_size: int | None):
@@ -90,15 +95,15 @@ def pretrain(
     corpus: Annotated[Path, typer.Option(help="Directory that `bertzoo prepare` made.")],
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
     held_out: Annotated[Path | None, typer.Option(help="Corpus to evaluate on at the end.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in OUT.")] = False,
-    minutes: Annotated[float, typer.Option(min=0, help="Between two saved states of the run.")] = 15.0,
-    devices: Annotated[int, typer.Option(min=1, help="Devices that share each batch (JAX).")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in OUT.")] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="Time between two saves of the run's state.")] = 15.0,
+    devices: Annotated[int, typer.Option(min=1, help="Number of devices that share each batch (JAX).")] = 1,
 ) -> None:
     """Pre-train a model: masked tokens (alone, with next sentences or with sentence order), replaced tokens, or
-    distillation. Asked to end, it saves its state; `--resume` goes on."""
+    distillation. When interrupted, it saves its state; `--resume` continues."""
     from bertzoo.pretraining.config import read_toml
 
-    read_toml(config)  # a wrong file is to be told before Keras is imported
+    read_toml(config)  # reports a wrong file before Keras is imported
     if not (out / "training_state").is_dir():
         check_preset_directory(out)
     start()
@@ -106,10 +111,10 @@ def pretrain(
     from bertzoo.pretraining.corpus import TokenCorpus
 
     if held_out is not None:
-        TokenCorpus.open(held_out)  # a missing one is to be told before the training, which may take hours
+        TokenCorpus.open(held_out)  # reports a missing one before hours of training
     result = program.pretrain(config, corpus, out, held_out, resume=resume, minutes=minutes, devices=devices)
     if result.get("stopped"):
-        print(f"stopped after {result['steps']:,} steps; the same command with --resume goes on.")
+        print(f"stopped after {result['steps']:,} steps; the same command with --resume continues.")
         return
     print(f"{result['steps']:,} steps, {result['tokens']:,} tokens in {result['seconds']:,} s: saved in {out}")
     for name, value in result.get("held_out", {}).items():

@@ -1,4 +1,4 @@
-"""`bertzoo quickstart`: a first fine-tuned model in about a minute, without a network."""
+"""`bertzoo quickstart`: fine-tunes a first model in about a minute, without a network."""
 
 import time
 from pathlib import Path
@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import PRESET_HELP, start
-from bertzoo.cli.console import percent, progress, show_table
+from bertzoo.cli.app import PRESET_HELP, percent, progress, show_table, start
 from bertzoo.cli.paths import check_preset_directory
 
 EPOCHS = 5
 RATE = 3e-4
-# Divides the 600 reviews: a smaller last batch would be one more shape to compile.
+# Divides the 600 reviews: a smaller last batch would be another shape to compile.
 BATCH_SIZE = 40
 
 NEW_SENTENCES = [
@@ -28,7 +27,7 @@ def quickstart(
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")] = Path("my_first_model"),
     preset: Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")] = "bert_mini_en",
 ) -> None:
-    """Train a first model. It learns in about a minute to tell good reviews from bad ones; no network is needed."""
+    """Train a first model in about a minute: a classifier of reviews. No network is needed."""
     check_preset_directory(out)
     print("Loading Keras …", flush=True)
     bz = start()
@@ -39,7 +38,7 @@ def quickstart(
     _introduce(preset, model, train, test)
     before = _ask(model, test[0])
     most = percent(max(test[1].count(label) for label in model.labels) / len(test[1]))
-    print(f"   Right on the held-out reviews: {_share_right(before, test[1])}. Always saying the same: {most}.\n")
+    print(f"   Right on the held-out reviews: {_share_right(before, test[1])}. Majority baseline: {most}.\n")
     print(f"3. Training, {EPOCHS} times through the {len(train[0])} reviews.", flush=True)
     begun = time.perf_counter()
     model.compile(bz.AdamW(RATE))
@@ -72,7 +71,7 @@ def _introduce(preset: str, model, train: tuple, test: tuple) -> None:
 
 
 def _ask(model, test_texts: list[str]) -> list[dict]:
-    # In one call, since each shape of batch is compiled.
+    # In one call, since each shape of a batch is compiled.
     return model.classify([*test_texts, *NEW_SENTENCES], batch_size=BATCH_SIZE)
 
 

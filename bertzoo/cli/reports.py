@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertzoo.cli.console import percent, show_table
+from bertzoo.cli.app import percent, show_table
 from bertzoo.data.parsing import Examples
 
 MOST_SHOWN = 10  # classes that a confusion matrix fits the screen with

@@ -1,8 +1,8 @@
 """Models from KerasHub (formerly KerasNLP), and encoders to it: the `keras-hub` extra.
 
-Both are Keras layers of the same arithmetic, so one table of weights serves all families and both directions. What
-differs: KerasHub keeps query, key and value apart, fixes the activation and the epsilon of each family, has no row of
-segments in RoBERTa and no unused position rows.
+Both libraries compute the same formulas in Keras layers, so one table of weights serves all families and both
+directions. KerasHub differs in this: query, key and value are separate, the activation and the epsilon of each family
+are fixed, and RoBERTa has neither a row of segments nor unused position rows.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import sublayers
+from bertzoo._keras_hooks import print_message, sublayers
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_path
 from bertzoo.checkpoints.json_files import read_json
@@ -22,9 +22,11 @@ from bertzoo.layers.base import skip_drawing
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import FAMILIES
+from bertzoo.tasks.masked_lm import MaskedLM
+from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 
-# KerasHub's class -> our family, and the activation that the class has built in.
+# KerasHub's class -> the family, and the activation that the class has built in.
 CLASSES = {
     "BertBackbone": ("bert", "gelu_new"),
     "RobertaBackbone": ("roberta", "gelu"),
@@ -52,37 +54,37 @@ _SAME = {"gelu": ("gelu", "gelu_python"), "gelu_new": ("gelu_new", "gelu_pytorch
 _UNUSED_ROWS = 2
 
 
-def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
-    """Makes an encoder or a task of ours from one of KerasHub's.
+def from_keras_hub(source: keras.Model | str | Path, *, verbose: bool = True) -> keras.Model:
+    """Converts a KerasHub model.
 
     Args:
         source: A backbone, text classifier or masked LM of KerasHub, the directory of a backbone's preset, or a name
-            that `keras_hub.models.Backbone.from_preset` knows, which then fetches it.
+            that `keras_hub.models.Backbone.from_preset` knows and downloads.
         verbose: Print what was loaded. It stays as `load_report` in any case.
 
     Returns:
-        An `Encoder`; for a text classifier a `TextClassifier`, for a masked LM a `MaskedLM`. Where theirs has a
-        WordPiece tokenizer, ours has one of the same vocabulary, otherwise none.
+        An `Encoder`; for a text classifier a `TextClassifier`, for a masked LM a `MaskedLM`. A WordPiece tokenizer is
+        converted too; with any other the task has none.
 
     Raises:
         CheckpointError: KerasHub is missing, or the model is of a class or shape that bertzoo does not have.
     """
-    theirs = _open(source) if isinstance(source, (str, Path)) else source
-    backbone = getattr(theirs, "backbone", theirs)
+    hub_model = _open(source) if isinstance(source, (str, Path)) else source
+    backbone = getattr(hub_model, "backbone", hub_model)
     config = _config(backbone)
-    report = LoadReport(f"KerasHub's {type(theirs).__name__}")
+    report = LoadReport(f"KerasHub's {type(hub_model).__name__}")
     with skip_drawing(_EveryName()):
         model = Encoder(config, pooler=hasattr(backbone, "pooled_dense"))
-        if backbone is not theirs:
-            model = _task(theirs, model, report)
-    quantized = next((layer for layer in sublayers(theirs) if getattr(layer, "quantization_mode", None)), None)
+        if backbone is not hub_model:
+            model = _task(hub_model, model, report)
+    quantized = next((layer for layer in sublayers(hub_model) if getattr(layer, "quantization_mode", None)), None)
     if quantized is not None:
         raise CheckpointError(
-            f"{quantized.path} is quantized ({quantized.quantization_mode}), and its codes are no weights: pass the "
-            "model as it was before quantize, and quantize ours."
+            f"{quantized.path} is quantized ({quantized.quantization_mode}). Convert the model before it is quantized, "
+            "and quantize the result."
         )
     weights = weight_names(model)
-    for name, variables in _pairs(theirs, config):
+    for name, variables in _pairs(hub_model, config):
         if name in weights:
             weights[name].assign(_joined(name, variables, weights[name].shape))
             report.loaded += len(variables)
@@ -90,27 +92,27 @@ def from_keras_hub(source, *, verbose: bool = True) -> keras.Model:
         report.unused.append("pooled_dense")
     if isinstance(source, (str, Path)) and (expand_path(source) / "task.json").is_file():
         report.notes.append(
-            "the preset is of a task, whose head was not read: pass the task itself, which KerasHub makes of it"
+            "the preset is that of a task, whose head was not read: load the task with KerasHub and pass it instead"
         )
     model.load_report = report
     if verbose:
-        print(report)
+        print_message(str(report))
     return model
 
 
-def to_keras_hub(encoder: Encoder, *, any_activation: bool = False):
-    """Makes KerasHub's backbone from an encoder, with the same outputs.
+def to_keras_hub(encoder: Encoder, *, any_activation: bool = False) -> keras.Model:
+    """Converts an encoder to a KerasHub backbone with the same outputs.
 
     Args:
         encoder: An encoder of a family that KerasHub has; CamemBERT becomes an XLM-R backbone.
         any_activation: Allow an activation other than the one that KerasHub's class has built in; BERT's outputs then
             differ in the third or fourth decimal (tanh and exact GELU).
 
-    Warns where theirs has a pooler and ours has none: it stays as KerasHub made it.
+    Warns where the backbone has a pooler and the encoder has none: it stays untrained.
 
     Raises:
         CheckpointError: KerasHub is missing.
-        ValueError: KerasHub has no class for the family, or its class can't compute this encoder.
+        ValueError: KerasHub has no class for the family, or the class can't compute this encoder.
     """
     class_name = _class_for(encoder.config, any_activation)
     config = encoder.config
@@ -118,7 +120,7 @@ def to_keras_hub(encoder: Encoder, *, any_activation: bool = False):
         config = config.with_(max_position_embeddings=config.max_position_embeddings - _UNUSED_ROWS)
     backbone_class = getattr(_keras_hub().models, class_name)
     taken = inspect.signature(backbone_class.__init__).parameters
-    arguments = {theirs: getattr(config, ours) for theirs, ours in _ARGUMENTS.items() if theirs in taken}
+    arguments = {argument: getattr(config, key) for argument, key in _ARGUMENTS.items() if argument in taken}
     backbone = backbone_class(**arguments)
     weights = {name: keras.ops.convert_to_numpy(weight) for name, weight in weight_names(encoder).items()}
     if class_name.startswith(("Roberta", "XLM")):  # the one row of segments is added to every token
@@ -141,7 +143,7 @@ def _keras_hub():
 
 
 def _open(source: str | Path):
-    """A backbone; of a directory nothing is taken but the class's name, numbers and arrays, so nothing in it runs."""
+    """A backbone. Only the class's name, numbers and arrays are read from a directory, so nothing in it runs."""
     directory = expand_path(source)
     if not directory.is_dir():
         return _keras_hub().models.Backbone.from_preset(str(source))
@@ -169,7 +171,7 @@ def _config(backbone) -> EncoderConfig:
         )
     model_type, activation = CLASSES[name]
     made = backbone.get_config()
-    values = {ours: made[theirs] for theirs, ours in _ARGUMENTS.items() if theirs in made}
+    values = {key: made[argument] for argument, key in _ARGUMENTS.items() if argument in made}
     config = FAMILIES[model_type].config_class(**values, hidden_act=activation)
     if model_type in ("roberta", "xlm-roberta"):
         config = config.with_(max_position_embeddings=config.max_position_embeddings + _UNUSED_ROWS)
@@ -199,53 +201,53 @@ def _class_for(config: EncoderConfig, any_activation: bool) -> str:
 
 
 class _EveryName:
-    """Holds every name: all weights are about to be filled, or start at zero as RoBERTa's row of segments does."""
+    """Contains every name: all weights are filled afterwards, or start at zero as RoBERTa's row of segments does."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
-def _task(theirs, encoder: Encoder, report: LoadReport) -> keras.Model:
-    from bertzoo.tasks.masked_lm import MaskedLM
-    from bertzoo.tasks.text_classifier import TextClassifier
-
-    tokenizer = _tokenizer(theirs, encoder.config)
-    if hasattr(theirs, "masked_lm_head"):
-        head = theirs.masked_lm_head
-        mine = MaskedLM(encoder, tokenizer)
+def _task(hub_model: keras.Model, encoder: Encoder, report: LoadReport) -> keras.Model:
+    tokenizer = _tokenizer(hub_model, encoder.config)
+    if hasattr(hub_model, "masked_lm_head"):
+        head = hub_model.masked_lm_head
+        model = MaskedLM(encoder, tokenizer)
         activation = getattr(head.intermediate_activation, "__name__", "")
-        if (activation == "gelu") != (mine.masked_lm.activation == "gelu"):
-            report.notes.append(f"KerasHub's head computes {activation}, ours {mine.masked_lm.activation}")
+        if (activation == "gelu") != (model.masked_lm.activation == "gelu"):
+            report.notes.append(f"KerasHub's head computes {activation}, bertzoo's {model.masked_lm.activation}")
         if head.layer_norm_epsilon != encoder.config.layer_norm_eps:
             report.notes.append(
-                f"KerasHub's head normalises with epsilon {head.layer_norm_epsilon:g}, ours with "
+                f"KerasHub's head normalises with epsilon {head.layer_norm_epsilon:g}, bertzoo's with "
                 f"{encoder.config.layer_norm_eps:g}"
             )
-        return mine
-    if hasattr(theirs, "num_classes") and hasattr(theirs, "output_dense"):
-        if getattr(theirs.activation, "__name__", "linear") != "linear":
-            report.notes.append(f"KerasHub's classifier ends with {theirs.activation.__name__}, ours gives logits")
-        return TextClassifier(encoder, tokenizer, labels=theirs.num_classes)
-    raise CheckpointError(f"bertzoo reads backbones, text classifiers and masked LMs, not a {type(theirs).__name__}.")
+        return model
+    if hasattr(hub_model, "num_classes") and hasattr(hub_model, "output_dense"):
+        if getattr(hub_model.activation, "__name__", "linear") != "linear":
+            activation = hub_model.activation.__name__
+            report.notes.append(f"KerasHub's classifier ends with {activation}, bertzoo's gives logits")
+        return TextClassifier(encoder, tokenizer, labels=hub_model.num_classes)
+    raise CheckpointError(
+        f"bertzoo reads backbones, text classifiers and masked LMs, not a {type(hub_model).__name__}."
+    )
 
 
-def _tokenizer(theirs, config: EncoderConfig) -> Tokenizer | None:
-    tokenizer = getattr(getattr(theirs, "preprocessor", None), "tokenizer", None)
+def _tokenizer(hub_model: keras.Model, config: EncoderConfig) -> Tokenizer | None:
+    tokenizer = getattr(getattr(hub_model, "preprocessor", None), "tokenizer", None)
     if not hasattr(tokenizer, "lowercase") or not hasattr(tokenizer, "get_vocabulary"):
         return None
     strip = bool(getattr(tokenizer, "strip_accents", False))
-    mine = Tokenizer.from_vocabulary(tokenizer.get_vocabulary(), tokenizer.lowercase, strip_accents=strip)
-    length = min(config.max_length, getattr(theirs.preprocessor, "sequence_length", None) or config.max_length)
-    mine.max_length, mine.segments = length, config.type_vocab_size > 1
-    return mine
+    converted = Tokenizer.from_vocabulary(tokenizer.get_vocabulary(), tokenizer.lowercase, strip_accents=strip)
+    length = min(config.max_length, getattr(hub_model.preprocessor, "sequence_length", None) or config.max_length)
+    converted.max_length, converted.segments = length, config.type_vocab_size > 1
+    return converted
 
 
 # ---- the table
 
 
-def _pairs(theirs, config: EncoderConfig) -> Iterator[tuple[str, list]]:
-    """Our weights' names with KerasHub's variables; several where ours is their fusion."""
-    backbone = getattr(theirs, "backbone", theirs)
+def _pairs(hub_model: keras.Model, config: EncoderConfig) -> Iterator[tuple[str, list]]:
+    """The names of weights with KerasHub's variables, several where the weight is fused of them."""
+    backbone = getattr(hub_model, "backbone", hub_model)
     yield "embeddings/token", [backbone.token_embedding.embeddings]
     positions = getattr(backbone, "position_embedding", None) or backbone.embeddings.position_embedding
     yield "embeddings/position", [positions.position_embeddings]
@@ -258,14 +260,14 @@ def _pairs(theirs, config: EncoderConfig) -> Iterator[tuple[str, list]]:
         yield from _block(name, block)
     if hasattr(backbone, "pooled_dense"):
         yield from _dense("pooler/dense", backbone.pooled_dense)
-    if hasattr(theirs, "masked_lm_head"):
-        yield from _dense("masked_lm/dense", theirs.masked_lm_head._intermediate_dense)
-        yield from _norm("masked_lm/norm", theirs.masked_lm_head._intermediate_layer_norm)
-        yield "masked_lm/bias", [theirs.masked_lm_head._bias]
-    if hasattr(theirs, "output_dense"):
-        yield from _dense("classifier/logits", theirs.output_dense)
-        if hasattr(theirs, "pooled_dense"):
-            yield from _dense("classifier/dense", theirs.pooled_dense)
+    if hasattr(hub_model, "masked_lm_head"):
+        yield from _dense("masked_lm/dense", hub_model.masked_lm_head._intermediate_dense)
+        yield from _norm("masked_lm/norm", hub_model.masked_lm_head._intermediate_layer_norm)
+        yield "masked_lm/bias", [hub_model.masked_lm_head._bias]
+    if hasattr(hub_model, "output_dense"):
+        yield from _dense("classifier/logits", hub_model.output_dense)
+        if hasattr(hub_model, "pooled_dense"):
+            yield from _dense("classifier/dense", hub_model.pooled_dense)
 
 
 def _blocks(backbone) -> Iterator[tuple[str, keras.layers.Layer]]:
@@ -299,11 +301,11 @@ def _norm(name: str, layer) -> Iterator[tuple[str, list]]:
 
 
 def _joined(name: str, variables: list, shape: tuple[int, ...]) -> np.ndarray:
-    """KerasHub's variables -> our weight; theirs have the heads on an axis of their own."""
+    """The weight made of KerasHub's variables, which have the heads on an axis of their own."""
     width = (*shape[:-1], shape[-1] // len(variables))
     parts = [keras.ops.convert_to_numpy(variable).astype("float32") for variable in variables]
     if name == "embeddings/position" and len(parts[0]) == shape[0] - _UNUSED_ROWS:
         parts[0] = np.pad(parts[0], ((_UNUSED_ROWS, 0), (0, 0)))
     if any(part.size != np.prod(width) for part in parts):
-        raise CheckpointError(f"{name}: KerasHub's has shape {parts[0].shape}; {width} was expected.")
+        raise CheckpointError(f"{name} must have shape {width}. Received: {parts[0].shape} from KerasHub.")
     return np.concatenate([part.reshape(width) for part in parts], axis=-1)

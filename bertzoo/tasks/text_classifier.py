@@ -89,7 +89,9 @@ class TextClassifier(Task):
             raise ValueError(
                 f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one."
             )
-        self.classifier = head or family.classifier(backbone.dropout_config, len(self.labels), dtype=self.dtype_policy)
+        self.classifier = head or family.head(
+            backbone.dropout_config, "classifier", len(self.labels), dtype=self.dtype_policy
+        )
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()
 

@@ -76,8 +76,8 @@ class TokenClassifier(WindowedTask):
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
         self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
         self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens, not crf)
-        self.token_classifier = backbone.family.token_classifier(
-            backbone.dropout_config, len(self.labels), dtype=self.dtype_policy
+        self.token_classifier = backbone.family.head(
+            backbone.dropout_config, "token_classifier", len(self.labels), dtype=self.dtype_policy
         )
         self.crf = CRF(len(self.labels), _forbidden(self.labels, self.scheme)) if crf else None
         self.custom_head = self.crf  # saved as tensors of bertzoo's own

@@ -42,7 +42,7 @@ class SentencePieceModel:
 
     @property
     def unk_id(self) -> int:
-        """The place of the unknown piece."""
+        """The id of the unknown piece."""
         return self.kinds.index(UNKNOWN)
 
 
@@ -161,7 +161,7 @@ def build_sentencepiece(
         model: The file's content.
         front: Tokens that stand in the vocabulary before the pieces, as fairseq's models have them.
         skipped: How many pieces of the file fall away at the front for that.
-        unk_token: The one of `front` that stands for what is unknown; the file's own piece where None.
+        unk_token: The unknown token, one of `front`; the file's own where None.
         preparation: Normalizers that come before the character map.
         split_punctuation: Punctuation marks are words of their own, as in DeBERTa's `split_by_punct`.
         split_digit_comma: No piece ends in a digit and a comma, as ALBERT's code has it.

@@ -27,10 +27,12 @@ FAIRSEQ_FILES = ("dict.txt", "encoder.json", "vocab.bpe")
 class TokenizerSpec:
     """A family's tokenizer.
 
-    files: What it is made from. special_tokens: By role; tokenizer_config.json may name others.
-    double_separator, segments: The template of a pair, see `template`.
-    space_before_mask: `[MASK]` swallows white space before it.
-    front, skipped, unk_token: How the ids of a SentencePiece file are shifted, see `build_sentencepiece`.
+    Attributes:
+        files: Its vocabulary files.
+        special_tokens: Tokens by role; tokenizer_config.json may name others.
+        double_separator, segments: The template of pairs, see `template`.
+        space_before_mask: `[MASK]` includes the white space before it.
+        front, skipped, unk_token: How the ids of a SentencePiece file are shifted, see `build_sentencepiece`.
     """
 
     files: tuple[str, ...]
@@ -44,7 +46,7 @@ class TokenizerSpec:
 
     @property
     def input_names(self) -> list[str]:
-        """What transformers gives to the model."""
+        """The inputs that transformers passes to the model."""
         return ["input_ids", *(["token_type_ids"] if self.segments else []), "attention_mask"]
 
 

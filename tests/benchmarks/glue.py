@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.common import add_data_argument, command_line, use_data
 
-from bertzoo.cli.console import percent, show_table
+from bertzoo.cli.app import percent, show_table
 from bertzoo.cli.dataset import Splits
 from bertzoo.cli.trials import Log, Settings, mean_and_spread
 from bertzoo.data.parsing import Examples, parse_inputs

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.case import SIZES, VOCABULARIES, Case, Measured
 from benchmarks.common import command_line, run_in_process
 
-from bertzoo.cli.console import percent, show_table
+from bertzoo.cli.app import percent, show_table
 
 # Contestant -> the modules that it needs besides Keras's backend.
 NEEDS = {
