@@ -19,38 +19,47 @@ ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
 
 
 class BucketedDataset(keras.utils.PyDataset):
-    """A Keras data set in which sentences of similar length share a batch, so that little padding is computed.
+    """A Keras data set in which examples of similar length share a batch, so that little padding is computed.
 
     Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
     them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
-    at most one batch an epoch is smaller. No row is repeated or made up. There are at most `num_buckets` shapes
-    (batch, length), the same in every epoch, so that each is compiled once. Lengths are multiples of
-    `pad_to_multiple_of`.
-
-    With `by_length=False` a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
-    padded to the length that its longest row takes: for losses that a token or an example has a share in which depends
-    on what else is in its batch. The lengths are chosen from those that batches reach. `apart` int (n, numbers): rows
-    that share a number then do not meet in a batch, as far as that can be arranged, so that equal texts are no
-    negatives of each other.
-
-    With `num_buckets=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
-    `padding_mask` where all its rows are. With `max_tokens` too, unshuffled rows are cut where their lengths change, so
-    that most batches are without padding, and where a batch would hold more than so many tokens.
+    at most one batch of an epoch is smaller. No row is repeated or made up. The shapes (batch, length) are the same in
+    every epoch, so that each is compiled once.
 
     The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
-    can be taken up anywhere: set `epoch`. Hand it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
+    can be resumed anywhere: set `epoch`. Pass it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
     generator, and with `callbacks=[batches.begin_at(initial_epoch)]`, see there.
 
-    encoded: n rows. labels, sample_weight: an array or a nested dict (list, tuple) of arrays, n rows first, or None.
-    pad_id: the tokenizer's. No length exceeds that of the longest row. lengths: the padded lengths to take, ascending, in place of a choice. transform: called
-    as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and a generator of its
-    own for (seed, epoch, batch); what it returns is the batch (masked-LM masking draws its masks here). With
-    `shuffle=False`, for evaluate and predict, rows come shortest first, nothing changes between epochs, and `unsort`
-    brings outputs back into the order of the rows.
-
     A batch is `(inputs,)`, `(inputs, labels)` or `(inputs, labels, sample_weight)` with inputs `token_ids`,
-    `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`. Raises
-    `ValueError` for no rows, labels of another length, a negative seed, and `transform` together with labels.
+    `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`.
+
+    Args:
+        encoded: n rows of tokens, `Encoded` or `EncodedTuples`.
+        labels, sample_weight: An array or a nested dict (list, tuple) of arrays, n rows first, or None.
+        batch_size: Rows in a batch.
+        pad_id: The id of padding tokens.
+        shuffle: False, for evaluate and predict: rows come shortest first, nothing changes between epochs, and
+            `unsort` brings outputs back into the order of the rows.
+        seed: Of the order.
+        transform: Called as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and
+            a generator of its own for (seed, epoch, batch); it returns the batch (masked-LM masking draws its masks
+            here).
+        num_buckets: The largest number of shapes. None, for where nothing is compiled: every batch is as long as its
+            longest row, and has no `padding_mask` where all its rows are.
+        pad_to_multiple_of: Lengths are multiples of this, up to the longest row.
+        max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
+            their lengths change, so that most batches have no padding.
+        by_length: False: a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
+            for losses in which the share of a token or an example depends on the rest of its batch. The lengths are
+            chosen from those that batches reach.
+        apart: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that equal
+            texts are not negatives of each other. Needs `by_length=False`.
+        lengths: The padded lengths, ascending, in place of a choice.
+
+    Raises:
+        TypeError: Labels are not arrays.
+        ValueError: There are no rows, labels have another length, a number is out of range, or `transform` is combined
+            with labels.
     """
 
     def __init__(
