@@ -1,11 +1,13 @@
 """How batches reach a GPU under PyTorch: from page-locked memory, so that nobody waits for the copy."""
 
+from typing import Any
+
 import keras
 import torch
 from keras import ops
 
 
-def to_device(batch, device: torch.device):
+def to_device(batch: Any, device: torch.device) -> Any:
     """A batch's arrays as tensors on a device, perhaps still under way."""
 
     def one(part):
