@@ -150,18 +150,12 @@ class ForPreTraining(Task):
         return {"terms": len(self.heads)}
 
     def compile(
-        self,
-        optimizer: Any = None,
-        loss: Any = None,
-        loss_weights: Any = None,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        **kwargs,
+        self, optimizer: Any = None, loss: Any = None, loss_weights: Any = None, *options: Any, **kwargs: Any
     ) -> None:
         """As `Task.compile`; the accuracies are those of masked tokens and of pairs. `loss_weights` is a dict by
         head."""
         self.loss_weights = {"masked_lm": 1.0, "pair": 1.0, **(loss_weights or {})}
-        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
+        super().compile(optimizer, loss, loss_weights, *options, **kwargs)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Tensor = None, sample_weight: Any = None, training: bool = True

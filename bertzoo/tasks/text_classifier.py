@@ -150,7 +150,7 @@ class TextClassifier(Task):
 
     def zero_shot(
         self, x: Any, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
-    ) -> list[dict[str, Any]]:
+    ) -> dict[str, Any] | list[dict[str, Any]]:
         """Sorts texts into classes that the model, one of natural-language inference, was never trained on; see
         `bertzoo.tasks.zero_shot.zero_shot`."""
         return zero_shot(self, x, labels, template, multi_label, batch_size)

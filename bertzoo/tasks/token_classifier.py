@@ -210,20 +210,12 @@ class TokenClassifier(WindowedTask):
         # By word, so that it compares with the loss of a model without CRF.
         return -ops.divide_no_nan(ops.sum(likelihood * weights), ops.sum(sample_weight))
 
-    def compile(
-        self,
-        optimizer: Any = None,
-        loss: Any = None,
-        loss_weights: Any = None,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        **kwargs,
-    ) -> None:
+    def compile(self, optimizer: Any = None, *options: Any, **kwargs: Any) -> None:
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
             optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
-        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
+        super().compile(optimizer, *options, **kwargs)
 
     # ---- files
 
