@@ -6,7 +6,9 @@ everywhere.
 """
 
 import zlib
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import keras
 import numpy as np
@@ -51,7 +53,7 @@ def set_seed(seed: int) -> None:
     """
     global _seed
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1; it is {seed!r}.")
+        raise ValueError(f"Expected a seed from 0 to 2**63 - 1. Received: {seed!r}.")
     _seed = int(seed)
 
 
@@ -77,7 +79,7 @@ MULTIPLIER_1 = _signed(0x7FEB352D)
 MULTIPLIER_2 = _signed(0x846CA68B)
 
 
-def hash32(x):
+def hash32(x: Tensor) -> Tensor:
     """Scrambles int32 tensors bit by bit (an invertible finaliser)."""
     x = x ^ _high_bits(x, 16)
     x = x * MULTIPLIER_1
@@ -86,11 +88,11 @@ def hash32(x):
     return x ^ _high_bits(x, 16)
 
 
-def _high_bits(x, places: int):
+def _high_bits(x, count: int):
     """int32 tensors without their lowest bits, moved down; zeros come in at the top."""
     # Only TensorFlow's tensors have no such operator. On PyTorch, `ops` would copy the number to the GPU each time.
-    moved = ops.right_shift(x, places) if keras.backend.backend() == "tensorflow" else x >> places
-    return moved & ((1 << (32 - places)) - 1)
+    moved = ops.right_shift(x, count) if keras.backend.backend() == "tensorflow" else x >> count
+    return moved & ((1 << (32 - count)) - 1)
 
 
 def fold_in(key: Tensor, number: int) -> Tensor:
@@ -99,7 +101,7 @@ def fold_in(key: Tensor, number: int) -> Tensor:
     return hash32(hash32(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
 
 
-def random_bits(key, shape):
+def random_bits(key: Tensor, shape: Sequence[int]) -> Tensor:
     """Uniform int32 tensor of `shape` (example, …, channel), two axes or more.
 
     Each number depends on the key and its own indices only, so a mask does not change with padding, bucket or replica.
@@ -108,7 +110,7 @@ def random_bits(key, shape):
     return channel_bits(first[..., None], second[..., None], ops.arange(shape[-1], dtype="int32"))
 
 
-def row_words(key, shape):
+def row_words(key: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Two int32 tensors of `shape` (example, …), from which `channel_bits` makes the numbers of their channels."""
     last = len(shape) - 1
     return words_at(
@@ -117,18 +119,18 @@ def row_words(key, shape):
     )
 
 
-def words_at(key, example, *place):
-    """The same of these examples and places in them, int32 tensors that broadcast.
+def words_at(key: Tensor, example: Tensor, *position: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of these examples and positions in them, int32 tensors that broadcast.
 
     With one word a position, the numbers of two positions could be shifted copies of each other.
     """
     words = hash32(example * GOLDEN + key[0])
-    for index in place:
+    for index in position:
         words = hash32(words ^ (index * STRIDE + key[1]))
     return words, hash32(words + GOLDEN)
 
 
-def channel_bits(first, second, channel):
+def channel_bits(first: Tensor, second: Tensor, channel: Tensor) -> Tensor:
     """The numbers at int32 indices `channel`, of positions with these words.
 
     The high bits are the random ones: the last step of `hash32`, which mends the low bits, costs time and is left out.
@@ -163,22 +165,22 @@ class StepCounter(keras.random.SeedGenerator):
         """Training calls so far."""
         return int(ops.convert_to_numpy(self.state)[0])
 
-    def next_key(self):
+    def next_key(self) -> Tensor:
         """Counts one training call and returns its key, an int32 tensor (2,)."""
         # Made on the device: a NumPy array would be copied there each step, and stop PyTorch's compiler.
         self.state.assign_add(ops.cast(ops.arange(3, dtype="int32") == 0, "int32"))
         return self.this_key()
 
-    def this_key(self):
+    def this_key(self) -> Tensor:
         """The key of the training call that was counted last."""
         state = ops.convert_to_tensor(self.state)
         return words_key((state[1], state[2]), state[0])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"seed": self.seed, "name": self.name}
 
 
-def step_key(seed: int, step):
+def step_key(seed: int, step: Tensor) -> Tensor:
     """The key of training call `step` (int32 scalar tensor): an int32 tensor (2,)."""
     return words_key(seed_words(seed), step)
 
@@ -188,7 +190,7 @@ def seed_words(seed: int) -> tuple[int, int]:
     return _signed(seed & 0xFFFFFFFF), _signed((seed >> 32) & 0xFFFFFFFF)
 
 
-def words_key(words, step):
+def words_key(words: tuple[Tensor, Tensor], step: Tensor) -> Tensor:
     """`step_key` of a seed's two words."""
     low, high = words
     first = hash32(hash32(step * GOLDEN + low) ^ high)

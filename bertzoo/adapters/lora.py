@@ -28,17 +28,23 @@ TARGETS = {
 
 @keras.saving.register_keras_serializable("bertzoo")
 class LoRADense(keras.layers.Layer):
-    """A dense layer and, for each part of its output, two factors: x -> dense(x) + scale × (x A) B, side by side.
+    """A dense layer with factors: x -> dense(x) + scale × (x A) B, for each part of its output (section 4.1).
 
     Args:
-        dense: The layer, which is built; its weights no longer train.
-        parts: For each tensor of Hugging Face's that the kernel joins, the inner size of its factors and what their
-            product is multiplied by; None where it gets none.
-        labels: A name for each part, on which the initial A depends. B starts at 0.
+        dense: The built layer; its weights are frozen.
+        parts: The rank and the scale of the factors for each Hugging Face tensor that the kernel joins; None for a part
+            without factors.
+        labels: A name for each part, from which the initial A is drawn. B starts at 0.
     """
 
-    def __init__(self, dense, parts: Sequence[tuple[int, float] | None], labels: Sequence[str], **kwargs):
-        # A quantized layer's policy is not for the factors.
+    def __init__(
+        self,
+        dense: keras.layers.Dense,
+        parts: Sequence[tuple[int, float] | None],
+        labels: Sequence[str],
+        **kwargs: Any,
+    ):
+        # The factors of a quantized layer are not quantized.
         policy = dense.dtype_policy
         if dense.quantization_mode is not None:
             policy = policy.name.rpartition("_from_")[2]
@@ -70,7 +76,7 @@ class LoRADense(keras.layers.Layer):
                 parts.append(ops.cast(scale, y.dtype) * ops.matmul(ops.matmul(x, factors[0]), factors[1]))
         return y + (parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return self.dense.compute_output_shape(input_shape)
 
     def merge(self) -> None:
@@ -135,18 +141,20 @@ def enable_lora(
     rank_pattern: Mapping[str, int] | None = None,
     alpha_pattern: Mapping[str, float] | None = None,
 ) -> None:
-    """Freezes a task's encoder and puts trainable factors beside some of its dense layers. Call it before `compile`.
+    """Freezes a task's encoder and adds trainable low-rank factors to some of its dense layers.
+
+    Call it before `compile`.
 
     Args:
         task: A task, or an `Encoder`.
         rank: Inner size of the factors.
         alpha: The factors' product is scaled by alpha / rank.
-        targets: Ends of the names of Hugging Face's modules, such as "query", "value", "dense"; or, as one string, a
-            regular expression for whole names, as in PEFT. Fused projections get separate factors for each. Where None,
-            the projections of queries and values.
-        train_head: The head trains as usual, and is part of the adapter.
+        targets: The last parts of names of Hugging Face modules, such as "query", "value", "dense"; or, as one string,
+            a regular expression for full names, as in PEFT. Fused projections get separate factors. By default the
+            projections of queries and values.
+        train_head: Train the head too, and save it with the adapter.
         use_rslora: Scale by alpha / √rank (Kalajdzievski 2023).
-        rank_pattern, alpha_pattern: Module, or the end of its name -> its own rank or alpha.
+        rank_pattern, alpha_pattern: The rank or alpha of single modules, by name or the last parts of it.
 
     Raises:
         ValueError: A rank is below 1, there is LoRA already, or no layer has such a name.

@@ -50,9 +50,9 @@ RULES = {
     "rank_pattern": object_of(integer(1)) | NULL,
     "use_rslora": FLAG | NULL,
 }
-# Done by the tensors' names and shapes alone.
+# The tensors' names and shapes say the same.
 _BY_TENSORS = ("exclude_modules", "layers_to_transform", "layers_pattern", "target_modules")
-# Of training, of where the base model lies, and settings of what is refused by another key.
+# Settings of training, of where the base model is, and of features that are refused by another key.
 INERT = """
     auto_mapping base_model_name_or_path corda_config eva_config inference_mode loftq_config lora_dropout
     lora_ga_config megatron_core peft_version qalora_group_size revision runtime_config task_type
@@ -65,7 +65,7 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """adapter_config.json, and the tensors of adapter_model.safetensors, or else of adapter_model.bin, as float32.
 
     Raises:
-        CheckpointError: They can't be read, or ask for what bertzoo does not compute.
+        CheckpointError: They can't be read, or describe what bertzoo does not compute.
     """
     if not (folder / SETTINGS).is_file():
         raise CheckpointError(f"{folder} holds no adapter: it has no {SETTINGS}.")

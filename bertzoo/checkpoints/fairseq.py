@@ -6,14 +6,13 @@ the BPE files (`bertzoo.text`).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.tensors import ArrayEntry, Tensors
+from bertzoo.checkpoints.tensors import StoredTensor, Tensors
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 FILE = "model.pt"
@@ -61,7 +60,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     content = _config(arguments, entries, path)
     # RoBERTa has no segments; Hugging Face's form of it has a table of one row.
     row = np.zeros((1, content["hidden_size"]), "float32")
-    entries["embeddings.token_type_embeddings.weight"] = ArrayEntry(row)
+    entries["embeddings.token_type_embeddings.weight"] = StoredTensor("F32", row.shape, lambda: row)
     if (directory / "sentencepiece.bpe.model").is_file():
         content["model_type"] = "xlm-roberta"
     if len(classifiers) == 1:
@@ -101,30 +100,14 @@ def _renamed(name: str, tensor: LazyTensor, one_classifier: bool, path: Path) ->
     raise CheckpointError(f"{path} holds {name[:100]}, which no RoBERTa has: bertzoo does not compute this model.")
 
 
-def _thirds(name: str, tensor: LazyTensor) -> dict[str, "Rows"]:
+def _thirds(name: str, tensor: LazyTensor) -> dict[str, StoredTensor]:
     start, parts, end = re.split(r"[{}]", name)
     size = tensor.shape[0] // 3
-    return {f"{start}{part}{end}": Rows(tensor, i * size, size) for i, part in enumerate(parts.split(","))}
 
+    def rows(i: int) -> StoredTensor:
+        return StoredTensor(tensor.dtype, (size, *tensor.shape[1:]), lambda: tensor.read()[i * size : (i + 1) * size])
 
-@dataclass(frozen=True)
-class Rows:
-    """Some rows of a tensor in the file."""
-
-    tensor: LazyTensor
-    first: int
-    count: int
-
-    @property
-    def dtype(self) -> str:
-        return self.tensor.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.count, *self.tensor.shape[1:])
-
-    def read(self) -> np.ndarray:
-        return self.tensor.read()[self.first : self.first + self.count]
+    return {f"{start}{part}{end}": rows(i) for i, part in enumerate(parts.split(","))}
 
 
 def _config(arguments: Mapping[str, Any], entries: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -214,8 +214,7 @@ class _Loader:
                 self.model.checkpoint_dtypes[name] = self.tensors.dtype(self.file_keys[name])
 
     def new_parts(self) -> list[str]:
-        """The parts that the file does not have. A part may be absent as a whole if it is made to be trained: the
-        pooler, or a head.
+        """The parts that the file does not have: the pooler or heads, which may be absent as a whole.
 
         Raises:
             CheckpointError: Anything else is absent.

@@ -1,11 +1,11 @@
-"""Writes a directory as a whole or not at all, and restores it after a process was killed while it wrote.
+"""Replaces directories atomically, and restores them after a process was killed while it wrote.
 
-The new directory is made beside the old one; the old one is renamed to a backup, the new one takes its name, and the
+The new directory is made beside the old one; the old one is renamed to a backup, the new one gets its name, and the
 backup is deleted. A process killed between the two renames leaves a whole backup, which `recover` puts back. One
 process writes a directory at a time; any number may read it meanwhile.
 
-A directory that cannot be renamed, because it is a mount point, holds one (a container's volume) or lies in a folder
-that is not ours to write, stays: its files are written into a folder inside it and renamed one by one.
+A directory that cannot be renamed, because it is a mount point, contains one (a container's volume) or is in a folder
+that is not writable, stays: its files are written into a folder inside it and renamed one by one.
 """
 
 import errno
@@ -248,7 +248,7 @@ def _sibling(directory: Path, kind: str) -> Path:
 
 
 def _discard(path: Path) -> None:
-    """Deletes one of the siblings, unless something was mounted in it meanwhile, which is not ours to delete."""
+    """Deletes one of the siblings, unless something was mounted in it meanwhile, which must not be deleted."""
     if not os.path.isdir(path) or _holds_mount(path):
         return
     # Renamed first: a backup that is half deleted must never be taken for a whole one.

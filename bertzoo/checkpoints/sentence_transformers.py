@@ -200,7 +200,7 @@ def _dense_settings(settings: Mapping[str, Any], directory: Path) -> dict[str, A
         )
     other = {key: settings[key] for key in ("module_input_name", "module_output_name") if settings.get(key)}
     if settings.get("use_residual") or set(other.values()) - {"sentence_embedding"}:
-        raise CheckpointError(f"{directory}/config.json asks for a Dense that bertzoo does not compute: {settings}.")
+        raise CheckpointError(f"{directory}/config.json describes a Dense that bertzoo does not compute: {settings}.")
     if "out_features" not in settings:
         raise CheckpointError(f"{directory}/config.json lacks out_features, the width of this Dense.")
     return {"units": settings["out_features"], "activation": ACTIVATIONS[named], "bias": settings.get("bias", True)}

@@ -2,11 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Self
 
 import ml_dtypes  # safetensors too finds bfloat16 in it
 import numpy as np
@@ -25,23 +26,13 @@ DEFAULT_SHARD_BYTES = 5 * 1000**3
 _WRAPPERS = ("state_dict", "model")
 
 
-class _Readable(Protocol):
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor that is read on demand: safetensors' name of its type, its shape, and the function that reads it."""
+
     dtype: str
     shape: tuple[int, ...]
-
-    def read(self) -> np.ndarray: ...
-
-
-class ArrayEntry:
-    """A float32 tensor in memory, for one that a format leaves out."""
-
-    dtype = "F32"
-
-    def __init__(self, array: np.ndarray):
-        self._array, self.shape = array, array.shape
-
-    def read(self) -> np.ndarray:
-        return self._array
+    read: Callable[[], np.ndarray]
 
 
 class Tensors(Mapping[str, np.ndarray]):
@@ -50,7 +41,9 @@ class Tensors(Mapping[str, np.ndarray]):
     A context manager: safetensors files stay mapped until it is closed. `source` has the names of the files.
     """
 
-    def __init__(self, entries: Mapping[str, _Readable], source: tuple[str, ...], files: ExitStack | None = None):
+    def __init__(
+        self, entries: Mapping[str, StoredTensor | LazyTensor], source: tuple[str, ...], files: ExitStack | None = None
+    ):
         self._entries = dict(entries)
         self._files = files or ExitStack()
         self.source = source
@@ -181,21 +174,21 @@ def _umask() -> int:
     return mask
 
 
-class _SafetensorsEntry:
-    def __init__(self, file: object, path: Path, name: str):
-        described = file.get_slice(name)
-        self._file, self._path, self._name = file, path, name
-        self.dtype, self.shape = described.get_dtype(), tuple(described.get_shape())
+def _safetensors_entry(file: Any, path: Path, name: str) -> StoredTensor:
+    from safetensors import SafetensorError
 
-    def read(self) -> np.ndarray:
-        from safetensors import SafetensorError
+    described = file.get_slice(name)
+    dtype = described.get_dtype()
 
+    def read() -> np.ndarray:
         try:
-            return self._file.get_tensor(self._name)
+            return file.get_tensor(name)
         except AttributeError as error:  # NumPy lacks the type: 8 and 4 bit floats
-            raise CheckpointError(f"{self._path}: {self._name} has type {self.dtype}, which NumPy lacks.") from error
+            raise CheckpointError(f"{path}: {name} has type {dtype}, which NumPy lacks.") from error
         except SafetensorError as error:
-            raise CheckpointError(f"{self._path}: {self._name} cannot be read: {error}.") from error
+            raise CheckpointError(f"{path}: {name} cannot be read: {error}.") from error
+
+    return StoredTensor(dtype, tuple(described.get_shape()), read)
 
 
 def _open_safetensors(path: Path) -> Tensors:
@@ -205,7 +198,7 @@ def _open_safetensors(path: Path) -> Tensors:
     try:
         file = files.enter_context(safe_open(str(path), framework="numpy"))
         names = list(file.keys())
-        return Tensors({name: _SafetensorsEntry(file, path, name) for name in names}, (path.name,), files)
+        return Tensors({name: _safetensors_entry(file, path, name) for name in names}, (path.name,), files)
     except SafetensorError as error:
         files.close()
         raise CheckpointError(
@@ -224,7 +217,7 @@ def _open_shards(index: Path) -> Tensors:
         raise CheckpointError(f"{index} names shards that are missing: {', '.join(missing[:5])}. Download them again.")
     with ExitStack() as files:
         shards = {name: files.enter_context(open_tensor_file(index.parent / name)) for name in names}
-        entries: dict[str, _Readable] = {}
+        entries: dict[str, StoredTensor | LazyTensor] = {}
         for shard in shards.values():  # a tensor that the index forgot shows in the load report
             entries.update(shard._entries)
         for name, shard in weight_map.items():

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.tensors import WEIGHT_FILES, Tensors
+from bertzoo.checkpoints.tensors import WEIGHT_FILES, StoredTensor, Tensors
 
 HEAD_SIZE = 64  # of all ELECTRAs that Google published, whose directories hold no configuration
 
+_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 # The state of optimizers, and counters.
 _NO_WEIGHT = re.compile(
     r"(^|.*/)(global_step|adam_[mv]|lamb_[mv]|Adam(_\d+)?|AdamWeightDecayOptimizer.*|beta\d_power.*)$"
@@ -74,7 +75,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     names = [name for name in reader.get_variable_to_shape_map() if not _NO_WEIGHT.match(name)]
     kind = _kind(names, prefix)
     wanted = _of_one_encoder(names, "masked_lm" in heads) if kind == "electra" else {name: name for name in names}
-    entries = {to_hf(short, kind): _Variable(reader, name, prefix) for short, name in wanted.items()}
+    entries = {to_hf(short, kind): _entry(reader, name, prefix) for short, name in wanted.items()}
     content, notes = _config(directory, kind, entries)
     return content, Tensors(entries, (prefix.name,)), notes
 
@@ -113,24 +114,20 @@ def _open(directory: Path):
         raise CheckpointError(f"{prefixes[0]}.index is damaged or no TensorFlow checkpoint: {error}") from error
 
 
-class _Variable:
+def _entry(reader: Any, name: str, prefix: Path) -> StoredTensor:
     """A variable as Hugging Face's tensor: kernels are (in, out) in TensorFlow, (out, in) in PyTorch."""
+    transposed = name.endswith("/kernel")
+    shape = tuple(reader.get_variable_to_shape_map()[name])
+    dtype = _DTYPES.get(reader.get_variable_to_dtype_map()[name].name, "other")
 
-    def __init__(self, reader, name: str, prefix: Path):
-        self._reader, self._name, self._prefix = reader, name, prefix
-        self._flipped = name.endswith("/kernel")
-        shape = tuple(reader.get_variable_to_shape_map()[name])
-        self.shape = shape[::-1] if self._flipped else shape
-        self.dtype = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}.get(
-            reader.get_variable_to_dtype_map()[name].name, "other"
-        )
-
-    def read(self) -> np.ndarray:
+    def read() -> np.ndarray:
         try:
-            value = self._reader.get_tensor(self._name)
+            value = reader.get_tensor(name)
         except Exception as error:  # TensorFlow's own error classes differ by what is damaged
-            raise CheckpointError(f"{self._prefix}: {self._name} cannot be read: {error}") from error
-        return value.T if self._flipped else value
+            raise CheckpointError(f"{prefix}: {name} cannot be read: {error}") from error
+        return value.T if transposed else value
+
+    return StoredTensor(dtype, shape[::-1] if transposed else shape, read)
 
 
 def _kind(names: Iterable[str], prefix: Path) -> str:
@@ -157,7 +154,7 @@ def _of_one_encoder(names: Iterable[str], generator: bool) -> dict[str, str]:
     return wanted
 
 
-def _config(directory: Path, kind: str, entries: Mapping[str, _Variable]) -> tuple[dict[str, Any], list[str]]:
+def _config(directory: Path, kind: str, entries: Mapping[str, StoredTensor]) -> tuple[dict[str, Any], list[str]]:
     paths = [path for path in sorted(directory.glob("*config.json")) if path.name != "tokenizer_config.json"]
     content: dict[str, Any] = {}
     if paths:
@@ -179,7 +176,7 @@ def _config(directory: Path, kind: str, entries: Mapping[str, _Variable]) -> tup
     return content, notes
 
 
-def _electra_sizes(entries: Mapping[str, _Variable], directory: Path) -> dict[str, int]:
+def _electra_sizes(entries: Mapping[str, StoredTensor], directory: Path) -> dict[str, int]:
     try:
         vocabulary, embedding = entries["embeddings.word_embeddings.weight"].shape
         intermediate, hidden = entries["encoder.layer.0.intermediate.dense.weight"].shape

@@ -210,7 +210,7 @@ _STORAGES = {
     "BoolStorage": StorageType("BOOL", np.dtype("?")),
 }
 
-# All that a file may name, and what of ours takes its place; never the thing that is named.
+# All that a file may name, and the function or class of this module that is used instead.
 ALLOWED_GLOBALS: Mapping[str, object] = {
     "collections.OrderedDict": _StateDict,
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,

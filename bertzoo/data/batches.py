@@ -19,39 +19,47 @@ ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
 
 
 class BucketedDataset(keras.utils.PyDataset):
-    """A Keras data set in which sentences of similar length share a batch, so that little padding is computed.
+    """A Keras data set in which examples of similar length share a batch, so that little padding is computed.
 
     Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
     them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
-    at most one batch an epoch is smaller. No row is repeated or made up. There are at most `num_buckets` shapes
-    (batch, length), the same in every epoch, so that each is compiled once. Lengths are multiples of
-    `pad_to_multiple_of`.
-
-    With `by_length=False` a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
-    padded to the length that its longest row takes: for losses that a token or an example has a share in which depends
-    on what else is in its batch. The lengths are chosen from those that batches reach. `apart` int (n, numbers): rows
-    that share a number then do not meet in a batch, as far as that can be arranged, so that equal texts are no
-    negatives of each other.
-
-    With `num_buckets=None`, for where nothing is compiled, every batch is as long as its longest row, and has no
-    `padding_mask` where all its rows are. With `max_tokens` too, unshuffled rows are cut where their lengths change, so
-    that most batches are without padding, and where a batch would hold more than so many tokens.
+    at most one batch of an epoch is smaller. No row is repeated or made up. The shapes (batch, length) are the same in
+    every epoch, so that each is compiled once.
 
     The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
-    can be taken up anywhere: set `epoch`. Hand it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
+    can be resumed anywhere: set `epoch`. Pass it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
     generator, and with `callbacks=[batches.begin_at(initial_epoch)]`, see there.
 
-    encoded: n rows. labels, sample_weight: an array or a nested dict (list, tuple) of arrays, n rows first, or None.
-    pad_id: the tokenizer's. max_length: the longest row that the model takes; None = the longest row here, which
-    padding then never exceeds. lengths: the padded lengths to take, ascending, in place of a choice. transform: called
-    as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and a generator of its
-    own for (seed, epoch, batch); what it returns is the batch (masked-LM masking draws its masks here). With
-    `shuffle=False`, for evaluate and predict, rows come shortest first, nothing changes between epochs, and `unsort`
-    brings outputs back into the order of the rows.
-
     A batch is `(inputs,)`, `(inputs, labels)` or `(inputs, labels, sample_weight)` with inputs `token_ids`,
-    `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`. Raises
-    `ValueError` for no rows, labels of another length, a negative seed, and `transform` together with labels.
+    `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`.
+
+    Args:
+        encoded: n rows of tokens, `Encoded` or `EncodedTuples`.
+        labels, sample_weight: An array or a nested dict (list, tuple) of arrays, n rows first, or None.
+        batch_size: Rows in a batch.
+        pad_id: The id of padding tokens.
+        shuffle: False, for evaluate and predict: rows come shortest first, nothing changes between epochs, and
+            `unsort` brings outputs back into the order of the rows.
+        seed: Of the order.
+        transform: Called as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and
+            a generator of its own for (seed, epoch, batch); it returns the batch (masked-LM masking draws its masks
+            here).
+        num_buckets: The largest number of shapes. None, for where nothing is compiled: every batch is as long as its
+            longest row, and has no `padding_mask` where all its rows are.
+        pad_to_multiple_of: Lengths are multiples of this, up to the longest row.
+        max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
+            their lengths change, so that most batches have no padding.
+        by_length: False: a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
+            for losses in which the share of a token or an example depends on the rest of its batch. The lengths are
+            chosen from those that batches reach.
+        apart: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that equal
+            texts are not negatives of each other. Needs `by_length=False`.
+        lengths: The padded lengths, ascending, in place of a choice.
+
+    Raises:
+        TypeError: Labels are not arrays.
+        ValueError: There are no rows, labels have another length, a number is out of range, or `transform` is combined
+            with labels.
     """
 
     def __init__(
@@ -67,7 +75,6 @@ class BucketedDataset(keras.utils.PyDataset):
         transform: Callable | None = None,
         num_buckets: int | None = 8,
         pad_to_multiple_of: int = 8,
-        max_length: int | None = None,
         max_tokens: int | None = None,
         by_length: bool = True,
         apart: np.ndarray | None = None,
@@ -77,8 +84,8 @@ class BucketedDataset(keras.utils.PyDataset):
         super().__init__(workers=1, use_multiprocessing=False)
         if batch_size < 1 or (num_buckets is not None and num_buckets < 2) or seed < 0:
             raise ValueError(
-                f"batch_size must be at least 1, num_buckets at least 2 and seed not negative; "
-                f"got {batch_size}, {num_buckets} and {seed}."
+                f"batch_size must be at least 1, num_buckets at least 2 and seed not negative. "
+                f"Received: {batch_size}, {num_buckets} and {seed}."
             )
         if transform is not None and (labels is not None or sample_weight is not None):
             raise ValueError("give either labels or a transform, which makes its own: the labels would not be used.")
@@ -90,20 +97,7 @@ class BucketedDataset(keras.utils.PyDataset):
         self.batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
         self._transform, self._free, self._max_tokens = transform, num_buckets is None, max_tokens
         self._by_length, self._apart = by_length, apart
-        partial = len(encoded) % batch_size > 0
-        maximum = int(encoded.lengths.max(initial=1)) if max_length is None else max_length
-        if lengths is not None:
-            self.lengths = lengths
-        elif num_buckets is None:
-            self.lengths = np.arange(1, maximum + 1)
-        elif not by_length:
-            self.lengths = self._lengths_of_random_batches(
-                maximum, min(num_buckets - partial, RANDOM_LENGTHS), pad_to_multiple_of
-            )
-        else:
-            self.lengths = choose_lengths(
-                encoded.lengths, maximum, count=num_buckets - partial, pad_to_multiple_of=pad_to_multiple_of
-            )
+        self.lengths = self._choose_lengths(num_buckets, pad_to_multiple_of) if lengths is None else lengths
         self._bucket = np.searchsorted(self.lengths, encoded.lengths)
         self.epoch = self.passes = 0  # `passes` counts what was read to its end, where rows are not shuffled too
 
@@ -117,11 +111,6 @@ class BucketedDataset(keras.utils.PyDataset):
         self._epoch = int(value)
         self._plan = self._make_plan(self._epoch)
         self._begun = self._read_to_the_end = False
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the batches hold targets."""
-        return self._labels is not None or self._transform is not None
 
     @property
     def order(self) -> np.ndarray:
@@ -235,17 +224,23 @@ class BucketedDataset(keras.utils.PyDataset):
             return int(self.lengths[-1])  # one shape, whatever rows the smaller batch of an epoch has
         return int(self.lengths[self._bucket[rows].max()])
 
-    def _lengths_of_random_batches(self, maximum: int, count: int, pad_to_multiple_of: int) -> np.ndarray:
-        """Few lengths for what the batches of some epochs reach."""
-        found = []
+    def _choose_lengths(self, num_buckets: int | None, pad_to_multiple_of: int) -> np.ndarray:
+        longest, partial = int(self._encoded.lengths.max(initial=1)), len(self._encoded) % self.batch_size > 0
+        if num_buckets is None:
+            return np.arange(1, longest + 1)
+        options = {"maximum": longest, "pad_to_multiple_of": pad_to_multiple_of}
+        if self._by_length:
+            return choose_lengths(self._encoded.lengths, count=num_buckets - partial, **options)
+        reached = []  # by the random batches of some epochs
         for epoch in range(EPOCHS_LOOKED_AT if self._shuffle else 1):
             rows = self._order(_generator(self._seed, epoch, 0))
-            batches = np.split(rows, range(self.batch_size, len(self._encoded), self.batch_size))
-            found.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
-        lengths = choose_lengths(np.concatenate(found), maximum, count=count, pad_to_multiple_of=pad_to_multiple_of)
+            batches = np.split(rows, range(self.batch_size, len(rows), self.batch_size))
+            reached.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
+        count = min(num_buckets - partial, RANDOM_LENGTHS)
+        lengths = choose_lengths(np.concatenate(reached), count=count, **options)
         # On TensorFlow Keras takes the length of the first two batches that it sees, those of epoch 0, for that of all
         # if they are alike.
-        return lengths if len(set(np.searchsorted(lengths, found[0]))) > 1 else lengths[-1:]
+        return lengths if len(set(np.searchsorted(lengths, reached[0]))) > 1 else lengths[-1:]
 
     def _order(self, rng: np.random.Generator) -> np.ndarray:
         """The rows in the order that random batches are cut from."""

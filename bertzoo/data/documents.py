@@ -16,31 +16,31 @@ JSON_LINES = (".jsonl", ".ndjson")
 TABLES = {".csv": ",", ".tsv": "\t"}
 PARQUET = ".parquet"
 PACKED = (".gz", ".zst", ".xz")
-LARGE = 1_000_000  # characters of a document of which a warning is due
+LARGE = 1_000_000  # characters of a document that causes a warning
 
 
 class Documents:
-    """The documents of files, or of a `datasets.Dataset`, each time anew; none is kept.
+    """The documents of files or of a `datasets.Dataset`, read again in each iteration.
 
-    Text files (.txt, .text, .md, .log, or no suffix) hold a paragraph a line and a blank line between documents. JSON
-    lines (.jsonl, .ndjson) and tables (.csv, .tsv, .parquet) hold one document in each row. Text files whose names end
-    in .gz, .xz or .zst are decompressed.
+    Text files (.txt, .text, .md, .log, or no suffix) hold a paragraph per line and a blank line between documents. JSON
+    lines (.jsonl, .ndjson) and tables (.csv, .tsv, .parquet) hold a document per row. Files that end in .gz, .xz or
+    .zst are decompressed.
 
     Args:
         sources: Paths, or objects that yield mappings.
-        column: The column of the texts, where there are columns.
+        column: The column of the texts, in files with columns.
         lines: Each line of a text file is a document.
 
     Raises:
-        ValueError: A file is of another kind; or, while reading: it holds no UTF-8 text, no JSON or no such column, or
-            a package that it needs is not installed.
+        ValueError: A file is of another kind; or, while reading: it is not UTF-8 text or JSON, has no such column, or
+            needs a package that is not installed.
     """
 
     def __init__(self, sources: Sequence, column: str = "text", lines: bool = False):
         self.sources = [Path(source) if isinstance(source, (str, Path)) else source for source in sources]
         self.column, self.lines = column, lines
         self.size = sum(source.stat().st_size for source in self.sources if isinstance(source, Path))
-        # Bytes read so far, as they lie on disk.
+        # Bytes read so far, before decompression.
         self.position = 0
         for source in self.sources:
             if isinstance(source, Path):
@@ -76,12 +76,14 @@ class Documents:
                     rows = _paragraphs(path, lines)
             for document in rows:
                 if "\0" in document:
-                    raise ValueError(f"{path} is no text: it holds zero bytes.")
+                    raise ValueError(f"{path} must be a text file. Received: a file with zero bytes.")
                 yield document
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no UTF-8 text: {error}.") from error
+            raise ValueError(f"{path} is not UTF-8 text: {error}.") from error
         except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise ValueError(f"{path} is no whole {'xz' if packed == '.xz' else 'gzip'} file: {error}.") from error
+            raise ValueError(
+                f"{path} is not a complete {'xz' if packed == '.xz' else 'gzip'} file: {error}."
+            ) from error
 
 
 def _kind(path: Path) -> tuple[str, str]:
@@ -171,7 +173,7 @@ def _parquet(path: Path, raw: BinaryIO, column: str) -> Iterator[str]:
     try:
         file = parquet.ParquetFile(raw)
     except ArrowInvalid as error:
-        raise ValueError(f"{path} is no Parquet file: {error}.") from error
+        raise ValueError(f"{path} is not a Parquet file: {error}.") from error
     if column not in file.schema_arrow.names:
         raise ValueError(_no_column(path, column, file.schema_arrow.names))
     for batch in file.iter_batches(columns=[column], batch_size=1000):
@@ -179,4 +181,4 @@ def _parquet(path: Path, raw: BinaryIO, column: str) -> Iterator[str]:
 
 
 def _no_column(path: Path, column: str, columns) -> str:
-    return f"{path} has no column {column!r}; it has {', '.join(columns)}: name the one of the texts with --column."
+    return f"{path} has no column {column!r}; it has {', '.join(columns)}: name the column of the texts with --column."

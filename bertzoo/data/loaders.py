@@ -1,4 +1,4 @@
-"""Data sets as tasks take them: the bundled samples, CoNLL's columns, SQuAD's json."""
+"""Data sets for `fit`: the bundled samples, CoNLL files, SQuAD's json."""
 
 import json
 from importlib import resources
@@ -32,7 +32,7 @@ def reviews(split: str | None = None) -> tuple[list[str], list[str]]:
 
 
 def cloze() -> tuple[list[str], list[str]]:
-    """Fifty plain facts with one `[MASK]` each, for looking into a lower-cased masked language model.
+    """Fifty plain facts with one `[MASK]` each, to test a lower-cased masked language model.
 
     Returns:
         Texts, and the lower-case word that belongs at each `[MASK]`.
@@ -47,19 +47,18 @@ def _rows(name: str) -> list[list[str]]:
 
 
 def load_conll(path: str | Path, word: int | None = None, tag: int | None = None) -> dict[str, list[list[str]]]:
-    """Sentences of a file with a word a line, its columns separated by tabs or spaces, and a blank line between
-    sentences; plain or .gz. `TokenClassifier.fit` takes what it returns.
+    """Reads tagged sentences for `TokenClassifier.fit` from a CoNLL file, plain or .gz.
 
-    Lines of comments (#), documents (-DOCSTART-), and, in .conllu, of words in several tokens (1-2) and empty words
-    (1.1) are left out.
+    The file has a line for each word, with columns separated by tabs or spaces, and a blank line between sentences.
+    Comments (#), document lines (-DOCSTART-) and, in .conllu, multiword tokens (1-2) and empty words (1.1) are skipped.
 
     Args:
         path: The file.
-        word: Number of the words' column; the first, and in .conllu the second, where None.
-        tag: Number of the tags' column; the last, and in .conllu the fourth (universal parts of speech), where None.
+        word: Index of the column of words; by default the first, in .conllu the second.
+        tag: Index of the column of tags; by default the last, in .conllu the fourth (universal parts of speech).
 
     Returns:
-        `tokens` and `tags`, lists of as many sentences.
+        `tokens` and `tags`, lists of sentences.
 
     Raises:
         ValueError: A line lacks a column, or there are no sentences.
@@ -95,14 +94,14 @@ def load_conll(path: str | Path, word: int | None = None, tag: int | None = None
 
 
 def load_squad(path: str | Path) -> list[dict[str, Any]]:
-    """The questions of a SQuAD file, 1.1 or 2.0, plain or .gz, as records that `QuestionAnswerer.fit` takes.
+    """Reads the questions of a SQuAD file, 1.1 or 2.0, plain or .gz, for `QuestionAnswerer.fit`.
 
     Returns:
         Dicts with `id`, `title`, `question`, `context` and `answers`, a list of {"text", "answer_start"}, which is
-        empty where the text holds no answer.
+        empty for questions without an answer.
 
     Raises:
-        ValueError: The file is no SQuAD json.
+        ValueError: It is not a SQuAD file.
     """
     try:
         articles = json.loads(read_text(Path(path)))["data"]
@@ -119,4 +118,4 @@ def load_squad(path: str | Path) -> list[dict[str, Any]]:
             for question in paragraph["qas"]
         ]
     except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no SQuAD file: {error!r}.") from error
+        raise ValueError(f"{path} is not a SQuAD file: {error!r}.") from error

@@ -1,4 +1,4 @@
-"""The public sets by name: from a folder on disk, or through the `datasets` library."""
+"""Public data sets by name, from a folder or through the `datasets` library."""
 
 import os
 from pathlib import Path, PureWindowsPath
@@ -12,7 +12,7 @@ FOLDER = "BERTZOO_DATA"
 
 
 class Source(NamedTuple):
-    """Where `datasets` has a set: its name, its configuration, and its split that we call dev."""
+    """A set of `datasets`: its path, its configuration, and the name of its dev split."""
 
     path: str
     config: str | None = None
@@ -44,16 +44,15 @@ _READERS = {
 
 
 def load(name: str, split: str = "train", folder: str | Path | None = None) -> Any:
-    """A split of a public set, in a form that the task's `fit` takes.
+    """Loads a split of a public data set for the task's `fit`.
 
-    If `folder`, or else the environment variable BERTZOO_DATA, names a folder that has `NAME/SPLIT.SUFFIX` (.tsv, .csv,
-    .jsonl, .parquet, .conll, .conllu, .json of SQuAD; or one of these and .gz), that is read, for any name. Otherwise
-    the set is fetched through the `datasets` library (`pip install datasets`).
+    If the folder contains `NAME/SPLIT.SUFFIX` (.tsv, .csv, .jsonl, .parquet, .conll, .conllu, SQuAD's .json, also as
+    .gz), this file is read, whatever the name. Otherwise the set is fetched through the `datasets` library.
 
     Args:
         name: A name of `SETS`, such as "mrpc", "stsb", "conll2003", "squad_v2", or of a folder.
         split: "train", "dev" or "test".
-        folder: Where sets lie; what BERTZOO_DATA names where None.
+        folder: The folder of the data sets; by default the environment variable BERTZOO_DATA.
 
     Returns:
         From files: a dict of columns for tables and CoNLL files, a list of records for SQuAD. From `datasets`: its

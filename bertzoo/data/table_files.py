@@ -1,4 +1,4 @@
-"""Tables of text from csv, tsv, jsonl, parquet and txt files, plain or as .gz."""
+"""Tables of texts from csv, tsv, jsonl, parquet and txt files, also as .gz."""
 
 import csv
 import gzip
@@ -16,7 +16,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns of strings by name, all of one length; "" where a cell is empty or missing."""
+    """Columns of strings by name, of equal length; "" for empty and missing cells."""
 
     source: str
     columns: dict[str, list[str]]
@@ -26,12 +26,12 @@ class Rows:
 
 
 def read_rows(path: Path) -> Rows:
-    """Reads a table: .csv (separated by comma, semicolon or tab), .tsv, .jsonl (an object a line), .txt (a text a line,
-    the column `text`), each also as .gz, or .parquet (with pyarrow installed); `-` reads texts, a line each,
-    from standard input. All are UTF-8.
+    """Reads a table: .csv (separated by comma, semicolon or tab), .tsv, .jsonl (an object per line), .txt (a text per
+    line, as the column `text`), each also as .gz, or .parquet (needs pyarrow); `-` reads a text per line from standard
+    input. All are UTF-8.
 
     Raises:
-        ValueError: The file is of another kind, is no UTF-8, has no rows, or a row does not fit the header.
+        ValueError: The file is of another kind, is not UTF-8, has no rows, or a row does not fit the header.
         OSError: It can't be read.
     """
     if str(path) == "-":
@@ -48,9 +48,9 @@ def read_rows(path: Path) -> Rows:
 
 
 def load_table(path: str | Path) -> dict[str, list]:
-    """A table as a dict of columns, which tasks fit on; columns of labels and scores that hold numbers become numbers.
+    """A table as a dict of columns, for `fit`; numeric columns of labels and scores become numbers.
 
-    Files as for `read_rows`; a .tsv is taken as GLUE's are, without quoting.
+    See `read_rows` for the files; a .tsv is read without quoting, as in GLUE.
     """
     path = Path(path)
     if kind_of(path) == ".tsv":
@@ -83,19 +83,19 @@ def _from_parquet(path: Path) -> dict[str, list]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, unpacked where its name ends in .gz.
+    """The text of a UTF-8 file, decompressed if its name ends in .gz.
 
     Raises:
-        ValueError: It is no UTF-8, or no whole gzip file.
+        ValueError: It is not UTF-8, or not a complete gzip file.
     """
     try:
         content = path.read_bytes()
         return (gzip.decompress(content) if path.suffix.lower() == ".gz" else content).decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is no whole gzip file: {error}.") from None
+        raise ValueError(f"{path} is not a complete gzip file: {error}.") from None
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is no UTF-8 text: byte 0x{error.object[error.start]:02x} at position {error.start}. "
+            f"{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} at position {error.start}. "
             "Save it as UTF-8 (in a spreadsheet: CSV UTF-8)."
         ) from None
 
@@ -116,7 +116,7 @@ def _from_separated(path: Path, text: str) -> dict[str, list[str]]:
     try:
         return _parse(path, text, delimiter, csv.QUOTE_MINIMAL)
     except ValueError:
-        # Many published tsv files (GLUE's) quote nothing, and their texts hold single quotation marks.
+        # Many published tsv files, such as GLUE's, do not quote, and their texts contain quotation marks.
         if kind_of(path) != ".tsv":
             raise
         return _parse(path, text, delimiter, csv.QUOTE_NONE)
@@ -140,7 +140,7 @@ def _parse(path: Path, text: str, delimiter: str, quoting: int) -> dict[str, lis
         raise ValueError(f"{path}, line {reader.line_num}: {error}.") from None
     names = names or []
     if len(set(names)) < len(names):
-        raise ValueError(f"{path} has two columns of one name: {', '.join(names)}.")
+        raise ValueError(f"{path} has two columns with the same name: {', '.join(names)}.")
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
@@ -152,7 +152,7 @@ def _from_json_lines(path: Path, text: str) -> dict[str, list[str]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number} is no JSON: {error}.") from None
+            raise ValueError(f"{path}, line {number} is not JSON: {error}.") from None
         if not isinstance(row, dict):
             raise ValueError(f'{path}, line {number} must be an object such as {{"text": "…", "label": "…"}}.')
         rows.append({name: _cell(value) for name, value in row.items()})

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from bertzoo.dispatch import faster
 from bertzoo.layers import dense as _dense  # noqa: F401 (the operation)
+from bertzoo.types import Tensor
 
 # Φ(-u) / exp(-u²/2) from 0 to LAST, to 1e-4 of it: the coefficients of u⁰, u¹, … A fit of this library's own, with the
 # first held at a half.
@@ -16,7 +17,7 @@ LAST = 4.5
 
 @faster("gelu")
 @jax.custom_vjp
-def gelu(x):
+def gelu(x: Tensor) -> Tensor:
     """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x.
 
     JAX's own form takes a complementary error function, which costs twice as much, and keeps for its gradient what can
@@ -46,13 +47,13 @@ def _is_half(x) -> bool:
     return x.dtype in (jnp.bfloat16, jnp.float16)
 
 
-def half_value(x):
+def half_value(x: Tensor) -> Tensor:
     """gelu(x), float32, as exact as half precision needs."""
     size = jnp.minimum(jnp.abs(x), LAST)
     return jnp.maximum(x, 0.0) - size * _bell(x) * _polynomial(RATIO, size)
 
 
-def half_slope(x):
+def half_slope(x: Tensor) -> Tensor:
     """Its slope, likewise."""
     constant, linear, *others = (-factor for factor in RATIO)
     coefficients = constant, linear + 1.0 / math.sqrt(2.0 * math.pi), *others

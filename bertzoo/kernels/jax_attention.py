@@ -5,11 +5,19 @@ from keras import ops
 
 from bertzoo.accelerator import ampere_or_later
 from bertzoo.dispatch import faster
-from bertzoo.layers import attention as _attention  # noqa: F401 (the operation)
+from bertzoo.layers.attention import AttentionMask
+from bertzoo.types import Tensor
 
 
 @faster("dot_product_attention")
-def attention(query, key, value, attention_mask=None, bias=None, cross=False):
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: AttentionMask | None = None,
+    bias: Tensor | None = None,
+    cross: bool = False,
+) -> Tensor | None:
     if not _has_kernel(query):
         return None
     if attention_mask is not None and attention_mask.lengths is not None and _has_cudnn(query):

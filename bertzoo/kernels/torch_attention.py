@@ -4,10 +4,19 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from bertzoo.dispatch import faster
+from bertzoo.layers.attention import AttentionMask
+from bertzoo.types import Tensor
 
 
 @faster("dot_product_attention")
-def attention(query, key, value, attention_mask=None, bias=None, cross=False):
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: AttentionMask | None = None,
+    bias: Tensor | None = None,
+    cross: bool = False,
+) -> Tensor | None:
     # One additive mask, and views instead of the copies that `keras.ops.dot_product_attention` makes.
     mask = _additive(attention_mask, bias, query.dtype)
     query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))

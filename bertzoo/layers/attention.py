@@ -110,7 +110,15 @@ class SelfAttention(DropoutLayer):
         out = linear(self.output_dense, context)
         return (out, weights) if return_attention else out
 
-    def context(self, x, attention_mask, position_bias, key, return_attention: bool, query):
+    def context(
+        self,
+        x: Tensor,
+        attention_mask: AttentionMask | Tensor | None,
+        position_bias: Tensor | None,
+        key: Tensor | None,
+        return_attention: bool,
+        query: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
         """What `call` projects, (batch, queries, hidden), and the weights or None."""
         mask = as_attention_mask(attention_mask)
         explicit = return_attention or (key is not None and self.attention_dropout > 0)
@@ -133,7 +141,9 @@ class SelfAttention(DropoutLayer):
         keys_and_values = linear(self.qkv, x, slice(self.hidden_size, 3 * self.hidden_size))
         return *split_heads(queries, 1, self.num_heads), *split_heads(keys_and_values, 2, self.num_heads)
 
-    def score_bias(self, query, key, position_bias, dropout_key):
+    def score_bias(
+        self, query: Tensor, key: Tensor, position_bias: Tensor | None, dropout_key: Tensor | None
+    ) -> Tensor | None:
         """What is added to the scaled scores: None, or broadcastable to (batch, heads, queries, keys)."""
         return position_bias
 
@@ -143,7 +153,9 @@ class SelfAttention(DropoutLayer):
         return ops.einsum("bhts,bshk->bthk", ops.cast(dropped, value.dtype), value), weights
 
 
-def attention_weights(query: Tensor, key: Tensor, attention_mask=None, bias: Tensor | None = None) -> Tensor:
+def attention_weights(
+    query: Tensor, key: Tensor, attention_mask: AttentionMask | Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
     """softmax(q·k / √head size + bias) in float32.
 
     Queries and keys are (batch, length, heads, head size), the weights (batch, heads, queries, keys).

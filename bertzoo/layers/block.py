@@ -1,6 +1,7 @@
 """The post-LN block of the BERT family: attention, then feed-forward, each added to its input and normalised."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -96,7 +97,9 @@ class EncoderBlock(DropoutLayer):
         return (x, weights) if return_attention else x
 
 
-def call_block(block: keras.layers.Layer, x: Tensor, attention_mask, position_bias, key) -> Tensor:
+def call_block(
+    block: keras.layers.Layer, x: Tensor, attention_mask: Any, position_bias: Tensor | None, key: Tensor | None
+) -> Tensor:
     """The block's output."""
     return block(x, attention_mask=attention_mask, position_bias=position_bias, key=key)
 

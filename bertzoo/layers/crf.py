@@ -6,12 +6,15 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo.layers.base import Layer
+from bertzoo.types import Tensor
+
 FORBIDDEN = -1e4  # Added to the score of a transition: e to that power is 0 in float32, and its gradient is finite.
 IMPOSSIBLE = -1e9
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class CRF(keras.layers.Layer):
+class CRF(Layer):
     """Scores whole sequences of labels: the emissions of their labels plus the transitions between neighbours.
 
     One weight, `transitions` (labels + 1, labels + 1): the score of going from a label (row) to the next (column). The
@@ -35,7 +38,7 @@ class CRF(keras.layers.Layer):
         self.num_labels, self.forbidden = num_labels, [tuple(pair) for pair in forbidden]
         for pair in self.forbidden:
             if len(pair) != 2 or not all(0 <= label <= num_labels for label in pair):
-                raise ValueError(f"forbidden must hold pairs of numbers from 0 to {num_labels}; one is {pair!r}.")
+                raise ValueError(f"Expected pairs of numbers from 0 to {num_labels} in forbidden. Received: {pair!r}.")
         penalty = np.zeros((num_labels + 1, num_labels + 1), dtype="float32")
         for pair in self.forbidden:
             penalty[pair] = FORBIDDEN
@@ -45,7 +48,7 @@ class CRF(keras.layers.Layer):
         size = self.num_labels + 1
         self.transitions = self.add_weight(name="transitions", shape=(size, size), initializer="zeros")
 
-    def call(self, emissions, mask=None):
+    def call(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.viterbi(emissions, mask)
 
     def compute_output_shape(self, input_shape):
@@ -54,7 +57,7 @@ class CRF(keras.layers.Layer):
     def compute_output_spec(self, emissions, mask=None):
         return keras.KerasTensor(self.compute_output_shape(emissions.shape), "int32")
 
-    def log_likelihood(self, emissions, labels, mask=None):
+    def log_likelihood(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """Log-probability of each sequence of labels, float32 (batch,); 0 for one without positions.
 
         Args:
@@ -64,7 +67,7 @@ class CRF(keras.layers.Layer):
         """
         return self.score(emissions, labels, mask) - self.log_partition(emissions, mask)
 
-    def score(self, emissions, labels, mask=None):
+    def score(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """The score of each sequence of labels before normalisation, float32 (batch,)."""
         table, (_, counts) = self._table(), self._steps(emissions, mask)
         flat, size = ops.reshape(table, (-1,)), self.num_labels + 1
@@ -83,13 +86,13 @@ class CRF(keras.layers.Layer):
         (last, total), _ = ops.scan(step, start, _packed(ops.transpose(labels), ops.transpose(chosen), counts))
         return total + ops.take(flat, last * size + self.num_labels)
 
-    def log_partition(self, emissions, mask=None):
+    def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """The logarithm of the sum of e^score over all sequences of labels, float32 (batch,)."""
         table = self._table()
         last, _, _ = self._forward(emissions, mask, table)
         return ops.logsumexp(last + table[:, -1], axis=-1)
 
-    def marginals(self, emissions, mask=None):
+    def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """The probability of each label at each position, given the emissions: float32 (batch, length, labels).
 
         Positions that the mask leaves out hold those of the position before.
@@ -108,7 +111,7 @@ class CRF(keras.layers.Layer):
         logs = ops.transpose(alphas + betas, (1, 0, 2)) - whole[:, None, None]
         return ops.exp(logs[:, :, : self.num_labels])
 
-    def viterbi(self, emissions, mask=None):
+    def viterbi(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """The sequence of labels with the highest score, int32 (batch, length); -1 where the mask is 0."""
         table, (_, counts) = self._table(), self._steps(emissions, mask)
         last, before, _ = self._forward(emissions, mask, table, best=True)
@@ -153,9 +156,6 @@ class CRF(keras.layers.Layer):
         keep = np.ones_like(self._penalty)
         keep[-1, -1] = 0.0  # a sequence without positions has score 0
         return ops.multiply(ops.add(self.transitions, self._penalty), keep)
-
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.num_labels, "forbidden": self.forbidden}
 
 
 def _packed(*columns):

@@ -1,5 +1,7 @@
 """What DeBERTa has besides disentangled attention: embeddings, a convolution, and heads (He et al. 2021, 2023)."""
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -11,6 +13,7 @@ from bertzoo.layers.embeddings import Embeddings
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
 from bertzoo.layers.norm import LayerNorm, add, dropout
 from bertzoo.random import Salt, fold_in
+from bertzoo.types import Tensor
 
 DECODER_STEPS = 2
 
@@ -104,12 +107,12 @@ class EnhancedMaskDecoder(MaskedLMHead):
         shape = (self.max_positions, input_shape[-1])
         self.position = self.add_weight(name="position", shape=shape, initializer=initializer, autocast=False)
 
-    def prepare_hidden(self, x, before, last_block, key):
+    def prepare_hidden(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
         length = before.shape[1]
         if length is not None and length > self.max_positions:
             raise ValueError(
-                f"the rows have {length} tokens; this masked-LM head has a table of {self.max_positions} positions. "
-                "Truncate the texts (max_length), or take a model with more."
+                f"Expected at most {self.max_positions} tokens, the positions of this masked-LM head. Received: "
+                f"{length} tokens. Truncate the texts (max_length), or take a model with more positions."
             )
         query = before + ops.cast(self.position[: ops.shape(before)[1]], before.dtype)
         for step in range(DECODER_STEPS):
@@ -135,5 +138,5 @@ class ContextHead(ClassificationHead):
         super().build(input_shape)
         self.norm.build(input_shape)
 
-    def call(self, x, key=None, training=None):
+    def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
         return super().call(self.norm(x[:, :1] + x), key=key, training=training)

@@ -113,7 +113,15 @@ class DisentangledAttention(SelfAttention):
             if dense is not None:
                 build_dense(self, dense, self.hidden_size, self.initializer_range)
 
-    def context(self, x, attention_mask, position_bias, key, return_attention, query):
+    def context(
+        self,
+        x: Tensor,
+        attention_mask: AttentionMask | Tensor | None,
+        position_bias: Tensor | None,
+        key: Tensor | None,
+        return_attention: bool,
+        query: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
         """As SelfAttention's."""
         if attention_mask is not None:
             mask = as_attention_mask(attention_mask).mask
@@ -122,7 +130,7 @@ class DisentangledAttention(SelfAttention):
             )
         return super().context(x, attention_mask, position_bias, key, return_attention, query)
 
-    def project(self, x, query=None):
+    def project(self, x: Tensor, query: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         queries, keys, values = self.project_content(x)
         if query is not None:
             queries = self.project_content(query)[0]
@@ -133,7 +141,9 @@ class DisentangledAttention(SelfAttention):
         """Queries, keys and values, not scaled."""
         return super().project(x)
 
-    def score_bias(self, query, key, position_bias, dropout_key):
+    def score_bias(
+        self, query: Tensor, key: Tensor, position_bias: Tensor | None, dropout_key: Tensor | None
+    ) -> Tensor | None:
         if position_bias is None or not self.terms:
             return None
         table = dropout(position_bias, self.position_dropout, dropout_key, Salt.POSITION_TABLE)
@@ -183,7 +193,7 @@ class FirstDisentangledAttention(DisentangledAttention):
         self.query_bias = self.add_weight(name="query_bias", shape=(self.hidden_size,), initializer="zeros")
         self.value_bias = self.add_weight(name="value_bias", shape=(self.hidden_size,), initializer="zeros")
 
-    def project_content(self, x):
+    def project_content(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         head = (self.num_heads, self.hidden_size // self.num_heads)
         qkv = ops.reshape(self.qkv(x), (ops.shape(x)[0], ops.shape(x)[1], head[0], 3, head[1]))
         query = qkv[:, :, :, 0] + ops.reshape(self.query_bias, head)

@@ -1,5 +1,7 @@
 """Heads: what turns an encoder's output into logits. They know shapes, not families."""
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -120,7 +122,7 @@ class MaskedLMHead(Layer):
             self.decoder = self.add_weight(name="decoder", shape=shape, initializer=initializer, autocast=False)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
-    def prepare_hidden(self, x: Tensor, before: Tensor, last_block, key: Tensor | None) -> Tensor:
+    def prepare_hidden(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
         """What the head reads, (batch, length, hidden); here, the encoder's output.
 
         Args:

@@ -37,7 +37,7 @@ class Pooling(Layer):
         self.modes = (modes,) if isinstance(modes, str) else tuple(modes)
         unknown = [mode for mode in self.modes if mode not in POOLINGS]
         if unknown or not self.modes:
-            raise ValueError(f"pooling must be one or more of {', '.join(POOLINGS)}; it is {modes!r}.")
+            raise ValueError(f"Expected poolings of {', '.join(POOLINGS)}. Received: {modes!r}.")
         self.include_prompt = include_prompt
 
     def build(self, x_shape, padding_mask_shape=None):

@@ -48,7 +48,15 @@ class RotaryAttention(SelfAttention):
         head_size = self.hidden_size // self.num_heads
         self._frequency = constant(self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size))
 
-    def context(self, x, attention_mask, position_bias, key, return_attention, query):
+    def context(
+        self,
+        x: Tensor,
+        attention_mask: AttentionMask | Tensor | None,
+        position_bias: Tensor | None,
+        key: Tensor | None,
+        return_attention: bool,
+        query: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
         """As SelfAttention's."""
         length = ops.shape(x)[1]
         if self.window is not None and not (isinstance(length, int) and length <= self.window + 1):
@@ -59,7 +67,7 @@ class RotaryAttention(SelfAttention):
             )
         return super().context(x, attention_mask, position_bias, key, return_attention, query)
 
-    def project(self, x, query=None):
+    def project(self, x: Tensor, query: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         queries, keys, values = super().project(x, query)
         angles = self._angles(x)
         return rotate(queries, *(angles if query is None else self._angles(query))), rotate(keys, *angles), values

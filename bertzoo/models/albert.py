@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.config import EncoderConfig
@@ -81,20 +84,21 @@ class Albert(Family):
     inert_tensors = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
     aliases = {"predictions.decoder.bias": "predictions.bias"}
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         return super().embeddings(config, projection=config.hidden_size, **options)
 
-    def layer_schedule(self, config):
+    def layer_schedule(self, config: Any) -> tuple[int, ...]:
         layers_per_group = config.num_hidden_layers / config.num_hidden_groups
         groups = [int(i / layers_per_group) for i in range(config.num_hidden_layers)]
         return tuple(g * config.inner_group_num + j for g in groups for j in range(config.inner_group_num))
 
-    def block(self, config, index, **options):
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         group, layer = divmod(index, config.inner_group_num)
         return super().block(config, index, name=f"group_{group}_layer_{layer}", **options)
 
-    def counts(self, config):
+    def counts(self, config: Any) -> dict[str, int]:
         return {"g": config.num_hidden_groups, "j": config.inner_group_num}
 
-    def pair(self, config, **options):
-        return super().pair(config, dropout_rate=self.head_dropout(config), **options)
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        options = super().head_options(config, name)
+        return {"dropout_rate": self.head_dropout(config)} if name == "pair" else options

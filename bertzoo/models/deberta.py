@@ -1,12 +1,17 @@
 """DeBERTa (He et al. 2021): relative positions in every attention, absolute ones in the masked-LM head alone."""
 
 import re
+from collections.abc import Container
+from typing import Any
+
+import keras
 
 from bertzoo.layers.deberta import EnhancedMaskDecoder, MaskedEmbeddings
 from bertzoo.layers.disentangled import DisentangledAttention, FirstDisentangledAttention, RelativeEmbeddings
 from bertzoo.models.bert import Bert
+from bertzoo.models.config import EncoderConfig
 from bertzoo.models.deberta_config import DebertaConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense
+from bertzoo.models.family import PLAIN_HEADS, Family, Head, Names, dense
 
 POSITIONS = "embeddings.position_embeddings.weight"
 SELF = "encoder.layer.{i}.attention.self."
@@ -56,30 +61,29 @@ class Deberta(Family):
         "classifier": pooled("classifier", "ForSequenceClassification"),
         "multiple_choice": pooled("multiple_choice", "ForMultipleChoice"),
     }
-    classifier_uses_pooler = False
-    multiple_choice_uses_pooler = False
+    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     decoder = "cls.predictions.decoder.weight"
     inert_tensors = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "embeddings.position_ids")
     aliases = Bert.aliases
     attention: type[DisentangledAttention] = FirstDisentangledAttention
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         if not config.position_biased_input:
             options["max_positions"] = 0
         if config.embedding_size != config.hidden_size:
             options["projection"] = config.hidden_size
         return super().embeddings(config, layer=MaskedEmbeddings, **options)
 
-    def position_bias(self, config, **options):
+    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         if not config.relative_attention:
             return None
         options.setdefault("span", config.max_distance)
         return RelativeEmbeddings(hidden_size=config.hidden_size, initializer_range=config.initializer_range, **options)
 
-    def block(self, config, index, **options):
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         return super().block(config, index, attention=self.make_attention(config, dtype=options["dtype"]), **options)
 
-    def make_attention(self, config, **options):
+    def make_attention(self, config: Any, **options: Any) -> keras.layers.Layer:
         # Without relative attention, files have no kernels for it.
         options.setdefault("share_projections", not config.relative_attention)
         return self.attention(
@@ -93,30 +97,20 @@ class Deberta(Family):
             **options,
         )
 
-    def pooler(self, config, **options):
-        return None
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        options = super().head_options(config, name)
+        if name in ("classifier", "multiple_choice"):
+            options |= {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
+        elif name == "token_classifier":
+            options["dropout_rate"] = config.hidden_dropout_prob
+        elif name == "masked_lm" and config.enhanced_mask_decoder:
+            options |= {"layer": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
+        return options
 
-    def classifier(self, config, num_labels, **options):
-        return super().classifier(config, num_labels, **self._pooling(config), **options)
-
-    def token_classifier(self, config, num_labels, **options):
-        return super().token_classifier(config, num_labels, dropout_rate=config.hidden_dropout_prob, **options)
-
-    def multiple_choice(self, config, **options):
-        return super().multiple_choice(config, **self._pooling(config), **options)
-
-    def _pooling(self, config):
-        return {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
-
-    def masked_lm(self, config, **options):
-        if config.enhanced_mask_decoder:
-            options.update(layer=EnhancedMaskDecoder, max_positions=config.max_position_embeddings)
-        return super().masked_lm(config, **options)
-
-    def names_of_head(self, config, head):
+    def names_of_head(self, config: Any, head: str) -> Names:
         return ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().names_of_head(config, head)
 
-    def infer_config_from_tensors(self, config, tensors):
+    def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
         """Original files do not say that their masked-LM head is the paper's: its tensors tell."""
         if "lm_predictions.lm_head.bias" not in tensors:
             return config

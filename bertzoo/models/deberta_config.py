@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from bertzoo.checkpoints.json_files import FLAG, NULL, TEXT, integer, list_of
 from bertzoo.models.config import ACTIVATION, DROPOUT, EncoderConfig
@@ -84,7 +85,7 @@ class DebertaConfig(EncoderConfig):
         """Distances between tokens from here on are all alike."""
         return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
 
-    def to_hf(self):
+    def to_hf(self) -> dict[str, Any]:
         content = super().to_hf()
         if self.enhanced_mask_decoder:
             content["bertzoo"] = {**(content.get("bertzoo") or {}), "enhanced_mask_decoder": True}

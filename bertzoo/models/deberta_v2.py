@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import FLAG, TEXT, integer
 from bertzoo.layers.deberta import ContextHead, ConvolvedBlock
@@ -81,23 +84,24 @@ class DebertaV2(Deberta):
     }
     attention = DisentangledAttention
 
-    def position_bias(self, config, **options):
+    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         normed = "layer_norm" in [part.strip() for part in config.norm_rel_ebd.lower().split("|")]
         if normed:
             options["layer_norm_eps"] = config.layer_norm_eps
         return super().position_bias(config, span=config.span, **options)
 
-    def block(self, config, index, **options):
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         if index == 0 and config.conv_kernel_size > 0:
             options.update(
                 layer=ConvolvedBlock, kernel_size=config.conv_kernel_size, convolution_activation=config.conv_act
             )
         return super().block(config, index, **options)
 
-    def make_attention(self, config, **options):
+    def make_attention(self, config: Any, **options: Any) -> keras.layers.Layer:
         if config.share_att_key:
             options["share_projections"] = True
         return super().make_attention(config, buckets=max(config.position_buckets, 0), **options)
 
-    def rtd(self, config, **options):
-        return super().rtd(config, layer=ContextHead, layer_norm_eps=config.layer_norm_eps, **options)
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        options = super().head_options(config, name)
+        return options | {"layer": ContextHead, "layer_norm_eps": config.layer_norm_eps} if name == "rtd" else options

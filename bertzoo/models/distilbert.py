@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.config import DROPOUT, EncoderConfig
@@ -79,25 +82,18 @@ class DistilBert(Family):
             ),
         ),
     }
-    classifier_uses_pooler = False
-    multiple_choice_uses_pooler = False
+    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     decoder = "vocab_projector.weight"
     inert_tensors = ("embeddings.position_ids", "vocab_projector.weight")
 
-    def block(self, config, index, **options):
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         return super().block(config, index, attention_output_dropout=0.0, **options)
 
-    def pooler(self, config, **options):
-        return None
-
-    def classifier(self, config, num_labels, **options):
-        return super().classifier(config, num_labels, **PRE_CLASSIFIER, **options)
-
-    def token_classifier(self, config, num_labels, **options):
-        return super().token_classifier(config, num_labels, dropout_rate=config.hidden_dropout_prob, **options)
-
-    def qa(self, config, **options):
-        return super().qa(config, dropout_rate=config.qa_dropout, **options)
-
-    def multiple_choice(self, config, **options):
-        return super().multiple_choice(config, **PRE_CLASSIFIER, **options)
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        differing = {
+            "classifier": PRE_CLASSIFIER,
+            "multiple_choice": PRE_CLASSIFIER,
+            "qa": {"dropout_rate": config.qa_dropout},
+            "token_classifier": {"dropout_rate": config.hidden_dropout_prob},
+        }
+        return {**super().head_options(config, name), **differing.get(name, {})}

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import NULL, integer
 from bertzoo.models.bert import Bert
@@ -68,36 +71,27 @@ class Electra(Family):
             ),
         ),
     }
-    classifier_uses_pooler = False
-    multiple_choice_uses_pooler = False
+    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     decoder = "generator_lm_head.weight"
     inert_tensors = ("embeddings.position_ids", "embeddings.token_type_ids", "generator_lm_head.weight")
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         narrow = config.embedding_size != config.hidden_size
         return super().embeddings(config, projection=config.hidden_size if narrow else None, **options)
 
-    def pooler(self, config, **options):
-        return None
-
-    def classifier(self, config, num_labels, **options):
-        return super().classifier(config, num_labels, dense_activation="gelu", **options)
-
-    def multiple_choice(self, config, **options):
-        """As the family's; raises ValueError where the file asks for another summary than of the first token."""
-        for key, only in {"summary_type": "first", "summary_use_proj": True}.items():
-            value = config.extra.get(key, only)
-            if value != only:
-                raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has {only!r}.")
-        if not config.summary_activation:
-            raise ValueError("config.json has no summary_activation; bertzoo's multiple choice needs one.")
-        return super().multiple_choice(
-            config,
-            dropout_rate=config.summary_last_dropout,
-            first_dropout=0.0,
-            dense_activation=config.summary_activation,
-            **options,
-        )
-
-    def masked_lm(self, config, **options):
-        return super().masked_lm(config, activation="gelu", **options)
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        """As the family's; raises ValueError where the file describes another summary than that of the first token."""
+        if name == "multiple_choice":
+            for key, only in {"summary_type": "first", "summary_use_proj": True}.items():
+                value = config.extra.get(key, only)
+                if value != only:
+                    raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has {only!r}.")
+            if not config.summary_activation:
+                raise ValueError("config.json has no summary_activation; bertzoo's multiple choice needs one.")
+            return {
+                "dropout_rate": config.summary_last_dropout,
+                "first_dropout": 0.0,
+                "dense_activation": config.summary_activation,
+            }
+        differing = {"classifier": {"dense_activation": "gelu"}, "masked_lm": {"activation": "gelu"}}
+        return {**super().head_options(config, name), **differing.get(name, {})}

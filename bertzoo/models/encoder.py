@@ -131,73 +131,75 @@ class Encoder(BackendStep, keras.Model):
         check_names(inputs, INPUTS)
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
-        # The number of a layer, of the embeddings on -> its key.
+        # The number of a layer, from the embeddings on -> its key.
         key_of = (lambda i: fold_in(dropout_key, i)) if training else lambda i: None
-        token_ids, padding_mask, perturbation = map(inputs.get, ("token_ids", "padding_mask", "perturbation"))
-        x = self.embeddings(
-            token_ids, inputs.get("segment_ids"), padding_mask, key=key_of(0), perturbation=perturbation
-        )
-        mask = make_attention_mask(padding_mask, inputs.get("lengths"))
-        bias = None if self.position_bias is None else self.position_bias(x)
-        shared = {"attention_mask": mask, "position_bias": bias}
-
+        x, shared = self._embed(inputs, key_of(0))
         hidden_states, attentions = [x], []
-        *blocks, last = [self.blocks[i] for i in self.layer_schedule]
-        subset = query_positions is not None and not return_all and last.supports_query_subset
-        call = self._block_caller(mask, bias, training)
-        for number, block in enumerate(blocks if subset else [*blocks, last], start=1):
-            before, key = x, key_of(number)
+        blocks = [self.blocks[i] for i in self.layer_schedule]
+        subset = query_positions is not None and not return_all and blocks[-1].supports_query_subset
+        call = self._block_caller(shared, training, attentions if return_all else None)
+        for number, block in enumerate(blocks[:-1] if subset else blocks, start=1):
+            before, x = x, call(block, x, key_of(number))
             if return_all:
-                x, weights = block(x, **shared, key=key, return_attention=True)
                 hidden_states.append(x)
-                attentions.append(weights)
-            else:
-                x = call(block, x, key)
-        first = x
+        pooled = x
         if subset:
-            before, key = x, key_of(len(self.layer_schedule))
-            first, x = self._last_block(last, x, mask, bias, key, query_positions)
+            before = x
+            pooled, x = self._last_block(blocks[-1], x, key_of(len(blocks)), query_positions, **shared)
         outputs = {"sequence_output": x}
         if decoder is not None:
-            outputs["decoded_output"] = decoder.prepare_hidden(
-                x,
-                before,
-                lambda query, key: last(before, **shared, key=key, query=query),
-                key_of(len(self.layer_schedule) + 1),
-            )
+
+            def last_block(query, key):
+                return blocks[-1](before, **shared, key=key, query=query)
+
+            outputs["decoded_output"] = decoder.prepare_hidden(x, before, last_block, key_of(len(blocks) + 1))
         if query_positions is not None and not subset:
             outputs = {name: vectors_at(vectors, query_positions) for name, vectors in outputs.items()}
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(first)
+            outputs["pooled_output"] = self.pooler(pooled)
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
 
-    def _block_caller(self, mask, bias, training):
-        """A function (block, x, key) -> x."""
-        call = block_caller()
-        if not (self.remat and training):
-            return lambda block, x, key: call(block, x, mask, bias, key)
-        # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
-        arguments = () if bias is None else (bias,)
+    def _embed(self, inputs, key):
+        """The embeddings' output, and what all blocks read besides."""
+        token_ids, segment_ids, padding_mask = map(inputs.get, ("token_ids", "segment_ids", "padding_mask"))
+        x = self.embeddings(token_ids, segment_ids, padding_mask, key=key, perturbation=inputs.get("perturbation"))
+        mask = make_attention_mask(padding_mask, inputs.get("lengths"))
+        bias = None if self.position_bias is None else self.position_bias(x)
+        return x, {"attention_mask": mask, "position_bias": bias}
 
-        def recomputed(block, x, key):
-            return keras.remat(lambda x, key, bias=None: call(block, x, mask, bias, key))(x, key, *arguments)
+    def _block_caller(self, shared, training, attentions):
+        """A function (block, x, key) -> x, which puts the attention weights into a list, if there is one."""
+        call, (mask, bias) = block_caller(), shared.values()
 
-        return recomputed
+        def call_with_weights(block, x, key):
+            x, weights = block(x, **shared, key=key, return_attention=True)
+            attentions.append(weights)
+            return x
 
-    def _last_block(self, block, x, mask, bias, key, positions):
+        def rematerialize(block, x, key):
+            # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
+            again = keras.remat(lambda x, key, bias=None: call(block, x, mask, bias, key))
+            return again(x, key) if bias is None else again(x, key, bias)
+
+        if attentions is not None:
+            return call_with_weights
+        return rematerialize if self.remat and training else lambda block, x, key: call(block, x, mask, bias, key)
+
+    def _last_block(self, block, x, key, positions, attention_mask, position_bias):
         """What the pooler reads, and the block's output at these positions."""
-        pooled_too = self.pooler is not None and not is_first(positions)
-        if pooled_too:  # it reads the first token, whatever else is read
+        with_first = self.pooler is not None and not is_first(positions)
+        if with_first:  # the pooler reads the first token, whatever else is read
             # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
             positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
+        bias = position_bias
         if bias is not None and is_first(positions):
             bias = bias[:, :, :1]
         elif bias is not None:  # (1, heads, length, length) -> (batch, heads, count, length)
             bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
-        x = block(x, attention_mask=mask, position_bias=bias, key=key, query=vectors_at(x, positions))
-        return x, x[:, 1:] if pooled_too else x
+        x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=vectors_at(x, positions))
+        return x, x[:, 1:] if with_first else x
 
     def compute_output_shape(self, input_shape):
         shape = input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape

@@ -9,6 +9,7 @@ import keras
 
 from bertzoo.layers import ClassificationHead, Embeddings, EncoderBlock, MaskedLMHead, Pooler
 from bertzoo.models.config import EncoderConfig
+from bertzoo.types import Tensor
 
 # Pairs (our weight, their tensor). `{i}` stands for a layer's number; `{a,b,c}` lists tensors that we keep as one.
 Names = tuple[tuple[str, str], ...]
@@ -40,6 +41,9 @@ PLAIN_HEADS = {
 }
 
 
+FIXED_LABELS = {"qa": 2, "multiple_choice": 1, "pair": 2, "rtd": 1}
+
+
 class Family:
     """A family of encoders. The methods here make BERT; a family overrides what differs.
 
@@ -53,7 +57,8 @@ class Family:
     config_class: type[EncoderConfig] = EncoderConfig
     names: Names
     heads: Mapping[str, Head]
-    # Whether these heads read the pooler; otherwise they read the first token.
+    has_pooler: bool = True
+    # Whether these heads read the pooler; otherwise they read `head_vectors`.
     classifier_uses_pooler: bool = True
     multiple_choice_uses_pooler: bool = True
     # Whether `head_vectors` reads the first token alone, so that the last block need not compute the others.
@@ -107,70 +112,50 @@ class Family:
 
     def pooler(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer | None:
         """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
+        if not self.has_pooler:
+            return None
         return Pooler(config.hidden_size, initializer_range=config.initializer_range, **options)
 
-    def head_vectors(self, config: EncoderConfig, sequence, padding_mask=None):
-        """What heads of whole inputs read where they don't pool: (batch, length, hidden) -> (batch, hidden)."""
+    def head_vectors(self, config: EncoderConfig, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """What heads of whole inputs read instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
         return sequence[:, 0]
 
-    def classifier(self, config: EncoderConfig, num_labels: int, **options: Any) -> keras.layers.Layer:
-        """The head of sequence classification: (batch, hidden) -> (batch, labels)."""
-        options.setdefault("dropout_rate", self.head_dropout(config))
-        return self._head(config, "classifier", num_labels, **options)
-
-    def token_classifier(self, config: EncoderConfig, num_labels: int, **options: Any) -> keras.layers.Layer:
-        """The head that labels each token: (batch, length, hidden) -> (batch, length, labels)."""
-        options.setdefault("dropout_rate", self.head_dropout(config))
-        return self._head(config, "token_classifier", num_labels, **options)
-
-    def qa(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
-        """The head that finds an answer: (batch, length, hidden) -> (batch, length, 2), logits of its start and end."""
-        return self._head(config, "qa", 2, **options)
-
-    def multiple_choice(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
-        """The head that scores one choice: (choices, hidden) -> (choices, 1)."""
-        options.setdefault("dropout_rate", self.head_dropout(config))
-        return self._head(config, "multiple_choice", 1, **options)
-
-    def pair(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
-        """The head that judges whether two segments belong together: pooled (batch, hidden) -> (batch, 2)."""
-        return self._head(config, "pair", 2, **options)
-
-    def rtd(self, config: EncoderConfig, **options: Any) -> keras.layers.Layer:
-        """The head that spots replaced tokens: (batch, length, hidden) -> (batch, length, 1)."""
-        return self._head(config, "rtd", 1, dense_activation=config.hidden_act, **options)
-
-    def masked_lm(
-        self, config: EncoderConfig, layer: type[MaskedLMHead] = MaskedLMHead, **options: Any
+    def head(
+        self, config: EncoderConfig, name: str, num_labels: int | None = None, **options: Any
     ) -> keras.layers.Layer:
-        """The head of masked language modelling.
+        """A head by its name in `heads`.
+
+        "classifier": (batch, hidden) -> (batch, labels). "token_classifier": (batch, length, hidden) -> (batch, length,
+        labels). "qa": (batch, length, hidden) -> (batch, length, 2), the logits of an answer's start and end.
+        "multiple_choice": (choices, hidden) -> (choices, 1). "pair": pooled (batch, hidden) -> (batch, 2), whether two
+        segments belong together. "rtd": (batch, length, hidden) -> (batch, length, 1), whether a token was replaced.
+        "masked_lm": see `MaskedLMHead`.
 
         Raises:
-            ValueError: The file's decoder is not the token table, and the family's files have no name for another.
+            ValueError: The file describes a head that bertzoo does not have.
         """
-        names = dict(self.names_of_head(config, "masked_lm"))
-        options["tied"] = "masked_lm/decoder" not in names
-        if options["tied"] and not is_tied(config):
-            raise ValueError("config.json has tie_word_embeddings = false; this head's decoder is the token table.")
-        options.setdefault("activation", config.hidden_act)
-        return layer(
-            config.vocab_size,
-            config.embedding_size,
-            layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range,
-            **options,
-        )
+        options = {"initializer_range": config.initializer_range, **self.head_options(config, name), **options}
+        if name == "masked_lm":
+            return self._masked_lm(config, **options)
+        layer = options.pop("layer", ClassificationHead)
+        return layer(num_labels or FIXED_LABELS[name], name=name, **options)
 
-    def _head(
-        self,
-        config: EncoderConfig,
-        name: str,
-        num_labels: int,
-        dropout_rate: float = 0.0,
-        layer: type[ClassificationHead] = ClassificationHead,
-        **options: Any,
-    ) -> keras.layers.Layer:
-        return layer(num_labels, dropout_rate, initializer_range=config.initializer_range, name=name, **options)
+    def head_options(self, config: EncoderConfig, name: str) -> dict[str, Any]:
+        """The arguments of a head's layer, and as `layer` its class. A family overrides those that differ."""
+        if name == "masked_lm":
+            return {"activation": config.hidden_act}
+        if name == "rtd":
+            return {"dropout_rate": 0.0, "dense_activation": config.hidden_act}
+        return {"dropout_rate": 0.0 if name in ("qa", "pair") else self.head_dropout(config)}
+
+    def _masked_lm(self, config, layer=MaskedLMHead, **options):
+        names = dict(self.names_of_head(config, "masked_lm"))
+        tied = "masked_lm/decoder" not in names
+        if tied and not is_tied(config):
+            raise ValueError("config.json has tie_word_embeddings = false; this head's decoder is the token table.")
+        return layer(
+            config.vocab_size, config.embedding_size, layer_norm_eps=config.layer_norm_eps, tied=tied, **options
+        )
 
     def names_of_head(self, config: EncoderConfig, head: str) -> Names:
         """The names of a head's tensors, where the configuration decides between several."""

@@ -1,7 +1,9 @@
 """ModernBERT (Warner et al. 2024): rotary positions, mostly local attention, pre-norm, gated layers, no biases."""
 
 import math
+from typing import Any
 
+import keras
 from keras import ops
 
 from bertzoo.layers.pooling import weighted_mean
@@ -9,6 +11,7 @@ from bertzoo.layers.prenorm import BiaslessMaskedLMHead, NormedHead, PreNormBloc
 from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
 from bertzoo.models.modernbert_config import LOCAL, ModernBertConfig
+from bertzoo.types import Tensor
 
 LAYER = "layers.{i}."
 
@@ -48,17 +51,16 @@ class ModernBert(Family):
             "masked_lm": Head("ForMaskedLM", ()),
         }.items()
     }
-    classifier_uses_pooler = False
-    multiple_choice_uses_pooler = False
+    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     heads_read_first_token = False
     decoder = "decoder.weight"
     inert_tensors = ("decoder.weight",)
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         config = config.with_(hidden_dropout_prob=config.embedding_dropout)
         return super().embeddings(config, max_positions=0, norm_bias=config.norm_bias, **options)
 
-    def block(self, config, index, dtype=None):
+    def block(self, config: Any, index: int, dtype: Any = None) -> keras.layers.Layer:
         local = config.layer_types[index] == LOCAL
         attention = RotaryAttention(
             config.hidden_size,
@@ -89,43 +91,36 @@ class ModernBert(Family):
             dtype=dtype,
         )
 
-    def pooler(self, config, **options):
-        return None
-
-    def head_vectors(self, config, sequence, padding_mask=None):
+    def head_vectors(self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
         if config.classifier_pooling == "cls":
             return super().head_vectors(config, sequence, padding_mask)
         wide = ops.cast(sequence, "float32")  # in half precision a sum over the row could overflow
         weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
         return ops.cast(weighted_mean(wide, weights), sequence.dtype)
 
-    def _head(self, config, name, num_labels, **options):
-        options = {"dropout_rate": self.head_dropout(config), **_head_options(config), **options}
-        return super()._head(
-            config.with_(initializer_range=config.hidden_size**-0.5),
-            name,
-            num_labels,
-            layer=NormedHead,
-            dense_activation=config.classifier_activation,
-            layer_norm_eps=config.layer_norm_eps,
-            dense_range=output_range(config),
-            **options,
-        )
-
-    def masked_lm(self, config, **options):
-        """As the family's; raises ValueError where the decoder has no bias."""
-        if config.extra.get("decoder_bias", True) is not True:
-            raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
-        options.update(_head_options(config), activation=config.classifier_activation)
-        return super().masked_lm(
-            config.with_(initializer_range=output_range(config)), layer=BiaslessMaskedLMHead, **options
-        )
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        """As the family's; raises ValueError where the masked-LM decoder has no bias."""
+        biases = {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}
+        if name == "masked_lm":
+            if config.extra.get("decoder_bias", True) is not True:
+                raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
+            return {
+                **biases,
+                "layer": BiaslessMaskedLMHead,
+                "activation": config.classifier_activation,
+                "initializer_range": output_range(config),
+            }
+        return {
+            **biases,
+            "layer": NormedHead,
+            "dropout_rate": self.head_dropout(config),
+            "initializer_range": config.hidden_size**-0.5,
+            "dense_activation": config.classifier_activation,
+            "layer_norm_eps": config.layer_norm_eps,
+            "dense_range": output_range(config),
+        }
 
 
 def output_range(config: ModernBertConfig) -> float:
     """Standard deviation of the initial kernels that write into the residual stream."""
     return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
-
-
-def _head_options(config):
-    return {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}

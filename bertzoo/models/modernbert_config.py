@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from bertzoo.checkpoints.json_files import FLAG, NULL, OBJECT, check, choice, integer, list_of, number
 from bertzoo.models.config import ACTIVATION, DROPOUT, FILE_RULES, EncoderConfig
@@ -76,7 +77,7 @@ class ModernBertConfig(EncoderConfig):
         if len(self.layer_types) != self.num_hidden_layers:
             raise ValueError(f"layer_types must be {GLOBAL} or {LOCAL} for each layer; it is {self.layer_types!r}.")
 
-    def to_hf(self):
+    def to_hf(self) -> dict[str, Any]:
         content = super().to_hf()
         thetas, old = {GLOBAL: self.global_rope_theta, LOCAL: self.local_rope_theta}, content.get("rope_parameters")
         content["rope_parameters"] = {

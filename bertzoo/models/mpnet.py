@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.layers import RelativeBias
@@ -59,8 +62,8 @@ class MPNet(Roberta):
         *FEED_FORWARD_AND_POOLER,
     )
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         return super().embeddings(config.with_(pad_token_id=PAD_ID), **options)
 
-    def position_bias(self, config, **options):
+    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         return RelativeBias(config.num_attention_heads, BUCKETS, initializer_range=config.initializer_range, **options)

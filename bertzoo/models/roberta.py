@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import keras
 
 from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.bert import Bert
@@ -81,17 +84,16 @@ class Roberta(Family):
     inert_tensors = ("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias")
     aliases = {"lm_head.decoder.bias": "lm_head.bias"}
 
-    def embeddings(self, config, **options):
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         return super().embeddings(config, pad_id=config.pad_token_id, **options)
 
-    def classifier(self, config, num_labels, **options):
-        return super().classifier(config, num_labels, dense_activation="tanh", **options)
-
-    def multiple_choice(self, config, **options):
-        return super().multiple_choice(config, dropout_rate=config.hidden_dropout_prob, **options)
-
-    def masked_lm(self, config, **options):
-        return super().masked_lm(config, activation="gelu", **options)
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        differing = {
+            "classifier": {"dense_activation": "tanh"},
+            "masked_lm": {"activation": "gelu"},
+            "multiple_choice": {"dropout_rate": config.hidden_dropout_prob},
+        }
+        return {**super().head_options(config, name), **differing.get(name, {})}
 
 
 class XLMRoberta(Roberta):

@@ -48,7 +48,7 @@ class MaskedLM(Task):
         if masking is None and tokenizer is not None:
             masking = Masking.for_tokenizer(tokenizer)
         self.masking, self.data = masking, MaskedData(tokenizer, backbone.config, masking)
-        self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
+        self.masked_lm = backbone.family.head(backbone.dropout_config, "masked_lm", dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape: Any = None) -> None:

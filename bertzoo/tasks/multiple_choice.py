@@ -47,7 +47,7 @@ class MultipleChoice(Task):
             raise ValueError(
                 f"multiple choice of {backbone.family.hf_name} reads the pooler; make the encoder with pooler=True."
             )
-        self.multiple_choice = backbone.family.multiple_choice(backbone.dropout_config, dtype=self.dtype_policy)
+        self.multiple_choice = backbone.family.head(backbone.dropout_config, "multiple_choice", dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape: Any = None) -> None:

@@ -99,7 +99,7 @@ class ForPreTraining(Task):
         if masking is None and tokenizer is not None:
             masking = Masking.for_tokenizer(tokenizer)
         self.masking, self.data = masking, MaskedBatches(tokenizer, backbone.config)
-        self.masked_lm = backbone.family.masked_lm(backbone.dropout_config, dtype=self.dtype_policy)
+        self.masked_lm = backbone.family.head(backbone.dropout_config, "masked_lm", dtype=self.dtype_policy)
         self.pair = _pair_head(self)
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
         self.build()
@@ -150,18 +150,12 @@ class ForPreTraining(Task):
         return {"terms": len(self.heads)}
 
     def compile(
-        self,
-        optimizer: Any = None,
-        loss: Any = None,
-        loss_weights: Any = None,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        **kwargs,
+        self, optimizer: Any = None, loss: Any = None, loss_weights: Any = None, *options: Any, **kwargs: Any
     ) -> None:
         """As `Task.compile`; the accuracies are those of masked tokens and of pairs. `loss_weights` is a dict by
         head."""
         self.loss_weights = {"masked_lm": 1.0, "pair": 1.0, **(loss_weights or {})}
-        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
+        super().compile(optimizer, loss, loss_weights, *options, **kwargs)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Tensor = None, sample_weight: Any = None, training: bool = True
@@ -189,7 +183,7 @@ class ForPreTraining(Task):
 def _pair_head(task: Task) -> keras.layers.Layer:
     if task.backbone.pooler is None:
         raise ValueError("judging pairs reads the pooler; make the encoder with pooler=True.")
-    return task.backbone.family.pair(task.backbone.dropout_config, dtype=task.dtype_policy)
+    return task.backbone.family.head(task.backbone.dropout_config, "pair", dtype=task.dtype_policy)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -216,7 +210,7 @@ class ReplacedTokenDetector(Task):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.rtd = backbone.family.rtd(backbone.dropout_config, dtype=self.dtype_policy)
+        self.rtd = backbone.family.head(backbone.dropout_config, "rtd", dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape: Any = None) -> None:

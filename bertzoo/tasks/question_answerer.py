@@ -57,7 +57,7 @@ class QuestionAnswerer(WindowedTask):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.stride, self.max_query_length, self.no_answer_threshold = stride, max_query_length, no_answer_threshold
         self.data = AnswerData(tokenizer, backbone.config, stride, max_query_length)
-        self.qa = backbone.family.qa(backbone.dropout_config, dtype=self.dtype_policy)
+        self.qa = backbone.family.head(backbone.dropout_config, "qa", dtype=self.dtype_policy)
         self.build()
 
     def build(self, input_shape: Any = None) -> None:

@@ -89,7 +89,9 @@ class TextClassifier(Task):
             raise ValueError(
                 f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one."
             )
-        self.classifier = head or family.classifier(backbone.dropout_config, len(self.labels), dtype=self.dtype_policy)
+        self.classifier = head or family.head(
+            backbone.dropout_config, "classifier", len(self.labels), dtype=self.dtype_policy
+        )
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()
 
@@ -148,7 +150,7 @@ class TextClassifier(Task):
 
     def zero_shot(
         self, x: Any, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
-    ) -> list[dict[str, Any]]:
+    ) -> dict[str, Any] | list[dict[str, Any]]:
         """Sorts texts into classes that the model, one of natural-language inference, was never trained on; see
         `bertzoo.tasks.zero_shot.zero_shot`."""
         return zero_shot(self, x, labels, template, multi_label, batch_size)

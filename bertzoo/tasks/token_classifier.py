@@ -76,8 +76,8 @@ class TokenClassifier(WindowedTask):
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
         self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
         self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens, not crf)
-        self.token_classifier = backbone.family.token_classifier(
-            backbone.dropout_config, len(self.labels), dtype=self.dtype_policy
+        self.token_classifier = backbone.family.head(
+            backbone.dropout_config, "token_classifier", len(self.labels), dtype=self.dtype_policy
         )
         self.crf = CRF(len(self.labels), _forbidden(self.labels, self.scheme)) if crf else None
         self.custom_head = self.crf  # saved as tensors of bertzoo's own
@@ -210,20 +210,12 @@ class TokenClassifier(WindowedTask):
         # By word, so that it compares with the loss of a model without CRF.
         return -ops.divide_no_nan(ops.sum(likelihood * weights), ops.sum(sample_weight))
 
-    def compile(
-        self,
-        optimizer: Any = None,
-        loss: Any = None,
-        loss_weights: Any = None,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        **kwargs,
-    ) -> None:
+    def compile(self, optimizer: Any = None, *options: Any, **kwargs: Any) -> None:
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
         if optimizer is None and self.crf is not None:
             optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
-        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
+        super().compile(optimizer, *options, **kwargs)
 
     # ---- files
 

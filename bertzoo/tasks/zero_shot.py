@@ -18,7 +18,7 @@ def zero_shot(
     template: str = TEMPLATE,
     multi_label: bool = False,
     batch_size: int = 32,
-) -> list[dict[str, Any]]:
+) -> dict[str, Any] | list[dict[str, Any]]:
     """Whether each text entails `template` with each label in it.
 
     Args:
@@ -31,7 +31,8 @@ def zero_shot(
         batch_size: Pairs at once.
 
     Returns:
-        A dict for each text: `label` and `score` of the best candidate, `scores` of all, best first.
+        For one text a dict, for several a list of them: `label` and `score` of the best candidate, `scores` of all,
+        best first.
 
     Raises:
         ValueError: The classifier is not one of inference, the template has no {}, or there are no labels.
@@ -40,7 +41,7 @@ def zero_shot(
         raise ValueError(f"template must hold {{}} where the label goes. Received: {template!r}.")
     if isinstance(labels, str) or not labels:
         raise ValueError(f"labels must be a list of candidates. Received: {labels!r}.")
-    texts = as_texts(texts)
+    single, texts = isinstance(texts, str), as_texts(texts)
     if not texts:
         return []
     entails = _label(classifier, ("entail",))
@@ -57,7 +58,7 @@ def zero_shot(
         order = np.argsort(-row, kind="stable")
         scores = {labels[i]: float(row[i]) for i in order}
         answers.append({"label": labels[order[0]], "score": float(row[order[0]]), "scores": scores})
-    return answers
+    return answers[0] if single else answers
 
 
 def _label(classifier, beginnings: tuple[str, ...]) -> int:

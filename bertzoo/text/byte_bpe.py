@@ -67,7 +67,7 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def read_fairseq_vocabulary(dictionary: Path, encoder: Path) -> dict[str, int]:
-    """{piece: id} of fairseq's RoBERTa: dict.txt lists GPT-2's ids by count, encoder.json says what they stand for.
+    """{piece: id} of fairseq's RoBERTa: dict.txt lists GPT-2's ids by count, encoder.json has their pieces.
 
     fairseq puts four tokens before them, and its masked-LM task one behind (fairseq/data/dictionary.py).
     """

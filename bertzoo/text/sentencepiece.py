@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class SentencePieceModel:
 
     @property
     def unk_id(self) -> int:
-        """The place of the unknown piece."""
+        """The id of the unknown piece."""
         return self.kinds.index(UNKNOWN)
 
 
@@ -79,9 +79,9 @@ def _model(data: bytes) -> SentencePieceModel:
         raise ValueError("it does not escape white space (escape_whitespaces), which is not supported")
     texts, scores, kinds = zip(*pieces)
     if kinds.count(UNKNOWN) != 1:
-        raise ValueError(f"it must have one piece for what is unknown, it has {kinds.count(UNKNOWN)}")
+        raise ValueError(f"it must have one unknown piece; it has {kinds.count(UNKNOWN)}")
     if len(set(texts)) < len(texts):
-        raise ValueError(f"{len(texts) - len(set(texts))} of its pieces stand there twice")
+        raise ValueError(f"{len(texts) - len(set(texts))} of its pieces occur twice")
     return SentencePieceModel(
         pieces=texts,
         scores=scores,
@@ -104,7 +104,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return text, score, kind
 
 
-def _of(value, kind: type, what: str):
+def _of(value: Any, kind: type, what: str) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"{what} is encoded as {type(value).__name__}, {kind.__name__} is expected")
     return value
@@ -161,7 +161,7 @@ def build_sentencepiece(
         model: The file's content.
         front: Tokens that stand in the vocabulary before the pieces, as fairseq's models have them.
         skipped: How many pieces of the file fall away at the front for that.
-        unk_token: The one of `front` that stands for what is unknown; the file's own piece where None.
+        unk_token: The unknown token, one of `front`; the file's own where None.
         preparation: Normalizers that come before the character map.
         split_punctuation: Punctuation marks are words of their own, as in DeBERTa's `split_by_punct`.
         split_digit_comma: No piece ends in a digit and a comma, as ALBERT's code has it.

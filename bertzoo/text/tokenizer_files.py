@@ -207,7 +207,7 @@ def _from_vocabulary_files(directory: Path, settings: dict, lowercase: bool | No
     rust = build_from_files(directory, family, settings, lowercase)
     if family != "bert":
         # differs: transformers 5 builds the classes that older files name anew from the vocabulary, and not as the
-        # models were trained (DeBERTa's pairs, the character map); this one takes tokenizer.json as it is.
+        # models were trained (DeBERTa's pairs, the character map); this one reads tokenizer.json unchanged.
         settings = {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": spec.input_names}
     return rust, settings
 

@@ -28,20 +28,28 @@ def train_wordpiece(
     progress: bool = True,
     alphabet_size: int | None = None,
 ) -> Tokenizer:
-    """A tokenizer with at most `vocabulary_size` pieces, the special tokens first.
-
-    `texts_or_files` are strings, which are texts, or `pathlib.Path`s of UTF-8 text files (.gz too), read line by line.
-    They are read twice; an iterator is kept in memory for that. The same texts give the same vocabulary, in any order.
+    """Trains BERT's kind of tokenizer. The same texts give the same vocabulary, in any order.
 
     The WordPiece paper (Schuster & Nakajima 2012, section 4) joins the pair of pieces that raises the likelihood of
     the corpus most, by about count(ab) · ln(count(ab) · N / (count(a) · count(b))) of N pieces; Google published no
     trainer for BERT's vocabulary. The Rust trainer joins the most frequent pair, as BPE does (Sennrich et al. 2016),
-    which comes close, and only writes the result with `##`; splitting a word is WordPiece's longest match first in
-    either case. Of the different characters, the `alphabet_size` most frequent are kept and the others become [UNK]. By
-    default these are 1,000, or as many as make up 99.95 % of the text, as in Chinese; but at most a third of the
-    vocabulary, or, of scripts whose characters are words for themselves, nine tenths.
+    which is close, and writes the result with `##`; words are split by WordPiece's longest match first in either
+    case.
 
-    Raises `ValueError` if a needed special token is missing, there is no room beside them, or there are no texts.
+    Args:
+        texts_or_files: Strings, which are texts, or `pathlib.Path`s of UTF-8 text files (.gz too), read line by line.
+            They are read twice; an iterator is kept in memory for that.
+        vocabulary_size: At most so many pieces, special tokens included.
+        lowercase: Lowercase the texts and strip accents.
+        min_frequency: Pairs of pieces that are seen less often are not joined.
+        special_tokens: The first ids, in this order.
+        progress: Show a progress bar.
+        alphabet_size: The most frequent characters to keep; the others become [UNK]. By default 1,000, or as many as
+            make up 99.95 % of the text, as in Chinese; but at most a third of the vocabulary, or nine tenths in scripts
+            whose characters are words.
+
+    Raises:
+        ValueError: A needed special token is missing, there is no room beside them, or there are no texts.
     """
     special_tokens = _checked(special_tokens, ("[UNK]", "[CLS]", "[SEP]"), vocabulary_size, 3)
     room = vocabulary_size - len(special_tokens)
@@ -60,12 +68,19 @@ def train_byte_bpe(
     special_tokens: Sequence[str] = ("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
     progress: bool = True,
 ) -> Tokenizer:
-    """RoBERTa's kind of tokenizer: at most `vocabulary_size` pieces of UTF-8 bytes, special tokens and bytes first.
+    """Trains RoBERTa's kind of tokenizer: pieces of UTF-8 bytes (Radford et al. 2019, section 2.2).
 
-    Texts stay as they are, capitals and white space included, and no text is unknown. For `texts_or_files` see
-    `train_wordpiece`; they are read once. The same texts give the same vocabulary (Radford et al. 2019, section 2.2).
+    Capitals and white space are kept, and no text is unknown. The same texts give the same vocabulary.
 
-    Raises `ValueError` if a needed special token is missing, there is no room beside them, or there are no texts.
+    Args:
+        texts_or_files: See `train_wordpiece`; read once.
+        vocabulary_size: At most so many pieces, special tokens and the 256 bytes included.
+        min_frequency: Pairs of pieces that are seen less often are not joined.
+        special_tokens: The first ids, in this order.
+        progress: Show a progress bar.
+
+    Raises:
+        ValueError: A needed special token is missing, there is no room beside them, or there are no texts.
     """
     from tokenizers import AddedToken
     from tokenizers.pre_tokenizers import ByteLevel
@@ -189,7 +204,7 @@ def _sources(texts_or_files) -> Iterable[str | Path]:
 
 
 def _some(lines: Iterator[str]) -> Iterator[str]:
-    """The lines, at least one of which must hold more than white space."""
+    """The lines; raises ValueError if all are blank."""
     found = False
     for line in lines:
         found = found or bool(line.strip())

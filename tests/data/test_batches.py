@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from bertzoo.data.batch_shapes import choose_lengths
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.text.encoded import Encoded, row_splits_from
 from bertzoo.text.tokenizer import Tokenizer
@@ -183,11 +184,11 @@ def test_restore_brings_outputs_back():
 @pytest.mark.once
 def test_lengths_stay_within_the_model():
     encoded = make_encoded(200, longest=50)
-    assert BucketedDataset(encoded, max_length=50).lengths[-1] == 50
-    assert BucketedDataset(encoded, max_length=512).lengths[-1] == 56
+    assert choose_lengths(encoded.lengths, 50)[-1] == 50
+    assert choose_lengths(encoded.lengths, 512)[-1] == 56
     assert BucketedDataset(encoded).lengths[-1] == 50
     with pytest.raises(ValueError, match="over the maximum of 20"):
-        BucketedDataset(encoded, max_length=20)
+        choose_lengths(encoded.lengths, 20)
 
 
 @pytest.mark.once
@@ -328,7 +329,7 @@ def test_share_of_real_tokens(minilm, name, at_least):
         encoded = tokenizer.encode(*read_columns(folder / "stsb" / "train.tsv", "sentence1", "sentence2"))
     else:
         encoded = tokenizer.encode(*squad_pairs(folder / "squad" / "train.json.gz"), max_length=384)
-    data = BucketedDataset(encoded, batch_size=32, max_length=512)
+    data = BucketedDataset(encoded, batch_size=32)
     masks = [x["padding_mask"] for (x,) in data]
     share = sum(int(mask.sum()) for mask in masks) / sum(mask.size for mask in masks)
     assert share >= at_least

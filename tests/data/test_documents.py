@@ -56,14 +56,14 @@ def test_a_dataset():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("latin.txt", "café".encode("latin-1"), r"latin.txt is no UTF-8 text"),
-        ("zero.txt", b"ab\0c\n", "zero.txt is no text: it holds zero bytes"),
+        ("latin.txt", "café".encode("latin-1"), r"latin.txt is not UTF-8 text"),
+        ("zero.txt", b"ab\0c\n", "zero.txt must be a text file"),
         ("x.jsonl", b'{"text": "a"}\nplain\n', "line 2: expected a JSON object. Received: 'plain'"),
         ("x.jsonl", b'{"txt": "a"}\n', "no column 'text'; it has txt: .* --column"),
         ("x.jsonl", b'{"text": 3}\n', "text must be a string"),
-        ("x.txt.gz", b"plain", "is no whole gzip file"),
-        ("x.txt.gz", gzip.compress(b"a b c" * 100, mtime=0)[:-9], "is no whole gzip file"),
-        ("x.txt.gz", gzip.compress(b"a b c", mtime=0)[:10] + b"\xff" * 20, "is no whole gzip file"),
+        ("x.txt.gz", b"plain", "is not a complete gzip file"),
+        ("x.txt.gz", gzip.compress(b"a b c" * 100, mtime=0)[:-9], "is not a complete gzip file"),
+        ("x.txt.gz", gzip.compress(b"a b c", mtime=0)[:10] + b"\xff" * 20, "is not a complete gzip file"),
     ],
 )
 def test_other_files_are_named(tmp_path, name, content, message):
@@ -102,7 +102,7 @@ def test_xz(tmp_path):
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(PLAIN.encode()))
     assert list(Documents([tmp_path / "a.txt.xz"])) == DOCUMENTS
     (tmp_path / "b.xz").write_bytes(b"plain")
-    with pytest.raises(ValueError, match="b.xz is no whole xz file"):
+    with pytest.raises(ValueError, match="b.xz is not a complete xz file"):
         list(Documents([tmp_path / "b.xz"]))
 
 

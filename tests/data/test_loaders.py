@@ -63,7 +63,7 @@ def test_squad(tmp_path):
     assert records[0] == {"id": "1", "title": "t", "question": "q", "context": "a b", "answers": [answer]}
     assert records[1]["answers"] == []
     (tmp_path / "b.json").write_text('{"data": [{}]}')
-    with pytest.raises(ValueError, match="no SQuAD file"):
+    with pytest.raises(ValueError, match="not a SQuAD file"):
         load_squad(tmp_path / "b.json")
 
 

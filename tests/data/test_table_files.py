@@ -44,5 +44,5 @@ def test_files_that_are_no_whole_gzip_are_named(tmp_path):
         gzip.decompress(damaged)
     for content in (b"plain", whole[:5], whole[:30], whole[:-4], damaged):
         (tmp_path / "a.tsv.gz").write_bytes(content)
-        with pytest.raises(ValueError, match=r"a\.tsv\.gz is no whole gzip file"):
+        with pytest.raises(ValueError, match=r"a\.tsv\.gz is not a complete gzip file"):
             read_rows(tmp_path / "a.tsv.gz")

@@ -60,7 +60,7 @@ def test_normalize_gives_length_one_and_leaves_zero_as_it_is(close):
 
 def test_mistakes_are_named():
     for wrong in ("average", (), ("mean", "first")):
-        with pytest.raises(ValueError, match="pooling must be one or more of cls"):
+        with pytest.raises(ValueError, match="Expected poolings of cls"):
             Pooling(wrong)
 
 

@@ -66,7 +66,7 @@ def test_mistakes_are_named(files, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="expected texts"):
         prepare([files[1]], tokenizer, tmp_path / "empty")
     (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin.txt is no UTF-8 text"):
+    with pytest.raises(ValueError, match=r"latin.txt is not UTF-8 text"):
         prepare([tmp_path / "latin.txt"], tokenizer, tmp_path / "latin")
     with pytest.raises(ValueError, match="is not a corpus: it lacks tokens.npy, documents.npy, tokenizer.json"):
         TokenCorpus.open(tmp_path)
@@ -188,6 +188,6 @@ def test_files_are_closed_where_the_note_cannot_be_written(many, tokenizer, tmp_
 def test_old_shards_stay_until_the_new_ones_are_whole(files, many, tokenizer, tmp_path, monkeypatch):
     before = prepare(files, tokenizer, tmp_path / "shards").tokens.tolist()
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match="no UTF-8"):
+    with pytest.raises(ValueError, match="not UTF-8"):
         prepare([many, tmp_path / "bad.txt"], tokenizer, tmp_path / "shards")
     assert TokenCorpus.open(tmp_path / "shards").tokens.tolist() == before

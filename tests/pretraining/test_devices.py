@@ -30,7 +30,8 @@ for devices in (1, 4):
         encoder += "intermediate_size = 32\\n" + ("embedding_size = 16\\n" if objective == "rtd" else "")
         (folder / "run.toml").write_text(
             f'[encoder]\\n{encoder}[training]\\nobjective = "{objective}"\\nsteps = 6\\nlearning_rate = 3e-3\\n'
-            "dropout = 0.1\\nwarmup = 0.0\\nevery = 1\\nverbose = 0\\n[[batches]]\\nlength = 24\\nbatch_size = 16\\n"
+            "dropout = 0.1\\nwarmup = 0.0\\nlog_every = 1\\nverbose = 0\\n"
+            "[[batches]]\\nlength = 24\\nbatch_size = 16\\n"
         )
         result = pretrain(folder / "run.toml", folder / "shards", folder / f"{model}_{devices}", devices=devices)
         weights = safetensors.numpy.load_file(folder / f"{model}_{devices}" / "model.safetensors")

@@ -120,6 +120,8 @@ def test_zero_shot_is_the_softmax_of_entailment(make):
         pair = np.exp(logits[:, 2]) / (np.exp(logits[:, 2]) + np.exp(logits[:, 0]))
         assert [apart["scores"][label] for label in labels] == pytest.approx(pair, abs=1e-5)
     assert model.zero_shot([], labels) == []
+    one = model.zero_shot(TEXTS[0], labels, template="the film is {} .")
+    assert one["scores"] == pytest.approx(found[0]["scores"], abs=1e-6)
     with pytest.raises(ValueError, match="natural-language inference"):
         make(labels=["pos", "neg"]).zero_shot("a", labels)
     with pytest.raises(ValueError, match="template"):

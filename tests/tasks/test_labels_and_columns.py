@@ -196,6 +196,39 @@ def test_a_second_text_is_taken_only_where_it_is_the_partner_of_the_first():
         texts(question="q", sentence="s", context="c")
 
 
+@pytest.mark.once
+def test_records_are_tables_and_capitals_do_not_matter():
+    records = [{"Text": "a", "Label": 1, "id": 7}, {"Text": "b", "Label": 0, "id": 8}]
+    found = read(records)
+    assert found.columns == {"text": ["a", "b"]} and found.targets == [1, 0] and not found.single
+    assert found.description == "text from column 'Text', label from column 'Label'; not used: 'id'"
+    assert read(records[0]).columns == {"text": ["a"]} and read(records[0]).single
+    assert read({"text": ["small"], "Text": ["large"]})["text"] == ["small"]
+    with pytest.raises(ValueError, match="record 1 has no 'Label', which other records have"):
+        read([records[0], {"Text": "b"}])
+    with pytest.raises(TypeError, match="record 1 must be a dict"):
+        read([records[0], "b"])
+    examples = read(["a", "b", "c"], [0, 1, 2]).select(np.array([2, 0]))
+    assert examples["text"] == ["c", "a"] and examples.targets == [2, 0]
+
+
+@pytest.mark.once
+def test_one_input_gives_one_answer_and_a_list_a_list(trained, write_checkpoint):
+    model = bz.TextClassifier.from_preset(trained[0], verbose=False)
+    assert model.classify(FILMS[0]) == model.classify(FILMS[:1])[0] == model.classify({"text": FILMS[0]})
+    tagger = bz.TokenClassifier.from_preset(write_checkpoint()[0], labels=["O", "B"], verbose=False)
+    assert tagger.tag(FILMS[0]) == tagger.tag(FILMS[:1])[0]
+    assert tagger.tag_words(FILMS[0]) == tagger.tag_words([FILMS[0].split()])[0]
+    reader = bz.QuestionAnswerer.from_preset(write_checkpoint()[0], verbose=False)
+    one = reader.answer("which film", FILMS[0])
+    assert one == reader.answer(["which film"], FILMS[:1])[0]
+    assert one == reader.answer({"question": "which film", "context": FILMS[0]})
+    ranker = bz.CrossEncoder.from_preset(trained[0], labels=1, new_head=True, verbose=False)
+    assert ranker.rank([FILMS[0]], FILMS[1:]) == [ranker.rank(FILMS[0], FILMS[1:])]
+    encoder = bz.SentenceEncoder.from_preset(trained[0], verbose=False)
+    np.testing.assert_allclose(encoder.encode(FILMS[0]), encoder.encode(FILMS[:1])[0], rtol=1e-6)
+
+
 def test_fit_says_which_columns_it_takes(trained, capsys):
     model = bz.TextClassifier.from_preset(trained[0], verbose=False)
     model.compile(bz.AdamW(1e-3), run_eagerly=True)
