@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,9 +79,9 @@ def _model(data: bytes) -> SentencePieceModel:
         raise ValueError("it does not escape white space (escape_whitespaces), which is not supported")
     texts, scores, kinds = zip(*pieces)
     if kinds.count(UNKNOWN) != 1:
-        raise ValueError(f"it must have one piece for what is unknown, it has {kinds.count(UNKNOWN)}")
+        raise ValueError(f"it must have one unknown piece; it has {kinds.count(UNKNOWN)}")
     if len(set(texts)) < len(texts):
-        raise ValueError(f"{len(texts) - len(set(texts))} of its pieces stand there twice")
+        raise ValueError(f"{len(texts) - len(set(texts))} of its pieces occur twice")
     return SentencePieceModel(
         pieces=texts,
         scores=scores,
@@ -104,7 +104,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return text, score, kind
 
 
-def _of(value, kind: type, what: str):
+def _of(value: Any, kind: type, what: str) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"{what} is encoded as {type(value).__name__}, {kind.__name__} is expected")
     return value

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertzoo.checkpoints.catalog import known_lowercase
+from bertzoo.checkpoints.errors import error_source
 from bertzoo.text.byte_bpe import (
     build_byte_bpe,
     read_fairseq_vocabulary,
@@ -100,7 +101,7 @@ _ANY = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 def vocabulary_files() -> list[str]:
-    """All files that a tokenizer may be made from."""
+    """The vocabulary files of all families."""
     return list(dict.fromkeys(name for spec in SPECS.values() for name in spec.files))
 
 
@@ -114,7 +115,7 @@ def _family_named(settings: Mapping) -> str | None:
 
 
 def find_spec(directory: Path, settings: Mapping, model_type: str | None) -> tuple[str, TokenizerSpec] | None:
-    """The family whose tokenizer the files make, and its spec; None where the directory holds none of them."""
+    """The family whose vocabulary files the directory has, and its spec; None where it has no family's."""
     named = _family_named(settings)
     named_class = settings.get("tokenizer_class")
     if named is None and named_class is not None and named_class.removesuffix("Fast") not in _ANY:
@@ -130,12 +131,7 @@ def find_spec(directory: Path, settings: Mapping, model_type: str | None) -> tup
     return None
 
 
-def build_from_files(
-    directory: Path,
-    family: str,
-    settings: Mapping,
-    lowercase: bool | None,
-) -> "tokenizers.Tokenizer":
+def build_from_files(directory: Path, family: str, settings: Mapping, lowercase: bool | None) -> "tokenizers.Tokenizer":
     """The tokenizer of a family from its vocabulary files.
 
     Raises:
@@ -160,20 +156,16 @@ def build_from_files(
 
 def _wordpiece(path: Path, spec: TokenizerSpec, settings: Mapping, lowercase: bool | None, special_tokens):
     tokens = read_vocabulary(path)
-    if lowercase is None:
-        lowercase = settings.get("do_lower_case")
-    if lowercase is None:
-        lowercase = known_lowercase(path.parent)
-    try:
+    sources = (lowercase, settings.get("do_lower_case"), known_lowercase(path.parent), looks_uncased(tokens))
+    lowercase = next(value for value in sources if value is not None)
+    with error_source(path):
         rust = build_wordpiece(
             tokens,
-            lowercase=looks_uncased(tokens) if lowercase is None else lowercase,
+            lowercase=lowercase,
             strip_accents=settings.get("strip_accents"),
             tokenize_chinese_chars=settings.get("tokenize_chinese_chars") is not False,
             special_tokens=special_tokens,
         )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
     if spec.double_separator:
         rust.post_processor = template(special_tokens, rust.token_to_id, double_separator=True, segments=False)
     return rust
@@ -187,27 +179,22 @@ def _byte_bpe(directory: Path, settings: Mapping, lowercase: bool | None):
     else:
         vocabulary = read_fairseq_vocabulary(directory / "dict.txt", directory / "encoder.json")
         merges = read_merges(directory / "vocab.bpe")
-    try:
+    with error_source(directory):
         return build_byte_bpe(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
-    except ValueError as error:
-        raise ValueError(f"{directory}: {error}") from None
 
 
 def _sentencepiece(path: Path, family: str, settings: Mapping, lowercase: bool | None):
     from tokenizers.normalizers import Lowercase, Replace
 
     spec, albert = SPECS[family], family == "albert"
-    if lowercase is None:
-        lowercase = settings.get("do_lower_case")
-    if lowercase is None:
-        lowercase = albert
+    lowercase = next(value for value in (lowercase, settings.get("do_lower_case"), albert) if value is not None)
     steps = []
     if albert:
         steps += [Replace("``", '"'), Replace("''", '"')]
         steps += () if settings.get("keep_accents") else without_accents()
     steps += [Lowercase()] if lowercase else []
     model = read_sentencepiece(path)
-    try:
+    with error_source(path):
         return build_sentencepiece(
             model,
             front=spec.front,
@@ -217,8 +204,6 @@ def _sentencepiece(path: Path, family: str, settings: Mapping, lowercase: bool |
             split_punctuation=bool(settings.get("split_by_punct")),
             split_digit_comma=albert,
         )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def _mark_special(rust, spec: TokenizerSpec, special_tokens: Mapping[str, str], directory: Path) -> None:

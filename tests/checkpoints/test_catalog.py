@@ -77,7 +77,7 @@ def _places():
 
 
 def test_a_name_that_is_not_there_is_told():
-    with pytest.raises(ValueError, match=r"no 'google/bert-base-uncase'; near it: google-bert/bert-base-uncased"):
+    with pytest.raises(ValueError, match=r"no 'google/bert-base-uncase'; similar names: google-bert/bert-base-uncased"):
         find_entry("hf://google/bert-base-uncase")
 
 

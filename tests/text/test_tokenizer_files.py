@@ -66,7 +66,7 @@ def test_missing_and_broken_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="no directory"):
         Tokenizer.from_directory(tmp_path / "nowhere")
     (tmp_path / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n")
-    with pytest.raises(ValueError, match=r"vocab.txt: .*no unk token '\[UNK\]'"):
+    with pytest.raises(ValueError, match=r"vocab.txt can't be used: .*no unk token '\[UNK\]'"):
         Tokenizer.from_directory(tmp_path)
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="not UTF-8"):
