@@ -1,4 +1,4 @@
-"""How PyTorch trains: forward pass, loss and backward pass of a step as one compiled graph."""
+"""The training step on PyTorch: forward pass, loss and backward pass as one compiled graph."""
 
 import types
 import warnings
@@ -34,7 +34,7 @@ class TorchStep(Calls):
         return next(self.parameters()).device
 
     def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
-        """A dataset of the same batches, where the weights are."""
+        """The dataset with its batches on the device of the weights."""
         device = self._device()
         return OnDeviceDataset(data, device) if device.type == "cuda" else data
 
@@ -103,7 +103,7 @@ def _refuse_processes() -> None:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """A batch's arrays as tensors on a device, perhaps still under way."""
+    """A batch's arrays as tensors on a device; copies to a GPU are asynchronous, from page-locked memory."""
 
     def one(part):
         if not isinstance(part, torch.Tensor):
@@ -119,7 +119,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 class OnDeviceDataset(keras.utils.PyDataset):
     """The batches of another dataset, as tensors on a device.
 
-    Keras copies array by array, and each copy waits for all that the GPU was asked before: a tenth of a step is lost.
+    Keras copies array by array, and each copy waits for the work queued on the GPU: a tenth of a step is lost.
     """
 
     def __init__(self, data: keras.utils.PyDataset, device: torch.device):
