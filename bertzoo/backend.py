@@ -1,4 +1,4 @@
-"""Chooses the Keras backend, and sane settings for it."""
+"""Chooses the Keras backend and its settings, and hides two differences between backends from layers."""
 
 import importlib.util
 import json

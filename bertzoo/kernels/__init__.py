@@ -5,9 +5,9 @@ Without it everything runs, slower.
 
 import keras
 
-from bertzoo.kernels import dense, disentangled, norm
+from bertzoo.kernels import general
 
-__all__ = ["dense", "disentangled", "norm"]
+__all__ = ["general"]
 
 if keras.backend.backend() == "jax":
     from bertzoo.kernels import block_calls, jax_attention, jax_gpu

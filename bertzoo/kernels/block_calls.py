@@ -9,7 +9,7 @@ import keras
 
 from bertzoo._keras_hooks import is_traced, sublayers, without_autocast
 from bertzoo.dispatch import faster
-from bertzoo.kernels.dense import is_plain
+from bertzoo.kernels.general import is_plain
 from bertzoo.layers.block import call_block
 
 WRAPPED = {"build", "quantize"}  # methods that Keras puts anew into each layer

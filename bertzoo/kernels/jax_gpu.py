@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from bertzoo.dispatch import faster
-from bertzoo.kernels.dense import is_plain_for, kept_bias
+from bertzoo.kernels.general import is_plain_for, kept_bias
 from bertzoo.kernels.pallas import on_each_device, rows_for_kernels
 from bertzoo.layers.attention import AttentionMask
 from bertzoo.layers.dense import activation, gelu

@@ -88,9 +88,10 @@ class ConvolvedBlock(EncoderBlock):
 
 @keras.saving.register_keras_serializable("bertzoo")
 class EnhancedMaskDecoder(MaskedLMHead):
-    """As MaskedLMHead, before which the encoder's last block is applied twice more.
+    """As MaskedLMHead, on the encoder's last block applied twice more.
 
-    What it attends to is its usual input; what asks is that input plus absolute positions, then its own output.
+    Keys and values are the block's usual input; queries are that input plus absolute positions, then the block's own
+    output.
 
     Args:
         max_positions: Rows of the position table, which is as wide as the encoder.

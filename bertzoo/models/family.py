@@ -1,4 +1,4 @@
-"""What a family may state: its configuration, its parts, its heads, and how Hugging Face names its tensors."""
+"""A family of encoders: its configuration, layers and heads, and Hugging Face's names of its tensors."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Calls of one model that come at once, or end before their time."""
+"""Concurrent and interrupted calls of one model."""
 
 import signal
 import threading
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import keras
 
-# Elsewhere a prediction changes nothing that another could see, and several run side by side.
+# On the other backends predictions share no state, so several may run at once.
 ONE_AT_A_TIME = keras.backend.backend() == "jax"
 
 
 class Calls:
-    """Mixed into models before `keras.Model`: what shares a model's state waits for its turn.
+    """Mixed into models before `keras.Model`: calls that share a model's state run one after another.
 
     Keras keeps the metrics in the model, and on JAX also the weights of the step before.
     """
@@ -22,11 +22,11 @@ class Calls:
         self._turn = threading.RLock()  # a callback's calls come within another
 
     def rematerialized_call(self, layer_call, *args, **kwargs):
-        return layer_call  # its layers are recomputed; it counts its training calls, once each
+        return layer_call  # the blocks are rematerialized, not the model, which counts its training calls
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """A block in which no other call of the model runs."""
+        """Within it, no other call of the model runs."""
         with self._turn:
             yield
 
@@ -61,10 +61,10 @@ class Calls:
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """A block that Ctrl-C ends only after its last line; pressed twice, at once."""
+    """Delays Ctrl-C until the end of the block; pressed twice, it interrupts at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield  # it comes to the main thread alone, or to nobody
+        yield  # only the main thread gets the signal
         return
     came = []
 

@@ -1,4 +1,4 @@
-"""How JAX trains, evaluates and predicts without ever being the only one that knows the weights."""
+"""Training, evaluation and prediction on JAX that leave the weights in the model when they are interrupted."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables"
 class JaxStep(Calls):
     """Mixed into models under JAX, before `keras.Model`.
 
-    Keras takes the weights out of the model for the time of a call, and gives their memory to XLA to write new ones
-    into: what ends the call takes them along. Here, predictions and evaluation leave them where they are, and training,
-    for which there is no memory twice, puts down what a step gave before anything can end it.
+    Keras takes the weights out of the model during a call and gives their memory to XLA: an interrupted call loses
+    them. Here, prediction and evaluation leave the weights in the model, and training, which needs their memory, stores
+    the result of a step before anything can interrupt it.
     """
 
     def __setattr__(self, name, value):

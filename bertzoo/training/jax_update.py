@@ -1,4 +1,4 @@
-"""What `AdamW` does differently under JAX: moments come from the host, and the norm is taken in few sums."""
+"""`AdamW` on JAX: moments are created on the host, and the gradients' norm takes few kernels."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""AdamW as BERT's family is trained: decay groups, rates by layer, warm-up and decay of the rate, clipping."""
+"""AdamW for the BERT family: decay groups, layer-wise learning rates, warm-up and schedule, clipping."""
 
 import math
 import re
@@ -114,7 +114,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
             )
         _check_numbers(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
         if schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}; received {schedule!r}.")
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}.")
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.bias_correction = bias_correction
         self.warmup, self.schedule = warmup, schedule
@@ -149,7 +149,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
             ValueError: `total_steps` is not a positive whole number.
         """
         if isinstance(total_steps, bool) or int(total_steps) != total_steps or total_steps < 1:
-            raise ValueError(f"total_steps must be a whole number of updates, 1 or more; received {total_steps!r}.")
+            raise ValueError(f"total_steps must be a whole number of updates, 1 or more. Received: {total_steps!r}.")
         # Not the share's float error: 0.07 × 100 is 7.000000000000001.
         warmup_steps = self.warmup if self.warmup >= 1 else math.ceil(self.warmup * total_steps - 1e-9)
         self._start.assign(int(ops.convert_to_numpy(self.iterations)))
@@ -263,7 +263,7 @@ def _log(beta: float) -> float:
 
 def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(patterns, str):
-        raise ValueError(f"{argument} must be a sequence of regular expressions; received the string {patterns!r}.")
+        raise ValueError(f"{argument} must be a sequence of regular expressions. Received: the string {patterns!r}.")
     for pattern in patterns:
         try:
             re.compile(pattern)
@@ -275,9 +275,9 @@ def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
 def _check_numbers(*, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
     for name, value in (("weight_decay", weight_decay), ("epsilon", epsilon), ("warmup", warmup)):
         if not value >= 0:
-            raise ValueError(f"{name} must be 0 or more; received {value!r}.")
+            raise ValueError(f"{name} must be 0 or more. Received: {value!r}.")
     for name, value in (("beta_1", beta_1), ("beta_2", beta_2)):
         if not 0 <= value < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1; received {value!r}.")
+            raise ValueError(f"{name} must be at least 0 and below 1. Received: {value!r}.")
     if warmup >= 1 and int(warmup) != warmup:
-        raise ValueError(f"warmup must be a share below 1 or a whole number of updates; received {warmup!r}.")
+        raise ValueError(f"warmup must be a share below 1 or a whole number of updates. Received: {warmup!r}.")

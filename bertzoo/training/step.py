@@ -12,7 +12,7 @@ else:
     from bertzoo.training.calls import Calls
 
     class BackendStep(Calls):
-        """Keras compiles the whole step on TensorFlow."""
+        """On TensorFlow Keras compiles the whole step."""
 
         def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
             """The dataset itself: TensorFlow copies a batch while it computes another."""
@@ -20,8 +20,8 @@ else:
 
 
 def should_jit_compile() -> bool | str:
-    """`jit_compile` for a run of many steps: PyTorch compiles for minutes, and only where it is told to. On a GPU that
-    pays; elsewhere Keras decides."""
+    """The `jit_compile` of a run of many steps: True on PyTorch with a GPU, where compiling takes minutes and pays;
+    elsewhere "auto"."""
     return (keras.backend.backend() == "torch" and accelerator() is not None) or "auto"
 
 

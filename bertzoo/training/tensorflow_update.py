@@ -1,4 +1,4 @@
-"""What `AdamW` does differently under TensorFlow: it sees dense gradients only, and clips in float32."""
+"""`AdamW` on TensorFlow: dense gradients, and clipping in float32."""
 
 from contextlib import nullcontext
 

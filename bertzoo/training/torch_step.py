@@ -1,16 +1,17 @@
-"""How PyTorch trains: forward pass, loss and backward pass of a step as one compiled graph."""
+"""The training step on PyTorch: forward pass, loss and backward pass as one compiled graph."""
 
 import types
 import warnings
+from typing import Any
 
 import keras
 import torch
+from keras import ops
 
 from bertzoo._keras_hooks import batch_loss, loss_tracker, without_side_effects_again
 from bertzoo.layers.norm import dropout
 from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import Calls, interrupts_wait
-from bertzoo.training.torch_data import OnDeviceDataset, to_device
 
 # The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
 # that anew for each use, which is exponential in the length of the hash; its own limit for CPUs takes minutes.
@@ -33,7 +34,7 @@ class TorchStep(Calls):
         return next(self.parameters()).device
 
     def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
-        """A dataset of the same batches, where the weights are."""
+        """The dataset with its batches on the device of the weights."""
         device = self._device()
         return OnDeviceDataset(data, device) if device.type == "cuda" else data
 
@@ -99,3 +100,40 @@ def _refuse_processes() -> None:
             "whose gradients would not be averaged. Train on one device, or on several with KERAS_BACKEND=jax and "
             "keras.distribution.DataParallel."
         )
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """A batch's arrays as tensors on a device; copies to a GPU are asynchronous, from page-locked memory."""
+
+    def one(part):
+        if not isinstance(part, torch.Tensor):
+            with keras.device("cpu"):
+                part = ops.convert_to_tensor(part)
+        if device.type == "cuda" and part.device.type == "cpu":
+            part = part.pin_memory()
+        return part.to(device, non_blocking=True)
+
+    return keras.tree.map_structure(one, batch, none_is_leaf=False)
+
+
+class OnDeviceDataset(keras.utils.PyDataset):
+    """The batches of another dataset, as tensors on a device.
+
+    Keras copies array by array, and each copy waits for the work queued on the GPU: a tenth of a step is lost.
+    """
+
+    def __init__(self, data: keras.utils.PyDataset, device: torch.device):
+        super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
+        self.data, self.device = data, device
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int):
+        return to_device(self.data[index], self.device)
+
+    def on_epoch_begin(self) -> None:
+        self.data.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self.data.on_epoch_end()

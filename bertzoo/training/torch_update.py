@@ -1,4 +1,4 @@
-"""How PyTorch applies `AdamW`: one kernel for each group of variables, and no waiting for the GPU."""
+"""`AdamW` on PyTorch: one kernel for each group of variables, without synchronising with the GPU."""
 
 import math
 from collections import defaultdict

@@ -1,0 +1,86 @@
+"""Faster forms that are written in Keras's operations, or one operation of PyTorch."""
+
+from functools import cache
+
+import keras
+from keras import ops
+
+from bertzoo._keras_hooks import without_autocast
+from bertzoo.accelerator import accelerator
+from bertzoo.dispatch import faster
+from bertzoo.layers.disentangled import distance_bias
+from bertzoo.types import Tensor
+
+
+def is_plain(dense: keras.layers.Layer) -> bool:
+    """Whether it is a product and perhaps a bias, and nothing else."""
+    return type(dense) is keras.layers.Dense and dense.quantization_mode is None
+
+
+def is_plain_for(dense: keras.layers.Layer, x: Tensor) -> bool:
+    """Whether it is plain and computes in the type of x: a map of dtype policies may give it another than the layer
+    around it."""
+    return is_plain(dense) and dense.compute_dtype == keras.backend.standardize_dtype(x.dtype)
+
+
+def kept_bias(dense: keras.layers.Layer) -> Tensor:
+    """The bias in the type in which it is kept, for kernels that cast by themselves. The policy's cast is one more."""
+    with without_autocast():
+        return ops.convert_to_tensor(dense.bias)
+
+
+@faster("linear")
+def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor | None:
+    """On PyTorch, product and bias in one operation: Keras's are two, and what lies between them goes to memory and
+    back. Elsewhere only the columns that are needed."""
+    torch = keras.backend.backend() == "torch"
+    if not (torch or columns is not None) or not is_plain_for(dense, x):
+        return None
+    kernel = ops.convert_to_tensor(dense.kernel)
+    if kernel.dtype != x.dtype:  # outside a layer that casts
+        return None
+    bias = None if dense.bias is None else ops.convert_to_tensor(dense.bias)
+    if columns is not None:
+        kernel, bias = kernel[:, columns], None if bias is None else bias[columns]
+    if torch:
+        from torch.nn import functional
+
+        return functional.linear(x, kernel.t(), bias)
+    product = ops.matmul(x, kernel)
+    return product if bias is None else product + bias
+
+
+@faster("layer_norm")
+def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor | None:
+    """PyTorch's one kernel; elsewhere, in half precision, one pass over memory."""
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if keras.backend.backend() == "torch":
+        # The fused kernel takes gamma and beta in the type of x only: rounded, where that is half.
+        beta = None if beta is None else ops.cast(beta, dtype)
+        return ops.layer_normalization(x, ops.cast(gamma, dtype), beta, epsilon=epsilon)
+    if dtype not in ("bfloat16", "float16"):
+        return None
+    # One pass is exact enough for half-precision inputs and saves a twentieth of a training step; in float32 its
+    # cancellation would show.
+    x = ops.cast(x, "float32")
+    mean = ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.maximum(ops.mean(ops.square(x), axis=-1, keepdims=True) - ops.square(mean), 0.0)
+    x = (x - mean) * ops.rsqrt(variance + epsilon) * ops.cast(gamma, "float32")
+    return ops.cast(x if beta is None else x + ops.cast(beta, "float32"), dtype)
+
+
+# Asked once: PyTorch would compile the question into each call. JAX chooses its devices when it is first asked.
+_on_accelerator = cache(lambda: accelerator() is not None)
+_torch_on_accelerator = keras.backend.backend() == "torch" and _on_accelerator()
+
+
+@faster("distance_bias")
+def heads_first(
+    query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
+) -> Tensor | None:
+    """On accelerators, where products come with heads first. To put examples first costs a copy of each product, twice
+    as long as the scores; their sum is moved instead. On a CPU XLA is 10 % faster with examples first."""
+    on_accelerator = _torch_on_accelerator if keras.backend.backend() == "torch" else _on_accelerator()
+    if axes != "bh" or not on_accelerator:
+        return None
+    return ops.transpose(distance_bias(query, key, position_query, position_key, "hb"), (1, 0, 2, 3))
