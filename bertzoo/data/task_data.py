@@ -102,7 +102,7 @@ class TaskData:
         steps: int | None = None,
         labelled: bool | None = None,
         prompt: str = "",
-    ) -> keras.utils.PyDataset:
+    ) -> BucketedDataset | StreamDataset:
         """Batches of what a user passes.
 
         Args:

@@ -1,4 +1,4 @@
-"""How alike vectors are."""
+"""Similarity of vectors."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def pairwise_similarity(vectors: Any, others: Any, measure: str = "cosine") -> n
     first, second = prepared(vectors, measure), prepared(others, measure)
     _check_widths(first, second)
     if len(first) != len(second):
-        raise ValueError(f"there must be as many vectors on both sides; there are {len(first)} and {len(second)}.")
+        raise ValueError(f"both sides must have equally many vectors. Received: {len(first)} and {len(second)}.")
     if measure in ("cosine", "dot"):
         return np.einsum("nd,nd->n", first, second)
     return -np.linalg.norm(first - second, ord=2 if measure == "euclidean" else 1, axis=1)

@@ -1,4 +1,4 @@
-"""What sentence vectors are worth: agreement with people's scores, retrieval, triplets, pairs of two classes."""
+"""Evaluation of sentence vectors: agreement with human scores, retrieval, triplets, and pairs of two classes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,8 +21,8 @@ def evaluate_sts(
     measure: str | None = None,
     prompt: str | None = None,
 ) -> dict[str, float]:
-    """How well the similarities of pairs go with people's scores (Cer et al. 2017): `spearman` and `pearson`, -1 to 1,
-    and NaN for a single pair.
+    """Correlates the similarities of pairs with human scores (Cer et al. 2017): `spearman` and `pearson`, -1 to 1,
+    NaN for a single pair.
 
     Args:
         encoder: A `SentenceEncoder`.
@@ -33,7 +33,9 @@ def evaluate_sts(
     """
     scores = np.asarray(scores, dtype="float64")
     if not len(firsts) == len(seconds) == len(scores):
-        raise ValueError(f"columns must be as long: {len(firsts)}, {len(seconds)} texts and {len(scores)} scores.")
+        raise ValueError(
+            f"columns must be equally long. Received: {len(firsts)}, {len(seconds)} texts and {len(scores)} scores."
+        )
     if len(scores) == 1:
         return {"spearman": float("nan"), "pearson": float("nan")}
     first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
@@ -60,7 +62,7 @@ def evaluate_retrieval(
         queries, corpus: Name -> text.
         relevant: A query's name -> the names of the documents that answer it, or name -> grade, of which 0 is not
             relevant; queries without any relevant document do not count.
-        at: How many documents are looked at.
+        at: The cut-offs k.
         batch_size: As for `SentenceEncoder.encode`.
         query_prompt, corpus_prompt: Put before the texts; where None, the encoder's prompts called query, and document,
             passage or corpus, else its default.
@@ -83,10 +85,10 @@ def evaluate_retrieval(
     query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
     query_vectors = encoder.encode([queries[name] for name in names], batch_size, prompt=query_prompt)
     corpus_vectors = encoder.encode([corpus[name] for name in documents], batch_size, prompt=corpus_prompt)
-    _, places = nearest(query_vectors, corpus_vectors, max(at), measure_of(encoder, measure))
+    _, indices = nearest(query_vectors, corpus_vectors, max(at), measure_of(encoder, measure))
     gains = [
-        np.array([grades[name].get(documents[place], 0.0) for place in row], dtype="float64")
-        for name, row in zip(names, places)
+        np.array([grades[name].get(documents[index], 0.0) for index in row], dtype="float64")
+        for name, row in zip(names, indices)
     ]
     return ranking_measures(gains, [sorted(grades[name].values(), reverse=True) for name in names], at)
 
@@ -104,7 +106,7 @@ def ranking_measures(
     Args:
         gains: For each query the grades of its ranked documents, the best rank first; 0 is not relevant.
         relevant: For each query the grades of all its relevant documents, the greatest first.
-        at: How many ranks are looked at.
+        at: The cut-offs k.
     """
     values = {}
     for k in at:
@@ -133,7 +135,7 @@ def evaluate_triplets(
     query_prompt: str | None = None,
     corpus_prompt: str | None = None,
 ) -> dict[str, float]:
-    """`accuracy`: the share of triplets whose anchor is more like the positive than the negative.
+    """`accuracy`: the share of triplets whose anchor is more similar to the positive than to the negative.
 
     Args:
         encoder: A `SentenceEncoder`.
@@ -142,7 +144,9 @@ def evaluate_triplets(
         query_prompt, corpus_prompt: As for `evaluate_retrieval`, of anchors and of the others.
     """
     if not len(anchors) == len(positives) == len(negatives):
-        raise ValueError(f"columns must be as long: {len(anchors)}, {len(positives)} and {len(negatives)} texts.")
+        raise ValueError(
+            f"columns must be equally long. Received: {len(anchors)}, {len(positives)} and {len(negatives)} texts."
+        )
     query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
     columns = ((anchors, query_prompt), (positives, corpus_prompt), (negatives, corpus_prompt))
     anchor, positive, negative = (encoder.encode(texts, batch_size, prompt=prompt) for texts, prompt in columns)

@@ -27,14 +27,14 @@ def semantic_search(
         queries_at_once, corpus_at_once: How many of each are compared at once.
 
     Returns:
-        For each query a list, the best first, of `{"corpus_id": place in the corpus, "score": …}`.
+        For each query a list, the best first, of `{"corpus_id": index in the corpus, "score": …}`.
 
     Raises:
         ValueError: The widths differ, or a number is not positive.
     """
-    scores, places = nearest(query_vectors, corpus_vectors, top_k, measure, queries_at_once, corpus_at_once)
+    scores, indices = nearest(query_vectors, corpus_vectors, top_k, measure, queries_at_once, corpus_at_once)
     return [
-        [{"corpus_id": int(place), "score": float(score)} for place, score in zip(*row)] for row in zip(places, scores)
+        [{"corpus_id": int(index), "score": float(score)} for index, score in zip(*row)] for row in zip(indices, scores)
     ]
 
 
@@ -46,9 +46,9 @@ def nearest(
     queries_at_once: int = QUERIES_AT_ONCE,
     corpus_at_once: int = CORPUS_AT_ONCE,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `semantic_search`, as arrays: scores float32 and places int64, each (n, top_k), the best first.
+    """As `semantic_search`, as arrays: scores float32 and indices int64, each (n, top_k), the best first.
 
-    Of equal scores the lower place comes first.
+    Of equal scores the lower index comes first.
     """
     for name, value in (("top_k", top_k), ("queries_at_once", queries_at_once), ("corpus_at_once", corpus_at_once)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -58,24 +58,24 @@ def nearest(
         raise ValueError(f"queries are {queries.shape[1]} numbers wide and the corpus {corpus.shape[1]}.")
     found = min(top_k, len(corpus))
     scores = np.zeros((len(queries), found), "float32")
-    places = np.zeros((len(queries), found), "int64")
+    indices = np.zeros((len(queries), found), "int64")
     for start in range(0, len(queries), queries_at_once):
         rows = slice(start, start + queries_at_once)
-        scores[rows], places[rows] = _best_in_chunks(queries[rows], corpus, found, corpus_at_once, measure)
-    return scores, places
+        scores[rows], indices[rows] = _best_in_chunks(queries[rows], corpus, found, corpus_at_once, measure)
+    return scores, indices
 
 
 def _best_in_chunks(queries: np.ndarray, corpus: np.ndarray, top_k: int, at_once: int, measure: str):
-    scores, places = np.zeros((len(queries), 0), "float32"), np.zeros((len(queries), 0), "int64")
+    scores, indices = np.zeros((len(queries), 0), "float32"), np.zeros((len(queries), 0), "int64")
     for start in range(0, len(corpus), at_once):
         more = scores_of(queries, corpus[start : start + at_once], measure)
         numbers = np.broadcast_to(np.arange(start, start + more.shape[1]), more.shape)
-        scores, places = _best(np.hstack([scores, more]), np.hstack([places, numbers]), top_k)
-    return scores, places
+        scores, indices = _best(np.hstack([scores, more]), np.hstack([indices, numbers]), top_k)
+    return scores, indices
 
 
-def _best(scores: np.ndarray, places: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best of each row in order; of equal scores the leftmost, which has the lowest place."""
+def _best(scores: np.ndarray, indices: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best of each row in order; of equal scores the leftmost, which has the lowest index."""
     if scores.shape[1] > top_k:
         # What is above the last score taken is in for sure; of those equal to it, the leftmost fill up.
         last = -np.partition(-scores, top_k - 1, axis=1)[:, top_k - 1 : top_k]
@@ -83,6 +83,6 @@ def _best(scores: np.ndarray, places: np.ndarray, top_k: int) -> tuple[np.ndarra
         room = top_k - above.sum(axis=1, keepdims=True)
         taken = above | (equal & (np.cumsum(equal, axis=1) <= room))
         scores = scores[taken].reshape(len(scores), top_k)
-        places = places[taken].reshape(len(places), top_k)
+        indices = indices[taken].reshape(len(indices), top_k)
     order = np.argsort(-scores, axis=1, kind="stable")
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(places, order, axis=1)
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(indices, order, axis=1)

@@ -1,4 +1,4 @@
-"""One vector for each text, whose cosine says how alike two texts are (Reimers and Gurevych 2019)."""
+"""One vector for each text, whose cosine measures the similarity of texts (Reimers and Gurevych 2019)."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -276,15 +276,15 @@ class SentenceEncoder(PromptedTask, Task):
 
     @property
     def similarity_fn_name(self) -> str:
-        """The measure that the model was made for, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
+        """The model's similarity measure, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
         return self.settings.get("similarity_fn_name") or "cosine"
 
     def similarity(self, vectors: Any, others: Any) -> np.ndarray:
-        """How alike each of some vectors is to each of others, (n, m), by the measure that the model was made for."""
+        """The similarity of each vector to each of the others, (n, m), by the model's own measure."""
         return similarity(vectors, others, self.similarity_fn_name)
 
     def similarity_pairwise(self, vectors: Any, others: Any) -> np.ndarray:
-        """How alike vectors are to those in the same places of others, (n,)."""
+        """The similarity of each vector to the one at the same index of the others, (n,)."""
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
     def for_mteb(self) -> "ForMteb":

@@ -7,7 +7,7 @@ import keras
 from bertzoo._keras_hooks import print_message
 from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.streams import StreamDataset, check_steps, is_stream
+from bertzoo.data.streams import check_steps, is_stream
 from bertzoo.data.task_data import TaskData
 from bertzoo.data.training_batches import for_training
 from bertzoo.models.encoder import Encoder
@@ -150,9 +150,7 @@ class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
         data, updates = for_training(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
-        callbacks = with_callback(callbacks, NaNGuard())
-        if isinstance(train, (BucketedDataset, StreamDataset)):
-            callbacks = with_callback(callbacks, train.begin_at(initial_epoch))
+        callbacks = with_callback(with_callback(callbacks, NaNGuard()), train.begin_at(initial_epoch))
         return super().fit(
             self.to_device(data),
             epochs=epochs,
