@@ -100,7 +100,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(place, tmp_path)
         ["fit", table, "--out", place],
         ["grid", table, "--out", place],
         ["convert", "bert_mini_en", place],
-        ["pretrain", str(tmp_path / "empty.toml"), "--shards", str(tmp_path), "--out", place],
+        ["pretrain", str(tmp_path / "empty.toml"), "--corpus", str(tmp_path), "--out", place],
         ["prepare", table, "--out", place],
     ]
     for command in commands:
@@ -113,7 +113,7 @@ def test_files_too(tmp_path):
 
     from bertzoo.cli.main import app
 
-    for command in (["glue", "bert_mini_en", "--data", str(tmp_path)], ["embed", "a text"], ["predict", "x", "text"]):
-        suffix = {"glue": "json", "embed": "npy", "predict": "csv"}[command[0]]
+    for command in (["compare", "bert_mini_en", "x"], ["embed", "a text"], ["predict", "x", "text"]):
+        suffix = {"compare": "json", "embed": "npy", "predict": "csv"}[command[0]]
         result = CliRunner().invoke(app, [*command, "--out", f"/proc/out.{suffix}"])
         assert result.exit_code == 1 and f"/proc/out.{suffix} can't be written" in result.output, result.output
