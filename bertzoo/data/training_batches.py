@@ -17,8 +17,8 @@ class TrainingBatches(keras.utils.PyDataset):
 
     With gradient accumulation the optimizer averages the gradients of several batches. For this to be the gradient of
     the mean over all their examples, the loss of each batch must be Σ weight · loss, divided by the mean of all
-    batches' Σ weight; this divisor travels with the sample weights (see `split_divisor`). That requires reading batches ahead,
-    so the batches of a stream count equally, each as the mean over its own examples.
+    batches' Σ weight; this divisor travels with the sample weights (see `split_divisor`). That requires
+    reading batches ahead, so the batches of a stream count equally, each as the mean over its own examples.
 
     Args:
         data: Batches of (inputs, targets) or (inputs, targets, sample weights).

@@ -44,10 +44,10 @@ class CompiledTask:
         al. 2019).
 
         A mean loss is weighted by the sample weights: Σ weight · loss / Σ weight over the examples of an update,
-        accumulated batches together, and in `evaluate` over all examples, whatever the batches. (In a stream, each batch
-        has its own mean. A loss with `reduction="sum"` stays a sum over a batch.) Losses and metrics that are given by
-        name take logits, the outputs of tasks. Where the loss is one for each token, metrics too weigh tokens, and ignore
-        padding.
+        accumulated batches together, and in `evaluate` over all examples, whatever the batches. (In a stream, each
+        batch has its own mean. A loss with `reduction="sum"` stays a sum over a batch.) Losses and metrics that are
+        given by name take logits, the outputs of tasks. Where the loss is one for each token, metrics too weigh tokens,
+        and ignore padding.
 
         On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
         with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
