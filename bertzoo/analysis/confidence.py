@@ -1,6 +1,7 @@
 """A classifier's predictions, confidence and calibration (Guo et al. 2017, section 2)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class Predictions:
         return ConfidenceBins(edges, counts, *means)
 
 
-def predictions(task: TextClassifier, x, y=None, batch_size: int = 32) -> Predictions:
+def predictions(task: TextClassifier, x: Any, y: Any = None, batch_size: int = 32) -> Predictions:
     """A classifier's predictions and the true labels; its temperature is applied.
 
     Args:

@@ -8,6 +8,7 @@ import numpy as np
 from bertzoo.analysis.pieces import encoder_of, hidden_states
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, host_generator
+from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import split_words
 
@@ -41,7 +42,7 @@ class Probe:
 
 
 def probe(
-    model,
+    model: Encoder | Task,
     texts: Sequence[str],
     labels: Sequence,
     *,

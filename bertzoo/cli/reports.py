@@ -1,16 +1,25 @@
 """How good a model is on validation examples, as tables, for each task that `bertzoo fit` trains."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bertzoo.cli.app import percent, show_table
 from bertzoo.data.parsing import Examples
 
+if TYPE_CHECKING:
+    from bertzoo.tasks.multiple_choice import MultipleChoice
+    from bertzoo.tasks.question_answerer import QuestionAnswerer
+    from bertzoo.tasks.text_classifier import TextClassifier
+    from bertzoo.tasks.token_classifier import TokenClassifier
+
 MOST_SHOWN = 10  # classes that a confusion matrix fits the screen with
 
 
-def report_texts(model, examples: Examples, batch_size: int) -> None:
+def report_texts(model: TextClassifier, examples: Examples, batch_size: int) -> None:
     """Precision, recall and F1 by class, and the confusion matrix; for a regression, error and correlations."""
     answers = model.classify(examples, batch_size=batch_size)
     if "value" in answers[0]:
@@ -37,7 +46,7 @@ def show_regression(truth: np.ndarray, predicted: np.ndarray) -> None:
     show_table(["held-out rows", "value"], rows, numbers=["value"])
 
 
-def report_words(model, examples: Examples, batch_size: int) -> None:
+def report_words(model: TokenClassifier, examples: Examples, batch_size: int) -> None:
     """Precision, recall and F1 by type of entity, or of each tag if they mark no entities."""
     from bertzoo.metrics.entities import entity_report, entity_scores
 
@@ -72,7 +81,7 @@ def _show_classes(
     return counts
 
 
-def report_questions(model, examples: Examples, batch_size: int) -> None:
+def report_questions(model: QuestionAnswerer, examples: Examples, batch_size: int) -> None:
     """Exact match and F1 as SQuAD defines them, after choosing the threshold below which there is no answer."""
     from bertzoo.metrics.squad import squad_scores
 
@@ -85,7 +94,7 @@ def report_questions(model, examples: Examples, batch_size: int) -> None:
     show_table(["held-out questions", "%"], rows, numbers=["%"])
 
 
-def report_choices(model, examples: Examples, batch_size: int) -> None:
+def report_choices(model: MultipleChoice, examples: Examples, batch_size: int) -> None:
     """The accuracy."""
     chosen = [answer["index"] for answer in model.choose(examples, batch_size=batch_size)]
     right = int((np.array(chosen) == model.data.example_targets(examples)).sum())

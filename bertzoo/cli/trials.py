@@ -1,11 +1,13 @@
 """Fine-tuning runs, scored on validation examples and logged, so that none is repeated."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from bertzoo.cli.dataset import Splits
 from bertzoo.cli.fit import describe_texts
 from bertzoo.cli.paths import write_whole
 from bertzoo.metrics import accuracy, f1, matthews_corrcoef, pearson, spearman
+
+if TYPE_CHECKING:
+    from bertzoo.tasks.text_classifier import TextClassifier
 
 # Names of the class whose F1 GLUE reports.
 _POSITIVE = ("1", "equivalent", "duplicate")
@@ -62,7 +67,7 @@ class Log:
         return record
 
 
-def fine_tune(splits: Splits, settings: Settings):
+def fine_tune(splits: Splits, settings: Settings) -> TextClassifier:
     """A text classifier, or a regression, fit on the training examples."""
     bz = start()
 
@@ -76,7 +81,7 @@ def fine_tune(splits: Splits, settings: Settings):
     return model
 
 
-def scores_of(model, splits: Splits) -> dict[str, float]:
+def scores_of(model: TextClassifier, splits: Splits) -> dict[str, float]:
     """Accuracy, F1 and Matthews' correlation on the validation examples; for a regression, Pearson's and Spearman's.
 
     F1 is that of the class 1, equivalent or duplicate if there is one, as in GLUE, otherwise the mean over classes.

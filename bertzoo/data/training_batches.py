@@ -1,4 +1,4 @@
-"""What `fit` adds to batches: weights of classes, and what accumulated batches are divided by."""
+"""What `fit` adds to batches: class weights, and the divisor of accumulated batches."""
 
 import warnings
 from typing import Any
@@ -13,12 +13,12 @@ DIVISOR = "divisor"
 
 
 class TrainingBatches(keras.utils.PyDataset):
-    """The batches of another data set, weighed for training.
+    """The batches of another data set with weights for training.
 
-    With gradient accumulation the optimizer takes the mean of the gradients of several batches. So that this is the
-    gradient of the mean over all their examples, the loss of each is to be Σ weight · loss over the mean of the
-    batches' Σ weight; this divisor goes with the sample weights (see `split_divisor`). It needs batches that can be
-    read before their time, so a stream's batches count alike, each as the mean over its own examples.
+    With gradient accumulation the optimizer averages the gradients of several batches. For this to be the gradient of
+    the mean over all their examples, the loss of each batch must be Σ weight · loss, divided by the mean of all
+    batches' Σ weight; this divisor travels with the sample weights (see `split_divisor`). That requires
+    reading batches ahead, so the batches of a stream count equally, each as the mean over its own examples.
 
     Args:
         data: Batches of (inputs, targets) or (inputs, targets, sample weights).

@@ -43,7 +43,7 @@ class AlbertConfig(EncoderConfig):
         super().__post_init__()
         if self.num_hidden_groups > self.num_hidden_layers:
             raise ValueError(
-                f"num_hidden_groups must lie between 1 and num_hidden_layers; they are {self.num_hidden_groups} and "
+                f"num_hidden_groups must lie between 1 and num_hidden_layers. Received: {self.num_hidden_groups} and "
                 f"{self.num_hidden_layers}."
             )
 

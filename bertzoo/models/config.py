@@ -154,7 +154,7 @@ class EncoderConfig:
         check({f.name: getattr(self, f.name) for f in fields(self)}, self.rules)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
-                f"hidden_size must be a multiple of num_attention_heads; they are {self.hidden_size} and "
+                f"hidden_size must be a multiple of num_attention_heads. Received: {self.hidden_size} and "
                 f"{self.num_attention_heads}."
             )
 

@@ -58,7 +58,9 @@ class DebertaConfig(EncoderConfig):
         if isinstance(self.pos_att_type, list):
             object.__setattr__(self, "pos_att_type", tuple(self.pos_att_type))
         if not set(self.terms) <= set(TERMS) or len(set(self.terms)) < len(self.terms):
-            raise ValueError(f"pos_att_type may name {' and '.join(TERMS)}, once each; it is {self.pos_att_type!r}.")
+            raise ValueError(
+                f"pos_att_type may name {' and '.join(TERMS)}, once each. Received: {self.pos_att_type!r}."
+            )
         only = {"attention_head_size": self.head_size, "pooler_hidden_size": self.hidden_size, "talking_head": False}
         for key, value in {**only, "conv_groups": 1}.items():
             if self.extra.get(key, value) != value:

@@ -45,7 +45,7 @@ class DebertaV2Config(DebertaConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.conv_kernel_size > 0 and self.conv_kernel_size % 2 == 0:
-            raise ValueError(f"conv_kernel_size must be odd, or 0 for none; it is {self.conv_kernel_size}.")
+            raise ValueError(f"conv_kernel_size must be odd, or 0 for none. Received: {self.conv_kernel_size}.")
         if self.position_buckets > 0 and self.max_distance <= self.position_buckets // 2 + 1:
             raise ValueError(
                 f"position_buckets = {self.position_buckets} needs more than {self.position_buckets // 2 + 1} "

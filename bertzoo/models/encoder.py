@@ -73,7 +73,8 @@ class Encoder(BackendStep, keras.Model):
     ):
         super().__init__(name=name, **kwargs)
         if config.model_type not in FAMILIES:
-            raise ValueError(f"model_type must be one of {', '.join(sorted(FAMILIES))}; it is {config.model_type!r}.")
+            known = ", ".join(sorted(FAMILIES))
+            raise ValueError(f"model_type must be one of {known}. Received: {config.model_type!r}.")
         if not isinstance(config, FAMILIES[config.model_type].config_class):
             raise ValueError(
                 f"a {config.model_type} encoder needs a "

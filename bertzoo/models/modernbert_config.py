@@ -75,7 +75,7 @@ class ModernBertConfig(EncoderConfig):
             object.__setattr__(self, "layer_types", types)
         object.__setattr__(self, "layer_types", tuple(self.layer_types))
         if len(self.layer_types) != self.num_hidden_layers:
-            raise ValueError(f"layer_types must be {GLOBAL} or {LOCAL} for each layer; it is {self.layer_types!r}.")
+            raise ValueError(f"layer_types must be {GLOBAL} or {LOCAL} for each layer. Received: {self.layer_types!r}.")
 
     def to_hf(self) -> dict[str, Any]:
         content = super().to_hf()

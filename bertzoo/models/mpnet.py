@@ -38,7 +38,7 @@ class MPNetConfig(RobertaConfig):
         super().__post_init__()
         if self.relative_attention_num_buckets != BUCKETS:
             raise ValueError(
-                f"relative_attention_num_buckets must be {BUCKETS}; it is {self.relative_attention_num_buckets!r}."
+                f"relative_attention_num_buckets must be {BUCKETS}. Received: {self.relative_attention_num_buckets!r}."
             )
 
     @property

@@ -153,7 +153,9 @@ class Distillation(MaskedTraining):
             outputs[f"{name}_output"] = ops.cast(encoded["sequence_output"], "float32")
         return {name: ops.stop_gradient(value) if "teacher" in name else value for name, value in outputs.items()}
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x: dict | None = None, y: Any = None, y_pred: dict | None = None, sample_weight: Any = None, training=True
+    ) -> Tensor:
         labels, masked = x["mask_labels"], ops.cast(x["mask_weights"], "float32")
         real = ops.cast(x["padding_mask"], "float32")
         student, teacher = y_pred["student"], y_pred["teacher"]

@@ -1,6 +1,7 @@
 """What the training models of several networks share: masked batches, and losses that are means over tokens."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -53,7 +54,7 @@ class MaskedTraining(BackendStep, keras.Model):
         LossMean.record(self, losses, weights)
         return sum(losses[1:], losses[0])
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         return self.get_metrics_result()
 
     def compile(self, optimizer: keras.optimizers.Optimizer | None = None, **kwargs) -> None:

@@ -141,7 +141,9 @@ class ReplacedTokenTraining(MaskedTraining):
         outputs = encoder(inputs, training=training, dropout_key=key, decoder=head, query_positions=positions)
         return head(outputs["decoded_output"], encoder.token_table())
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x: dict | None = None, y: Any = None, y_pred: dict | None = None, sample_weight: Any = None, training=True
+    ) -> Tensor:
         labels, masked = x["mask_labels"], ops.cast(x["mask_weights"], "float32")
         real = ops.cast(x["padding_mask"], "float32")
         predicted, rtd_logits = y_pred["masked_lm"], y_pred["rtd"]
@@ -243,7 +245,7 @@ class LogitAuc(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.counts = self.add_variable((2, BINS), initializer="zeros", dtype="float32", name="counts")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds a batch.
 
         Args:
@@ -259,10 +261,10 @@ class LogitAuc(keras.metrics.Metric):
         )
         self.counts.assign_add(ops.reshape(counts, (2, BINS)))
 
-    def result(self):
+    def result(self) -> Tensor:
         shares = self.counts / ops.maximum(ops.sum(self.counts, axis=1, keepdims=True), 1.0)
         below = ops.cumsum(shares[0]) - 0.5 * shares[0]
         return ops.sum(shares[1] * below)
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         self.counts.assign(np.zeros((2, BINS), "float32"))

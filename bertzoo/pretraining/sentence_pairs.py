@@ -136,7 +136,9 @@ class ElectraSegments:
         return pair_examples(self.corpus, length, a, a_sizes, between, b_sizes)
 
 
-def window(sentences: Sentences, sampled: np.ndarray, target: np.ndarray, rng) -> tuple[np.ndarray, np.ndarray]:
+def window(
+    sentences: Sentences, sampled: np.ndarray, target: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """The first and last sentences of windows of `target` tokens around sampled sentences, within their documents.
 
     The sampled sentence lies at a random position of the window. If windows began with it, the ends of documents would
@@ -151,7 +153,9 @@ def window(sentences: Sentences, sampled: np.ndarray, target: np.ndarray, rng) -
     return begin, np.clip(end, begin, last)
 
 
-def truncate(a, a_sizes, b, b_sizes, room: int, rng) -> tuple:
+def truncate(
+    a: np.ndarray, a_sizes: np.ndarray, b: np.ndarray, b_sizes: np.ndarray, room: int, rng: np.random.Generator
+) -> tuple[np.ndarray, ...]:
     """Starts and sizes of the segments after removing tokens of the longer one until both fit into `room`."""
     half = room // 2
     a_left = np.where(b_sizes <= half, room - b_sizes, np.where(a_sizes <= half, a_sizes, room - half))
@@ -161,7 +165,9 @@ def truncate(a, a_sizes, b, b_sizes, room: int, rng) -> tuple:
     return a + a_front, a_left, b + b_front, b_left
 
 
-def pair_examples(corpus: TokenCorpus, length: int, a, a_sizes, b, b_sizes) -> dict[str, np.ndarray]:
+def pair_examples(
+    corpus: TokenCorpus, length: int, a: np.ndarray, a_sizes: np.ndarray, b: np.ndarray, b_sizes: np.ndarray
+) -> dict[str, np.ndarray]:
     """`token_ids`, `segment_ids` and `padding_mask`, int32 (rows, length), and `lengths` (rows,); without a second
     segment an example is [CLS] A [SEP]."""
     tokenizer, columns = corpus.tokenizer, np.arange(length)

@@ -1,10 +1,13 @@
 """Embeddings that a generator and a discriminator share, as in ELECTRA and as in DeBERTa v3."""
 
+from typing import Any
+
 from keras import ops
 
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.deberta import MaskedEmbeddings
 from bertzoo.layers.embeddings import Embeddings
+from bertzoo.types import Tensor
 
 
 class SharedEmbeddings(Embeddings):
@@ -22,7 +25,7 @@ class SharedEmbeddings(Embeddings):
         super().__init__(**{**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy})
         self.token, self.position, self.segment, self.norm = owner.token, owner.position, owner.segment, owner.norm
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
 
@@ -47,7 +50,7 @@ class DisentangledEmbeddings(MaskedEmbeddings):
         # In a function, since Keras would otherwise track the owner's tables as this layer's.
         self._owner = lambda: owner
 
-    def make_tables(self):
+    def make_tables(self) -> None:
         owner = self._owner()
         self.segment = self._table("segment", self.segments)
         self.token_difference = self._difference("token", owner.token)
@@ -57,12 +60,12 @@ class DisentangledEmbeddings(MaskedEmbeddings):
         return self.add_weight(name=f"{name}_difference", shape=table.shape, initializer="zeros", autocast=False)
 
     @property
-    def token(self):
+    def token(self) -> Tensor:
         """(vocabulary, width)."""
         return ops.stop_gradient(ops.convert_to_tensor(self._owner().token)) + self.token_difference
 
     @property
-    def position(self):
+    def position(self) -> Tensor | None:
         """(positions, width), or None where the owner has none."""
         if self.position_difference is None:
             return None

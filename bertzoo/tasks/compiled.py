@@ -1,4 +1,4 @@
-"""What a task is compiled with: a loss that is one mean by weights over all examples, wherever it is computed."""
+"""Compiling tasks: the loss is one weighted mean over all examples, whatever the batches."""
 
 from typing import Any, ClassVar
 
@@ -37,17 +37,17 @@ class CompiledTask:
         weighted_metrics: Any = None,
         **kwargs,
     ) -> None:
-        """As `keras.Model.compile`; what is left out is the recipe of the paper, and a line says what was chosen.
+        """As `keras.Model.compile`; omitted arguments follow the paper's recipe, and a printed line names them.
 
         AdamW with decay 0.01 on all but biases and LayerNorm, 10 % warm-up and linear decay over the steps of each
         `fit`, gradients clipped to a global norm of 1; peak rate by the model's width (Devlin et al. 2019, A.3; Turc et
         al. 2019).
 
-        A loss that is a mean is one by sample weights: Σ weight · loss / Σ weight over the examples of an update, those
-        of accumulated batches together, and in `evaluate` over all, whatever the batches. (A stream's batches have each
-        its own mean. A loss with `reduction="sum"` stays a sum over a batch.) Losses and metrics that are given by name
-        take logits, the outputs of tasks. Where the loss is one for each token, metrics too weigh tokens, and ignore
-        padding.
+        A mean loss is weighted by the sample weights: Σ weight · loss / Σ weight over the examples of an update,
+        accumulated batches together, and in `evaluate` over all examples, whatever the batches. (In a stream, each
+        batch has its own mean. A loss with `reduction="sum"` stays a sum over a batch.) Losses and metrics that are
+        given by name take logits, the outputs of tasks. Where the loss is one for each token, metrics too weigh tokens,
+        and ignore padding.
 
         On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
         with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has

@@ -28,7 +28,7 @@ OWN = ("head", "temperature", "thresholds")  # in config.json's own block
 
 @keras.saving.register_keras_serializable("bertzoo")
 class TextClassifier(Task):
-    """Sorts texts, or pairs of texts, into classes.
+    """Classifies texts, or pairs of texts.
 
     Args:
         backbone: The encoder.
@@ -38,7 +38,7 @@ class TextClassifier(Task):
             "regression" (numbers).
         head: A Keras layer (batch, hidden) -> (batch, labels) in place of the family's head. The two-layer GELU head:
             `bertzoo.layers.ClassificationHead(3, dense_activation="gelu")`.
-        temperature: What `classify` divides logits by; `fit_temperature` sets it.
+        temperature: `classify` divides logits by it; `fit_temperature` sets it.
         thresholds: For several labels at once, the probability above which `classify` names each; 0.5 where None.
             `fit_thresholds` sets them.
 

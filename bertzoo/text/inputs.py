@@ -1,4 +1,4 @@
-"""What a caller hands in as texts becomes a plain list of strings, or an error that says which row is wrong."""
+"""Validates texts: a list of strings, or an error that names the wrong item."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def as_pairs(texts: Any, pairs: Any) -> tuple[Texts, Texts | None]:
 
 
 def explain_unencodable(columns: dict[str, list[str] | None]) -> str | None:
-    """The Rust library takes UTF-8 only: says which row holds half of a surrogate pair, or None where none does."""
+    """Names the text with half of a surrogate pair, which the Rust library refuses; None where there is none."""
     for name, rows in columns.items():
         for index, row in enumerate(rows or ()):
             try:

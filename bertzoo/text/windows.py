@@ -22,9 +22,9 @@ class Windows:
     pieces: the texts' own tokens, one row for each text, without special tokens and truncation, with offsets.
     source: (n,) the text that a row is cut from.
     column: (n,) where in the row its piece of text begins.
-    begin, end: (n,) which of the text's tokens it holds.
-    own_begin, own_end: (n,) for which of them it is the row with most context on both sides; these parts make up the
-    whole text, each token once.
+    begin, end: (n,) the range of the text's tokens in the row.
+    own_begin, own_end: (n,) the range of tokens for which the row has the most context on both sides; these ranges
+    partition the text.
     """
 
     rows: Encoded
@@ -46,7 +46,7 @@ class Windows:
         return slice(int(self.own_begin[window]) + shift, int(self.own_end[window]) + shift)
 
     def join(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What a model gave for each row, (length, …), put together to one array a text, (tokens, …)."""
+        """Joins a model's outputs for the rows, (length, …) each, to one array for each text, (tokens, …)."""
         parts: list[list[np.ndarray]] = [[] for _ in range(len(self.pieces))]
         for window, source in enumerate(self.source):
             parts[source].append(outputs[window][self.own_columns(window)])
@@ -76,7 +76,7 @@ def cut_windows(
 
     Args:
         tokenizer: A `Tokenizer`.
-        texts: What is cut.
+        texts: The texts to cut.
         questions: Put before every row of its text, as the first of a pair; cut to `max_query_length` tokens.
         stride: How many tokens of text two neighbouring rows share. Where None, a quarter of a row and at most 128;
             with questions, so many that rows start 128 tokens apart (Devlin et al. 2019's code for SQuAD).

@@ -1,4 +1,4 @@
-"""Losses and metrics as `compile` takes them, for models whose outputs are logits."""
+"""Losses and metrics in all forms that `compile` takes, for models whose outputs are logits."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The mean loss of everything that was trained on or evaluated, whatever the batches."""
+"""The mean loss over all examples of an epoch or evaluation, whatever the batches."""
 
 from collections.abc import Sequence
 from typing import Any

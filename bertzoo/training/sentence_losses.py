@@ -21,12 +21,12 @@ _INFINITE = 1e30
 class SentenceLoss(keras.losses.Loss):
     """The base of these losses.
 
-    `head` is a layer that is trained with the encoder and thrown away after it, or None. `target` says what the loss
-    compares with: "numbers", "classes", "vectors", or None where the texts' places in the row say all.
+    `head` is a layer that is trained with the encoder and discarded afterwards, or None. `target` is what the loss
+    compares with: "numbers", "classes", "vectors", or None where the order of the texts in the row is enough.
     """
 
     target: str | None = "numbers"
-    columns: tuple[int, int | None] = (2, 2)  # how few and how many texts a row has
+    columns: tuple[int, int | None] = (2, 2)  # least and most texts of a row
     compares_rows: bool = False  # with each other, so that the loss of a row depends on its batch
     in_batch_negatives: bool = False  # the texts of other rows are negatives
     head: keras.layers.Layer | None = None

@@ -113,7 +113,7 @@ def test_files_too(tmp_path):
 
     from bertzoo.cli.main import app
 
-    for command in (["embed", "a text"], ["predict", "x", "text"]):
-        suffix = {"embed": "npy", "predict": "csv"}[command[0]]
+    for command in (["compare", "bert_mini_en", "x"], ["embed", "a text"], ["predict", "x", "text"]):
+        suffix = {"compare": "json", "embed": "npy", "predict": "csv"}[command[0]]
         result = CliRunner().invoke(app, [*command, "--out", f"/proc/out.{suffix}"])
         assert result.exit_code == 1 and f"/proc/out.{suffix} can't be written" in result.output, result.output

@@ -155,7 +155,7 @@ def test_keras_files_bring_it_back(encoder, batch, numpy, tmp_path):
 def test_wrong_configurations_are_named():
     with pytest.raises(ValueError, match="model_type must be one of .*bert.*'gpt2'"):
         bz.Encoder(bz.EncoderConfig(model_type="gpt2"))
-    with pytest.raises(ValueError, match=r"multiple of num_attention_heads; they are 30 and 4"):
+    with pytest.raises(ValueError, match=r"multiple of num_attention_heads. Received: 30 and 4"):
         bz.EncoderConfig(hidden_size=30, num_attention_heads=4)
     with pytest.raises(ValueError, match="hidden_act must be one of"):
         bz.EncoderConfig(hidden_act="mish")
