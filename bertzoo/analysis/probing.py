@@ -137,7 +137,7 @@ def _accuracies(layers: np.ndarray, classes: np.ndarray, is_test: np.ndarray) ->
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
     except ImportError:
-        raise ImportError('probe needs scikit-learn: pip install "bertzoo[analysis]".') from None
+        raise ImportError("probe needs scikit-learn: pip install scikit-learn.") from None
     accuracies = []
     for vectors in layers.astype("float64"):
         classifier = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-6, max_iter=500))
