@@ -113,11 +113,9 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
                 for counter in ("start", "warmup_steps", "total_steps")
             )
         _check_numbers(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}.")
+        _check_schedule(schedule)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
-        self.bias_correction = bias_correction
-        self.warmup, self.schedule = warmup, schedule
+        self.bias_correction, self.warmup, self.schedule = bias_correction, warmup, schedule
         self.no_decay = _patterns("no_decay", no_decay)
         self.lr_multipliers = dict(lr_multipliers or {})
         _patterns("lr_multipliers", tuple(self.lr_multipliers))
@@ -270,6 +268,11 @@ def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
         except re.error as error:
             raise ValueError(f"{argument}: {pattern!r} is not a regular expression ({error}).") from error
     return tuple(patterns)
+
+
+def _check_schedule(schedule: str) -> None:
+    if schedule not in SCHEDULES:
+        raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}.")
 
 
 def _check_numbers(*, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
