@@ -112,8 +112,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
                 self.add_variable((), dtype="int", aggregation="only_first_replica", name=f"schedule_{counter}")
                 for counter in ("start", "warmup_steps", "total_steps")
             )
-        _check_numbers(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
-        _check_schedule(schedule)
+        _check(schedule, weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.bias_correction, self.warmup, self.schedule = bias_correction, warmup, schedule
         self.no_decay = _patterns("no_decay", no_decay)
@@ -270,12 +269,9 @@ def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-def _check_schedule(schedule: str) -> None:
+def _check(schedule: str, *, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}.")
-
-
-def _check_numbers(*, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
     for name, value in (("weight_decay", weight_decay), ("epsilon", epsilon), ("warmup", warmup)):
         if not value >= 0:
             raise ValueError(f"{name} must be 0 or more. Received: {value!r}.")
