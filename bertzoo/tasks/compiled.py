@@ -13,7 +13,7 @@ from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
 
-class CompiledTask:
+class CompiledTask(keras.Model):
     """Mixed into tasks, before `keras.Model`."""
 
     # Whether the loss is one for each token, weighed by the sample weights.
@@ -24,7 +24,7 @@ class CompiledTask:
         """The task's loss."""
         raise NotImplementedError
 
-    def default_metrics(self) -> list:
+    def default_metrics(self) -> list | dict:
         """The task's metrics."""
         return []
 
