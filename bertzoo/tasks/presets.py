@@ -21,7 +21,7 @@ from bertzoo.text.tokenizer import Tokenizer
 
 
 class PresetTask(keras.Model):
-    """Mixed into tasks: loading, saving, exporting and uploading."""
+    """A task's presets: loading, saving, exporting and uploading."""
 
     heads: tuple[str, ...] = ()
     # What follows the family's name in the name of Hugging Face's class; the first head's where None.
