@@ -136,10 +136,11 @@ class SelfAttention(DropoutLayer):
         """(batch, length, hidden) -> queries (of `query`, if any), keys and values: (batch, length, heads, head size)
         each."""
         if query is None:
-            return split_heads(linear(self.qkv, x), 3, self.num_heads)
+            return split_heads(linear(self.qkv, x), x, 3, self.num_heads)
         queries = linear(self.qkv, query, slice(0, self.hidden_size))
         keys_and_values = linear(self.qkv, x, slice(self.hidden_size, 3 * self.hidden_size))
-        return *split_heads(queries, 1, self.num_heads), *split_heads(keys_and_values, 2, self.num_heads)
+        queries = split_heads(queries, query, 1, self.num_heads)
+        return *queries, *split_heads(keys_and_values, x, 2, self.num_heads)
 
     def score_bias(
         self, query: Tensor, key: Tensor, position_bias: Tensor | None, dropout_key: Tensor | None
@@ -190,13 +191,15 @@ def dot_product_attention(
 def self_attention(qkv: keras.layers.Layer, x: Tensor, attention_mask: AttentionMask | None, num_heads: int) -> Tensor:
     """Attention among the vectors of x, from their projection on: (batch, length, hidden) -> the same."""
     projection = linear(qkv, x)
-    context = dot_product_attention(*split_heads(projection, 3, num_heads), attention_mask)
+    context = dot_product_attention(*split_heads(projection, x, 3, num_heads), attention_mask)
     return merge_heads(context, projection.shape[-1] // 3)
 
 
-def split_heads(projection: Tensor, count: int, num_heads: int) -> tuple[Tensor, ...]:
-    """(batch, length, count * hidden) -> `count` times (batch, length, heads, head size)."""
-    batch, length, head_size = *ops.shape(projection)[:2], projection.shape[-1] // (count * num_heads)
+def split_heads(projection: Tensor, x: Tensor, count: int, num_heads: int) -> tuple[Tensor, ...]:
+    """(batch, length, count * hidden), projected from x -> `count` times (batch, length, heads, head size)."""
+    # Of x: tf2onnx takes the shape of a product without bias before it has its three axes again.
+    batch, length = ops.shape(x)[:2]
+    head_size = projection.shape[-1] // (count * num_heads)
     parts = ops.reshape(projection, (batch, length, count, num_heads, head_size))
     # Indexed, not split: 3 % faster on an H100 under XLA.
     return tuple(parts[:, :, i] for i in range(count))

@@ -112,12 +112,9 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
                 self.add_variable((), dtype="int", aggregation="only_first_replica", name=f"schedule_{counter}")
                 for counter in ("start", "warmup_steps", "total_steps")
             )
-        _check_numbers(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}.")
+        _check(schedule, weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
-        self.bias_correction = bias_correction
-        self.warmup, self.schedule = warmup, schedule
+        self.bias_correction, self.warmup, self.schedule = bias_correction, warmup, schedule
         self.no_decay = _patterns("no_decay", no_decay)
         self.lr_multipliers = dict(lr_multipliers or {})
         _patterns("lr_multipliers", tuple(self.lr_multipliers))
@@ -272,7 +269,9 @@ def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-def _check_numbers(*, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
+def _check(schedule: str, *, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
+    if schedule not in SCHEDULES:
+        raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}.")
     for name, value in (("weight_decay", weight_decay), ("epsilon", epsilon), ("warmup", warmup)):
         if not value >= 0:
             raise ValueError(f"{name} must be 0 or more. Received: {value!r}.")
