@@ -160,9 +160,7 @@ def test_enhanced_mask_decoder(model_type, prefix, tmp_path):
     places = np.array([[1, 9], [0, 3], [2, 6]], "int32")
     assert_close(task({**inputs, "mask_positions": places}), np.take_along_axis(expected, places[:, :, None], 1), ...)
 
-    with pytest.raises(
-        Exception, match="Expected at most 24 tokens, the positions .* Received: 25"
-    ):
+    with pytest.raises(Exception, match="Expected at most 24 tokens, the positions .* Received: 25"):
         task({"token_ids": np.full((1, 25), 3, "int32")})
 
     task.save_to_preset(tmp_path / "ours")
