@@ -111,7 +111,7 @@ class LoRAConfig:
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rank_pattern, self.alpha_pattern = dict(self.rank_pattern or {}), dict(self.alpha_pattern or {})
+        self.rank_pattern, self.alpha_pattern = dict(self.rank_pattern), dict(self.alpha_pattern)
         for rank in (self.rank, *self.rank_pattern.values()):
             if type(rank) is bool or not isinstance(rank, (int, np.integer)) or rank < 1:
                 raise ValueError(f"rank must be a whole number of at least 1. Received: {rank!r}.")
@@ -163,7 +163,7 @@ def enable_lora(
     encoder = getattr(task, "backbone", task)
     if targets is None:
         targets = TARGETS.get(encoder.family.model_type, TARGETS["bert"])
-    config = LoRAConfig(rank, alpha, targets, train_head, use_rslora, rank_pattern, alpha_pattern)
+    config = LoRAConfig(rank, alpha, targets, train_head, use_rslora, rank_pattern or {}, alpha_pattern or {})
     if lora_layers(task):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
     found = _find_targets(encoder, encoder.family.prefix if encoder is not task else "", config)

@@ -113,7 +113,7 @@ def lora_options(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], f
     if ranks and not config.get("rank_pattern"):
         module, own = next(iter(ranks.items()))
         raise CheckpointError(f"{folder} has factors of rank {own} for {module}; r is {rank} in {SETTINGS}.")
-    alphas = {}
+    alphas: dict[str, float] = {}
     for pattern, alpha in (config.get("alpha_pattern") or {}).items():
         name = pattern.removeprefix("^").removesuffix("$")
         if re.search(r"[^\w.]", name):

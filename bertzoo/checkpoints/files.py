@@ -82,7 +82,8 @@ def resolve_adapter(adapter: str | os.PathLike) -> Path:
     match = _HUB.fullmatch(name)
     if match is None:
         raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
-    return _download(*match.groups(), list(ADAPTER_FILES))
+    repo_id, revision = match.groups()
+    return _download(repo_id, revision, list(ADAPTER_FILES))
 
 
 def bundled_root() -> Path:
@@ -147,7 +148,7 @@ def push(
             ignore_patterns=["training_state/*"],
             delete_patterns=[*WEIGHT_FILES, *_SHARDS.values()],
         )
-    except (HfHubHTTPError.__bases__[0], OSError) as error:
+    except (HfHubHTTPError.__bases__[0], OSError) as error:  # type: ignore[misc]  # see _download
         raise CheckpointError(
             f"{directory} could not be uploaded to {repo_id}: {error}. May the token write?"
         ) from error
@@ -215,7 +216,7 @@ def _download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
     except errors.HFValidationError as error:
         raise CheckpointError(f"hf://{repo_id} is no valid hub name: {error}.") from error
     # The base is what the hub's HTTP library, which differs between versions, raises when a download breaks off.
-    except (errors.HfHubHTTPError.__bases__[0], OSError) as error:
+    except (errors.HfHubHTTPError.__bases__[0], OSError) as error:  # type: ignore[misc]  # an exception's base is one
         raise CheckpointError(
             f"hf://{repo_id} could not be downloaded: {error}. Try again: files that arrived are kept."
         ) from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertzoo.checkpoints.errors import CheckpointError
 
-_KINDS = {dict: "object", list: "list"}
+_KINDS: dict[type, str] = {dict: "object", list: "list"}
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,10 @@ def number(least: float = -math.inf, below: float = math.inf) -> Rule:
     if below < math.inf:
         description += f" and below {below:g}"
 
-    def holds(value):
-        return isinstance(value, Real) and type(value) is not bool and math.isfinite(value) and least <= value < below
+    def holds(value: Any) -> bool:
+        if not isinstance(value, Real) or type(value) is bool:
+            return False
+        return math.isfinite(value) and least <= float(value) < below
 
     return Rule(description, holds)
 
@@ -101,7 +103,8 @@ def read_json(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = 
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, kind):
             raise ValueError(f"it holds no JSON {_KINDS[kind]}")
-        check(content, rules or {})
+        if isinstance(content, Mapping):
+            check(content, rules or {})
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} can't be used: {error}") from error
     except RecursionError as error:

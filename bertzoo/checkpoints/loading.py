@@ -173,8 +173,8 @@ class _CoveredPaths:
         table = _table(family, config, heads)
         self.names = {entry.keras_name for entry in table if entry.is_in(file_keys)}
 
-    def __contains__(self, path: str) -> bool:
-        return path.split("/", 1)[-1] in self.names
+    def __contains__(self, path: object) -> bool:
+        return str(path).split("/", 1)[-1] in self.names
 
 
 class _Loader:
@@ -268,7 +268,9 @@ def file_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
     weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
     in_heads = {name for head in heads for name, _ in encoder.family.names_of_head(encoder.config, head)}
-    tensors, keys, codes, scales = {}, {}, {}, scales_of(model)
+    tensors: dict[str, np.ndarray] = {}
+    codes: dict[str, np.ndarray] = {}
+    keys, scales = {}, scales_of(model)
     for entry in weight_map(model, encoder, heads):
         weight = weights[entry.keras_name]
         value = keras.ops.convert_to_numpy(weight)
@@ -335,7 +337,7 @@ def save_model(
     write_preset(Path(directory), files | dict(more_files or {}))
 
 
-def check_options(cls: type, options: Iterable[str]) -> None:
+def check_options(cls: type[keras.layers.Layer], options: Iterable[str]) -> None:
     """Refuses what the constructor of a class does not take.
 
     Raises:

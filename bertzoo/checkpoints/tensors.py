@@ -218,8 +218,8 @@ def _open_shards(index: Path) -> Tensors:
     with ExitStack() as files:
         shards = {name: files.enter_context(open_tensor_file(index.parent / name)) for name in names}
         entries: dict[str, StoredTensor | LazyTensor] = {}
-        for shard in shards.values():  # a tensor that the index forgot shows in the load report
-            entries.update(shard._entries)
+        for tensors in shards.values():  # a tensor that the index forgot shows in the load report
+            entries.update(tensors._entries)
         for name, shard in weight_map.items():
             if name not in shards[shard]:
                 raise CheckpointError(f"{index} says that {shard} holds {name}, but it does not: they do not match.")

@@ -14,9 +14,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -76,7 +76,7 @@ class _TorchFile:
             self.identity = _identity(file)
         self.size = self.identity[1]
 
-    def open(self) -> BinaryIO:
+    def open(self) -> BufferedReader:
         file = self.path.open("rb")
         if _identity(file) != self.identity:
             file.close()
@@ -110,6 +110,7 @@ class _Storage(_Sealed):
         return self.count * self.type.numpy.itemsize
 
     def read(self) -> np.ndarray:
+        assert self.span is not None  # set when the container was read
         data = self.file.read(self.span)
         if self.type.numpy == np.bool_:  # a byte other than 0 and 1 is no NumPy bool
             return np.frombuffer(data, np.uint8) != 0
@@ -177,10 +178,11 @@ class Attributes(dict):
 
 
 @_Function
-def _rebuild_tensor(storage: object, offset: object, shape: object, strides: object, *_: object) -> LazyTensor:
-    if not (isinstance(storage, _Storage) and isinstance(shape, tuple) and isinstance(strides, tuple)):
-        raise CheckpointError("a tensor is described in an unknown way")
-    return LazyTensor(storage, offset, shape, strides)
+def _rebuild_tensor(*description: object) -> LazyTensor:
+    match description:
+        case (_Storage() as storage, int() as offset, tuple() as shape, tuple() as strides, *_):
+            return LazyTensor(storage, offset, shape, strides)
+    raise CheckpointError("a tensor is described in an unknown way")
 
 
 @_Function
@@ -265,7 +267,7 @@ def _check_opcodes(file: BytesIO, start: int, is_header: bool) -> None:
             raise CheckpointError(f"its pickle has more than {MAX_TUPLES} tuples")
         if type(argument) is int and not is_header and abs(argument) > MAX_INTEGER:
             raise CheckpointError("its pickle has an integer of more than 64 bits")
-        if opcode.name in _SLOTS and not 0 <= argument < largest:
+        if opcode.name in _SLOTS and argument not in range(largest):
             raise CheckpointError("its pickle is damaged: it stores more values than it has bytes")
 
 
@@ -330,7 +332,7 @@ def _member_spans(file: _TorchFile) -> dict[str, _Span]:
     return spans
 
 
-def _span_of(member: zipfile.ZipInfo, raw: BinaryIO, size: int) -> _Span:
+def _span_of(member: zipfile.ZipInfo, raw: BufferedReader, size: int) -> _Span:
     name = repr(member.filename[:100])
     # torch.save never compresses, so a member that is compressed (a zip bomb is) was not written by it.
     if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size or member.flag_bits & 1:
@@ -385,10 +387,10 @@ def _storage_of(identifier: object, file: _TorchFile, storages: dict[str, _Stora
     raise CheckpointError("a storage is described in an unknown way")
 
 
-def _is_size(number: object) -> bool:
+def _is_size(number: object) -> TypeGuard[int]:
     return type(number) is int and 0 <= number < 1 << 48
 
 
-def _identity(file: BinaryIO) -> tuple[int, int, int]:
+def _identity(file: BufferedReader) -> tuple[int, int, int]:
     status = os.fstat(file.fileno())
     return status.st_ino, status.st_size, status.st_mtime_ns

@@ -251,14 +251,13 @@ class BucketedDataset(keras.utils.PyDataset):
         rng = _generator(self._seed, epoch, 0)
         rows = self._order(rng)
         if not self._by_length:
-            starts = range(0, len(rows), self.batch_size)
-            return self._vary_first_two(np.split(rows, starts[1:]))
+            return self._vary_first_two(np.split(rows, np.arange(self.batch_size, len(rows), self.batch_size)))
         if self._shuffle:
             rows = rows[np.argsort(self._bucket[rows], kind="stable")]
         else:
             rows = np.argsort(self._encoded.lengths, kind="stable")
         # Consecutive cuts are what moves left-overs up: a batch across a border takes the larger length.
-        starts = range(0, len(rows), self.batch_size)
+        starts = np.arange(0, len(rows), self.batch_size)
         if self._max_tokens is not None and not self._shuffle:
             starts = batch_by_tokens(self._encoded.lengths[rows], self.batch_size, self._max_tokens)
         batches = np.split(rows, starts[1:])

@@ -100,7 +100,7 @@ def _kind(path: Path) -> tuple[str, str]:
     return kind, packed
 
 
-def _unpacked(path: Path, packed: str, raw: BinaryIO) -> BinaryIO:
+def _unpacked(path: Path, packed: str, raw: BinaryIO) -> BinaryIO | gzip.GzipFile | lzma.LZMAFile:
     if packed == ".gz":
         return gzip.GzipFile(fileobj=raw)
     if packed == ".xz":

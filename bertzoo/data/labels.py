@@ -116,7 +116,7 @@ def class_weights(weights: Mapping, labels: list[str]) -> np.ndarray:
 @cache
 def _numbers_in(labels: tuple[str, ...]) -> tuple[dict[int, int], bool]:
     """Of the labels that are whole numbers, the number -> its index; and whether all labels are different ones."""
-    numbers = {}
+    numbers: dict[int, int] = {}
     for index, name in enumerate(labels):
         try:
             number = whole_number(float(name))

@@ -29,10 +29,10 @@ class MaskedData(TaskData):
 
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, masking: Masking | None):
         super().__init__(tokenizer, config, dataclasses.replace(TEXTS, targets=()))
-        self.masking = masking
+        self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
 
     def parse(self, x: Any, y: Any = None) -> Examples:
-        self.check_tokenizer()
+        self.require_tokenizer()
         if y is not None:
             raise ValueError("masked language modelling makes its own targets; pass no y.")
         return super().parse(x)
@@ -41,7 +41,7 @@ class MaskedData(TaskData):
         """Tokenizes examples. A text that is longer than the model takes becomes several rows; pairs are truncated."""
         if examples.get("second text") is not None:  # at the longer text, so that each row keeps both
             return super().encode(examples, prompt)
-        return whole_rows(self.tokenizer, examples["text"])
+        return whole_rows(self.require_tokenizer(), examples["text"])
 
     def prediction_batches(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
         """Batches with the positions of [MASK] tokens, and the number of these in each text, int (n,).

@@ -18,13 +18,12 @@ _MISSING = object()
 # ---- tables
 
 
-def column_names(x: Any) -> list | None:
-    """The names of a table's columns; None where x is no table."""
-    if isinstance(x, Mapping):
-        return list(x)
-    names = getattr(x, "column_names", None)
-    names = getattr(x, "columns", None) if names is None else names
-    return None if names is None else list(names)
+def column_names(table: Any) -> list:
+    """The names of a table's columns."""
+    if isinstance(table, Mapping):
+        return list(table)
+    names = getattr(table, "column_names", None)
+    return list(table.columns if names is None else names)
 
 
 def find_column(known: Sequence[str], names: Sequence) -> Any:
@@ -188,7 +187,7 @@ def _is_record(x) -> bool:
 
 def _table_of(x) -> Any:
     """x where it is a table, the columns of a list of records, or None."""
-    if column_names(x) is not None:
+    if isinstance(x, Mapping) or any(getattr(x, name, None) is not None for name in ("column_names", "columns")):
         return x
     if not isinstance(x, Sequence) or not len(x) or not isinstance(x[0], Mapping):
         return None

@@ -104,7 +104,7 @@ def _may_hold_texts(column) -> bool:
 
 
 def _check_tuples(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], Any]:
-    texts = {role: as_texts(column, role) for role, column in columns.items()}
+    texts: dict[str, list[str]] = {role: as_texts(column, role) for role, column in columns.items()}
     lengths = [len(column) for column in texts.values()]
     if len(set(lengths)) > 1:
         raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
@@ -133,7 +133,8 @@ def _find_question_columns(table, schema: Schema) -> dict[str, Any]:
 
 
 def _check_questions(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], list[list[tuple[str, int]]] | None]:
-    questions, contexts = as_pairs(columns["question"], columns["context"])
+    pairs, _ = _check_texts({"text": columns["question"], "second text": columns["context"]}, None)
+    questions, contexts = pairs.values()
     answers = None if y is None else [_answers(row, context, i) for i, (row, context) in enumerate(zip(y, contexts))]
     return {"question": questions, "context": contexts}, answers
 
@@ -192,7 +193,7 @@ def numbered_columns(names: Sequence) -> list:
     """The columns of choices that are numbered from 0 or 1 on, such as choice0, choice1."""
     for pattern in NUMBERED_COLUMNS:
         for first in (0, 1):
-            found = []
+            found: list = []
             while (name := find_column([pattern.format(first + len(found))], names)) is not None:
                 found.append(name)
             if len(found) > 1:
@@ -219,7 +220,7 @@ def _find_choice_columns(table, schema: Schema) -> dict[str, Any]:
 
 def _check_choices(columns: dict[str, Any], y) -> tuple[dict[str, list], Any]:
     questions, stems = as_list(columns.pop("question")), columns.pop("before each choice", None)
-    choices = as_list(columns["choices"]) if "choices" in columns else [list(row) for row in zip(*columns.values())]
+    choices: list = as_list(columns["choices"]) if "choices" in columns else list(map(list, zip(*columns.values())))
     if choices and isinstance(choices[0], Mapping):  # ARC's
         if y is not None:
             y = [row["label"].index(answer) if answer in row["label"] else answer for answer, row in zip(y, choices)]

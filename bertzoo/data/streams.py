@@ -61,7 +61,9 @@ class StreamDataset(keras.utils.PyDataset):
         if steps is None and self._once:
             raise ValueError("a generator has no length: pass steps_per_epoch, or a list.")
         self.steps = steps if steps is not None else _length(stream)
-        self._iterator, self._epoch, self._looked_at, self._is_told = None, 0, {}, False
+        self._iterator: Iterator | None = None
+        self._looked_at: dict[int, tuple] = {}
+        self._epoch, self._is_told = 0, False
         self._first_width = self._least_width = 0
 
     def __len__(self) -> int:
@@ -74,8 +76,6 @@ class StreamDataset(keras.utils.PyDataset):
         # Keras reads the first batches before training, and then again. A generator yields them once.
         if index in self._looked_at:
             return self._looked_at.pop(index)
-        if self._iterator is None or (index == 0 and not self._once):
-            self._iterator = iter(self.stream)
         parts = tuple(_to_host(part) for part in _as_tuple(self._next(index)))
         batch = self.convert(parts, partial(self._width, index))
         if self._once and index < LOOKED_AT:
@@ -94,6 +94,8 @@ class StreamDataset(keras.utils.PyDataset):
         return max(longest, self._least_width)
 
     def _next(self, index: int):
+        if self._iterator is None or (index == 0 and not self._once):
+            self._iterator = iter(self.stream)
         try:
             return next(self._iterator)
         except StopIteration:

@@ -54,7 +54,7 @@ def load_table(path: str | Path) -> dict[str, list]:
     """
     path = Path(path)
     if kind_of(path) == ".tsv":
-        columns = _checked(str(path), _parse(path, read_text(path), "\t", csv.QUOTE_NONE)).columns
+        columns = _checked(str(path), _parse(path, read_text(path), "\t", quoted=False)).columns
     else:
         columns = read_rows(path).columns
     return {name: _numbers(values) if name in TARGET_COLUMNS else values for name, values in columns.items()}
@@ -114,17 +114,22 @@ def _from_separated(path: Path, text: str) -> dict[str, list[str]]:
     header = text.split("\n", 1)[0]
     delimiter = "\t" if kind_of(path) == ".tsv" else max(",;\t", key=header.count)
     try:
-        return _parse(path, text, delimiter, csv.QUOTE_MINIMAL)
+        return _parse(path, text, delimiter, quoted=True)
     except ValueError:
         # Many published tsv files, such as GLUE's, do not quote, and their texts contain quotation marks.
         if kind_of(path) != ".tsv":
             raise
-        return _parse(path, text, delimiter, csv.QUOTE_NONE)
+        return _parse(path, text, delimiter, quoted=False)
 
 
-def _parse(path: Path, text: str, delimiter: str, quoting: int) -> dict[str, list[str]]:
+def _parse(path: Path, text: str, delimiter: str, quoted: bool) -> dict[str, list[str]]:
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        strict=True,
+    )
     names, rows = None, []
     try:
         for row in reader:

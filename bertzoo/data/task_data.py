@@ -16,7 +16,7 @@ from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.data.targets import encode_targets, example_weights
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, host_generator
-from bertzoo.text.encoded import Encoded, encoded_from_arrays
+from bertzoo.text.encoded import encoded_from_arrays
 from bertzoo.text.inputs import with_prompt
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import SINGLE_LABEL
@@ -51,8 +51,9 @@ class TaskData:
             return parse_inputs(x, y, schema=self.schema)
         return Examples(x if isinstance(x, dict) else {"token_ids": x}, y)
 
-    def encode(self, examples: Examples, prompt: str = "") -> Encoded:
-        """Tokenizes examples; `prompt` goes before the first text of each."""
+    def encode(self, examples: Examples, prompt: str = "") -> Any:
+        """Tokenizes examples, to `Encoded` or another class that `BucketedDataset` takes; `prompt` goes before the
+        first text of each."""
         if self.tokenizer is None:
             return encoded_from_arrays(examples.columns, self.config.vocab_size)
         return self.tokenizer.encode(with_prompt(examples["text"], prompt), examples.get("second text"))
@@ -79,10 +80,15 @@ class TaskData:
             raise ValueError(f"class_weight needs a task with labels. Received: {class_weight!r:.80}.")
         return None
 
-    def check_tokenizer(self) -> None:
-        """Refuses to work on texts without a tokenizer."""
+    def require_tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            ValueError: There is none.
+        """
         if self.tokenizer is None:
             raise ValueError("the task has no tokenizer: call the model with token_ids (and mask_positions) instead.")
+        return self.tokenizer
 
     # ---- the path
 
@@ -158,7 +164,7 @@ class TaskData:
 
     def make_dataset(
         self,
-        encoded: Encoded,
+        encoded: Any,
         targets: Any = None,
         weights: np.ndarray | None = None,
         batch_size: int | None = None,
@@ -179,14 +185,14 @@ class TaskData:
         x, *rest = batch
         if is_tokenized(x):
             return (x, self.encode_targets(rest[0], len(x["token_ids"])), *rest[1:]) if rest else batch
-        self.check_tokenizer()
+        tokenizer = self.require_tokenizer()
         examples = self.parse(x, rest[0] if rest else None)
         encoded = self.encode(examples, prompt)
-        longest = width(int(encoded.lengths.max(initial=0)), self.tokenizer.max_length)
+        longest = width(int(encoded.lengths.max(initial=0)), tokenizer.max_length)
         inputs = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
         return (inputs,) if examples.targets is None else (inputs, self.example_targets(examples), *rest[1:])
 
-    def split(self, x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple, tuple]:
+    def split(self, x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple, ...]:
         """What `fit` takes in two parts, (examples, None, sample weights) each; the second for validation."""
         if is_stream(x):
             raise ValueError("validation_split needs rows, and x is a stream of batches: pass validation_data instead.")

@@ -139,14 +139,20 @@ class TupleData(TaskData):
 
         batch_size = batch_size or rows_at_once(encoded.lengths)
         buckets = shapes_of_texts(len(encoded), batch_size)
-        options = {"num_buckets": buckets, "pad_to_multiple_of": 1, "lengths": lengths if buckets else None}
-        transform = leave_out_prompt if skipped else None
-        return self.make_dataset(encoded, batch_size=batch_size, transform=transform, **options)
+        return self.make_dataset(
+            encoded,
+            batch_size=batch_size,
+            transform=leave_out_prompt if skipped else None,
+            num_buckets=buckets,
+            pad_to_multiple_of=1,
+            lengths=lengths if buckets else None,
+        )
 
     def _prompt_length(self, prompt: str) -> int:
         """How many tokens a prompt takes at the front of a row."""
-        row = self.tokenizer.encode([prompt]).row(0)
-        return len(row) - (row[-1] in self.tokenizer.special_ids)
+        tokenizer = self.require_tokenizer()
+        row = tokenizer.encode([prompt]).row(0)
+        return len(row) - (row[-1] in tokenizer.special_ids)
 
     def encode_targets(self, y: Any, count: int) -> np.ndarray:
         targets = encode_sentence_targets(y, self.compiled_loss().target, count)
@@ -160,7 +166,7 @@ class TupleData(TaskData):
 
     def make_dataset(
         self,
-        encoded: Encoded,
+        encoded: Any,
         targets: Any = None,
         weights: Any = None,
         batch_size: int | None = None,
@@ -193,7 +199,8 @@ class ChoiceData(TaskData):
         counts = [len(row) for row in examples["choices"]]
         present = np.arange(max(counts)) < np.array(counts)[:, None]
         columns = zip_longest(*examples["second texts"], fillvalue="")
-        encoded = [self.tokenizer.encode(examples["question"], list(column)) for column in columns]
+        tokenizer = self.require_tokenizer()
+        encoded = [tokenizer.encode(examples["question"], list(column)) for column in columns]
         return EncodedTuples(encoded, None if present.all() else present)
 
     def example_targets(self, examples: Examples) -> np.ndarray:

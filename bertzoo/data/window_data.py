@@ -83,10 +83,10 @@ class WindowedData(TaskData):
         x, *rest = batch
         if is_tokenized(x):
             return batch
-        self.check_tokenizer()
+        tokenizer = self.require_tokenizer()
         converted = self.batches(x, *rest, batch_size=1 << 30)[0]
         tokens = converted[0]["token_ids"].shape[1]
-        wider = width(tokens, self.tokenizer.max_length) - tokens
+        wider = width(tokens, tokenizer.max_length) - tokens
         # No other targets are as long as tokens but those of tokens, where 0 counts nothing, as in a mask.
         return keras.tree.map_structure(
             lambda part: np.pad(part, ((0, 0), (0, wider))) if wider and part.shape[1:2] == (tokens,) else part,
@@ -119,8 +119,7 @@ class TagData(WindowedData):
         self.weigh_labels = weigh_labels
 
     def cut(self, examples: Examples) -> Windows:
-        self.check_tokenizer()
-        return cut_windows(self.tokenizer, examples["text"])
+        return cut_windows(self.require_tokenizer(), examples["text"])
 
     def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """int32, a label for each token of the windows' rows, end to end; -1 for tokens without a label."""
@@ -196,9 +195,13 @@ class AnswerData(WindowedData):
         return super().parse(x, y)
 
     def cut(self, examples: Examples) -> Windows:
-        self.check_tokenizer()
-        options = {"stride": self.stride, "max_query_length": self.max_query_length}
-        return cut_windows(self.tokenizer, examples["context"], examples["question"], **options)
+        return cut_windows(
+            self.require_tokenizer(),
+            examples["context"],
+            examples["question"],
+            stride=self.stride,
+            max_query_length=self.max_query_length,
+        )
 
     def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """The columns of the answers' first and last tokens, int32 (windows, 2); 0, the first token, where a window

@@ -9,6 +9,7 @@ import inspect
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -180,13 +181,12 @@ def _config(backbone) -> EncoderConfig:
 
 def _class_for(config: EncoderConfig, any_activation: bool) -> str:
     model_type = "xlm-roberta" if config.model_type == "camembert" else config.model_type
-    class_name, activation = next(
-        ((name, built_in) for name, (family, built_in) in CLASSES.items() if family == model_type), (None, None)
-    )
-    if class_name is None:
+    found = next(((name, built_in) for name, (family, built_in) in CLASSES.items() if family == model_type), None)
+    if found is None:
         raise ValueError(
             f"KerasHub has no {config.model_type}; it has {', '.join(kind for kind, _ in CLASSES.values())}."
         )
+    class_name, activation = found
     epsilon = type(config)().layer_norm_eps
     if config.layer_norm_eps != epsilon:
         raise ValueError(f"layer_norm_eps is {config.layer_norm_eps}; KerasHub's {class_name} has {epsilon} built in.")
@@ -232,7 +232,7 @@ def _task(hub_model: keras.Model, encoder: Encoder, report: LoadReport) -> keras
 
 
 def _tokenizer(hub_model: keras.Model, config: EncoderConfig) -> Tokenizer | None:
-    tokenizer = getattr(getattr(hub_model, "preprocessor", None), "tokenizer", None)
+    tokenizer: Any = getattr(getattr(hub_model, "preprocessor", None), "tokenizer", None)
     if not hasattr(tokenizer, "lowercase") or not hasattr(tokenizer, "get_vocabulary"):
         return None
     strip = bool(getattr(tokenizer, "strip_accents", False))

@@ -36,7 +36,7 @@ def entity_report(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 def _counts(truth, predicted) -> tuple[Counter, Counter, Counter]:
     if len(truth) != len(predicted):
         raise ValueError(f"there are {len(truth)} sentences of tags and {len(predicted)} of predictions.")
-    right, said, there = Counter(), Counter(), Counter()
+    right, said, there = Counter[str](), Counter[str](), Counter[str]()
     for number, (tags, others) in enumerate(zip(truth, predicted)):
         if len(tags) != len(others):
             raise ValueError(f"sentence {number} has {len(tags)} tags and {len(others)} predictions.")

@@ -108,7 +108,7 @@ def ranking_measures(
         relevant: For each query the grades of all its relevant documents, the greatest first.
         at: The cut-offs k.
     """
-    values = {}
+    values: dict[str, list] = {}
     for k in at:
         discounts = 1 / np.log2(np.arange(k) + 2)
         rows = [(row[:k], row[:k] > 0, np.asarray(grades)) for row, grades in zip(gains, relevant)]

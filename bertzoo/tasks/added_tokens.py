@@ -40,8 +40,8 @@ def with_new_rows(rows: np.ndarray, old: Tokenizer, new: Tokenizer, count: int) 
     out = np.zeros((count, *rows.shape[1:]), rows.dtype)
     out[: len(rows)] = rows
     for index in range(old.vocabulary_size, new.vocabulary_size):
-        pieces = old.encode(new.id_to_token(index), truncate=False).row(0)
-        pieces = [piece for piece in pieces if piece not in (old.cls_id, old.sep_id)]
+        row = old.encode(new.id_to_token(index), truncate=False).row(0)
+        pieces = [piece for piece in row if piece not in (old.cls_id, old.sep_id)]
         known = set(pieces) - {old.unk_id}
         out[index] = (rows[pieces] if known else rows[: old.vocabulary_size]).mean(axis=0)
     return out

@@ -10,11 +10,12 @@ from bertzoo.data.training_batches import split_divisor
 from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
 from bertzoo.training.loss_mean import LossMean
 from bertzoo.training.optimizer import AdamW
+from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
 
 
-class CompiledTask:
-    """Mixed into tasks, before `keras.Model`."""
+class CompiledTask(BackendStep, keras.Model):
+    """A model with a backbone, whose loss and optimizer have defaults."""
 
     # Whether the loss is one for each token, weighed by the sample weights.
     per_token: ClassVar[bool] = False
@@ -24,7 +25,7 @@ class CompiledTask:
         """The task's loss."""
         raise NotImplementedError
 
-    def default_metrics(self) -> list:
+    def default_metrics(self) -> list | dict:
         """The task's metrics."""
         return []
 

@@ -1,7 +1,7 @@
 """Scores of pairs, read together: slower than vectors and finer, for ranking again what a search found."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
     def predict(
         self,
         x: Any,
-        batch_size: int = 32,
+        batch_size: int | None = 32,
         verbose: Any = 0,
         steps: int | None = None,
         callbacks: Any = None,
@@ -143,8 +143,8 @@ class CrossEncoder(PromptedTask, TextClassifier):
         return super().logits(x, batch_size, verbose, steps, callbacks, prompt)
 
     def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
-        compute = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}[activation]
-        return compute(logits).astype("float32")
+        functions: dict[str, Callable] = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}
+        return functions[activation](logits).astype("float32")
 
     def rank(
         self,

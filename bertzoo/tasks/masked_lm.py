@@ -33,6 +33,7 @@ class MaskedLM(Task):
         masking: The rule; BERT's 15 % and 80/10/10 where None.
     """
 
+    data: MaskedData
     heads = ("masked_lm",)
     per_token = True
 
@@ -111,8 +112,8 @@ class MaskedLM(Task):
         Raises:
             ValueError: A text has no [MASK], a target is no token, or the task has no tokenizer.
         """
-        self.data.check_tokenizer()
-        texts, tokenizer = [x] if isinstance(x, str) else list(x), self.tokenizer
+        tokenizer = self.data.require_tokenizer()
+        texts = [x] if isinstance(x, str) else list(x)
         wrong = next((text for text in texts if not isinstance(text, str)), None)
         if wrong is not None:
             raise TypeError(f"fill_mask takes single texts, not pairs. Received: {wrong!r:.60}.")
@@ -120,8 +121,8 @@ class MaskedLM(Task):
             return []
         allowed = None if targets is None else self._target_ids(targets)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)
-        mask = tokenizer.id_to_token(tokenizer.mask_id)
-        answers = []
+        mask = tokenizer.id_to_token(self.data.masking.mask_id)
+        answers: list = []
         for text, rows in zip(texts, logits):
             parts = text.split(mask)
             if len(parts) == 1:
@@ -133,7 +134,7 @@ class MaskedLM(Task):
         return answers[0] if isinstance(x, str) else answers
 
     def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
-        tokenizer = self.tokenizer
+        tokenizer = self.data.require_tokenizer()
         probabilities = softmax(logits)
         # Tables of some models have more rows than there are tokens.
         ids = np.arange(min(len(probabilities), tokenizer.vocabulary_size)) if allowed is None else allowed
@@ -145,13 +146,12 @@ class MaskedLM(Task):
         return out
 
     def _target_ids(self, targets: str | list[str]) -> np.ndarray:
-        ids = []
+        ids, tokenizer = [], self.data.require_tokenizer()
         targets = [targets] if isinstance(targets, str) else list(dict.fromkeys(targets))
         if not targets:
             raise ValueError("targets must hold a word or more; None lets the whole vocabulary compete.")
         for word in targets:
-            pieces = self.tokenizer.encode(word).row(0)
-            pieces = [int(i) for i in pieces if int(i) not in self.tokenizer.special_ids]
+            pieces = [int(i) for i in tokenizer.encode(word).row(0) if int(i) not in tokenizer.special_ids]
             if len(pieces) != 1:
                 raise ValueError(f"target {word!r} is {len(pieces)} tokens in this vocabulary; a target must be one.")
             ids.append(pieces[0])
@@ -176,7 +176,7 @@ def fill_token(tokenizer: Tokenizer, left: str, index: int, right: str) -> tuple
     Raises:
         ValueError: The vocabulary has no such id.
     """
-    once, twice = tokenizer.decode([index], False), tokenizer.decode([index, index], False)
+    once, twice = list(tokenizer.decode([[index], [index, index]], False))
     piece = twice[len(once) :] if twice.startswith(once) else once
     token = piece.strip() or piece
     if not piece[:1].isspace():
@@ -190,5 +190,5 @@ def _join_words(tokenizer: Tokenizer, left: str, right: str) -> str:
     """Two texts side by side, with a space where they would be one word without it."""
     if not (left[-1:].isalnum() and right[:1].isalnum()):
         return left + right
-    words = tokenizer.encode(left[-1] + right[0], offsets=True).word_ids
+    words = np.asarray(tokenizer.encode(left[-1] + right[0], offsets=True).word_ids)
     return left + right if len(set(words[words >= 0])) > 1 else f"{left} {right}"

@@ -3,7 +3,7 @@
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,12 +20,12 @@ from bertzoo.tasks.custom_head import restore
 from bertzoo.text.tokenizer import Tokenizer
 
 
-class PresetTask:
-    """Mixed into tasks: loading, saving, exporting and uploading."""
+class PresetTask(keras.Model):
+    """A task's presets: loading, saving, exporting and uploading."""
 
-    heads: ClassVar[tuple[str, ...]] = ()
+    heads: tuple[str, ...] = ()
     # What follows the family's name in the name of Hugging Face's class; the first head's where None.
-    hf_class: ClassVar[str | None] = None
+    hf_class: str | None = None
 
     @classmethod
     def from_preset(
@@ -140,7 +140,7 @@ class PresetTask:
         card = model_card(self, repo_id)
         with tempfile.TemporaryDirectory() as folder:
             self.save_to_preset(Path(folder) / "preset")
-            options = {"private": private, "token": token, "commit_message": commit_message}
+            options: dict[str, Any] = {"private": private, "token": token, "commit_message": commit_message}
             push(Path(folder) / "preset", repo_id, **options, card=card)
 
 

@@ -98,7 +98,8 @@ class ForPreTraining(Task):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
         if masking is None and tokenizer is not None:
             masking = Masking.for_tokenizer(tokenizer)
-        self.masking, self.data = masking, MaskedBatches(tokenizer, backbone.config)
+        self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
+        self.data = MaskedBatches(tokenizer, backbone.config)
         self.masked_lm = backbone.family.head(backbone.dropout_config, "masked_lm", dtype=self.dtype_policy)
         self.pair = _pair_head(self)
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
@@ -142,7 +143,7 @@ class ForPreTraining(Task):
             for head in self.heads
         }
 
-    def default_metrics(self) -> list | dict:
+    def default_metrics(self) -> dict:
         names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
         return {head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()}
 

@@ -18,7 +18,7 @@ from bertzoo.tasks.token_task import WindowedTask
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
 
-SETTINGS = {"stride": None, "max_query_length": 64, "no_answer_threshold": None}
+SETTINGS: dict[str, Any] = {"stride": None, "max_query_length": 64, "no_answer_threshold": None}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -97,12 +97,11 @@ class QuestionAnswerer(WindowedTask):
             best and, with a `no_answer_threshold`, having no answer; `null_score`, by how much having none scores
             above the best answer. No answer is an empty text at 0.
         """
-        self.data.check_tokenizer()
+        self.data.require_tokenizer()
         asked = self.data.parse(question if context is None else (question, context))
         found = self._candidates(asked, max(n_best, 20), max_answer_length, batch_size, verbose)
         answers = [self._ranked(*candidates) for candidates in found]
-        answers = [rows[0] if n_best == 1 else rows[:n_best] for rows in answers]
-        return asked.unwrap(answers)
+        return asked.unwrap([rows[0] if n_best == 1 else rows[:n_best] for rows in answers])
 
     def fit_threshold(self, records: Any, batch_size: int = 32, verbose: Any = 0) -> float:
         """Sets and returns the `no_answer_threshold` with the best F1 on held-out records (SQuAD 2.0's rule)."""

@@ -56,6 +56,8 @@ class SentenceEncoder(PromptedTask, Task):
         ValueError: A layer is of another kind, or `default_prompt` is not among the prompts.
     """
 
+    data: TupleData
+    training_head: keras.layers.Layer | None  # the loss's
     config_keys = ("pooling", "after_pooling", "prompts", "default_prompt", "settings")
 
     def __init__(

@@ -17,11 +17,10 @@ from bertzoo.tasks.presets import PresetTask
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.callbacks import NaNGuard, check_rate_callbacks, with_callback
 from bertzoo.training.optimizer import AdamW
-from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
 
 
-class Task(CompiledTask, PresetTask, BackendStep, keras.Model):
+class Task(CompiledTask, PresetTask):
     """An encoder with a head, fit on raw text. The base of all tasks; see `TextClassifier` for one to use.
 
     Subclasses make their head, name it in `heads` where it is one of the family's, set `data`, which turns what users

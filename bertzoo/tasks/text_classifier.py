@@ -48,9 +48,10 @@ class TextClassifier(Task):
         ValueError: The labels are not different names, or the problem type is unknown.
     """
 
-    heads = ("classifier",)
+    data: LabelData
+    heads: tuple[str, ...] = ("classifier",)
     data_class: ClassVar[type[LabelData]] = LabelData
-    config_keys = ("labels", "problem_type", "temperature", "thresholds")
+    config_keys: ClassVar[tuple[str, ...]] = ("labels", "problem_type", "temperature", "thresholds")
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class TextClassifier(Task):
             above = [name for (name, score), limit in zip(scores.items(), limits) if score > limit]
             return {"labels": above, "scores": scores}
         scores = dict(zip(self.labels, softmax(logits).tolist()))
-        best = max(scores, key=scores.get)
+        best = max(scores, key=scores.__getitem__)
         return {"label": best, "score": scores[best], "scores": scores}
 
     def zero_shot(
@@ -186,7 +187,8 @@ class TextClassifier(Task):
                 f"problem_type={self.problem_type!r}."
             )
         examples = self.data.parse(x, y)
-        return self.logits(examples, batch_size).astype("float64"), self.data.example_targets(examples)
+        targets = self.data.encode_targets(examples.targets, len(examples))
+        return self.logits(examples, batch_size).astype("float64"), targets
 
     def compile(
         self,

@@ -111,7 +111,7 @@ class TokenClassifier(WindowedTask):
             exactly `x[start:end]`; `label`, the type of the entity; `score`, the mean probability of its words' labels;
             `start` and `end` in characters. No word is split: an entity begins and ends where words do.
         """
-        self.data.check_tokenizer()
+        self.data.require_tokenizer()
         examples = self.data.parse(x)
         answers = []
         for text, alignment, (ids, scores) in zip(examples["text"], *self._label(examples, batch_size, verbose)):
@@ -123,7 +123,7 @@ class TokenClassifier(WindowedTask):
     def tag_words(self, sentences: Any, batch_size: int = 32, verbose: Any = 0) -> list:
         """A label for each word of sentences, which are lists of words; for texts, for each of their words. A single
         text gives a single list."""
-        self.data.check_tokenizer()
+        self.data.require_tokenizer()
         examples = self.data.parse(sentences)
         answers = []
         for words, alignment, (ids, _) in zip(examples["words"], *self._label(examples, batch_size, verbose)):
@@ -136,14 +136,16 @@ class TokenClassifier(WindowedTask):
     def _without_gaps(self, names: list[str | None]) -> list[str]:
         """Words of which the tokenizer makes nothing are outside, or go on with the entity around them."""
         outside = bio.OUTSIDE if bio.OUTSIDE in self.labels else self.labels[0]
-        after = outside
+        after, filled = outside, []
         for i in range(len(names) - 1, -1, -1):
-            if names[i] is None:
+            name = names[i]
+            if name is None:
                 before = next((name for name in names[i::-1] if name is not None), outside)
                 goes_on = self.scheme and bio.goes_on(before, after)
-                names[i] = bio.inside(after) if goes_on else outside
-            after = names[i]
-        return names
+                name = bio.inside(after) if goes_on else outside
+            after = name
+            filled.append(name)
+        return filled[::-1]
 
     def _label(self, examples: Examples, batch_size: int, verbose):
         """The word alignment of each text, and (label ids, scores) of its words."""
@@ -235,7 +237,7 @@ class TokenClassifier(WindowedTask):
 class _Decoder(BackendStep, keras.Model):
     """A CRF as a model, whose `predict_on_batch` is compiled once a shape."""
 
-    def __init__(self, crf: CRF):
+    def __init__(self, crf: keras.layers.Layer):
         super().__init__(name="decoder")
         self.crf = crf
 

@@ -85,7 +85,11 @@ class Encoded:
 
         lengths = np.concatenate([part.lengths for part in parts])
         return Encoded(
-            join("token_ids"), join("segment_ids"), row_splits_from(lengths), join("offsets"), join("word_ids")
+            np.concatenate([part.token_ids for part in parts]),
+            np.concatenate([part.segment_ids for part in parts]),
+            row_splits_from(lengths),
+            join("offsets"),
+            join("word_ids"),
         )
 
     def _places(self, rows, length: int) -> tuple[np.ndarray, np.ndarray]:

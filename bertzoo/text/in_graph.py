@@ -54,7 +54,8 @@ class InGraphTokenizer(tf.Module):
             raise ValueError(f"pad_to={pad_to} is more than max_length={max_length}.")
         self.max_length = min(filter(None, (max_length, pad_to)), default=None)
         self.pad_to, self.segments = pad_to, segments
-        self._cls_id, self._sep_id, self._pad_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id or 0
+        self._cls_id, self._sep_id = (tf.constant(i, tf.int32) for i in (tokenizer.cls_id, tokenizer.sep_id))
+        self._pad_id = tokenizer.pad_id
         self._separators = 2 if tokenizer("", "")["token_ids"].shape[1] == 4 else 1
         specials = sorted(map(tokenizer.id_to_token, tokenizer.special_ids), key=len, reverse=True)
         self._specials = tf.constant(specials)
@@ -76,7 +77,7 @@ class InGraphTokenizer(tf.Module):
         if self.max_length is not None and pairs is None:
             parts = [parts[0][:, : self.max_length - 2]]
         elif self.max_length is not None:
-            parts = _cut_longest(*parts, self.max_length - 2 - self._separators)
+            parts = _cut_longest(parts, self.max_length - 2 - self._separators)
         rows = self._with_special_tokens(parts)
         ids = rows.to_tensor(self._pad_id, shape=(None, self.pad_to))
         lengths = tf.cast(rows.row_lengths(), tf.int32)[:, None]
@@ -113,7 +114,7 @@ class InGraphTokenizer(tf.Module):
         return texts
 
     def _with_special_tokens(self, parts: list[tf.RaggedTensor]) -> tf.RaggedTensor:
-        def column(index: int) -> tf.Tensor:
+        def column(index: tf.Tensor) -> tf.Tensor:
             return tf.fill([parts[0].nrows(), 1], index)
 
         rows = [column(self._cls_id), parts[0], column(self._sep_id)]
@@ -122,13 +123,13 @@ class InGraphTokenizer(tf.Module):
         return tf.concat(rows, 1)
 
 
-def _cut_longest(first: tf.RaggedTensor, second: tf.RaggedTensor, room: int) -> list[tf.RaggedTensor]:
+def _cut_longest(parts: list[tf.RaggedTensor], room: int) -> list[tf.RaggedTensor]:
     """Cuts pairs to `room` tokens, the longer text first, as the Rust library does."""
-    a, b = tf.cast(first.row_lengths(), tf.int32), tf.cast(second.row_lengths(), tf.int32)
+    a, b = (tf.cast(rows.row_lengths(), tf.int32) for rows in parts)
     short = tf.minimum(tf.minimum(a, b), room // 2)
     long = tf.minimum(tf.maximum(a, b), room - short)
     lengths = tf.where(a <= b, short, long), tf.where(a <= b, long, short)
-    return [tf.gather(rows, tf.ragged.range(kept), batch_dims=1) for rows, kept in zip((first, second), lengths)]
+    return [tf.gather(rows, tf.ragged.range(kept), batch_dims=1) for rows, kept in zip(parts, lengths)]
 
 
 def _check_kind(tokenizer: Tokenizer, content: dict[str, Any]) -> None:

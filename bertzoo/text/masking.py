@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,8 @@ class Masking:
         """Reverses `dataclasses.asdict`, also after JSON has turned tuples into lists."""
         if config is None:
             return None
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in config.items()})
+        options: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in config.items()}
+        return cls(**options)
 
     @cached_property
     def _is_special(self) -> np.ndarray:

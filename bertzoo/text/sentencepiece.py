@@ -113,6 +113,7 @@ def _of(value: Any, kind: type, what: str) -> Any:
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """(field number, value) of one message: an int, a float (the 32-bit fields here are all floats) or bytes."""
     at = 0
+    value: int | float | bytes
     while at < len(data):
         tag, at = _varint(data, at)
         field, wire = tag >> 3, tag & 7

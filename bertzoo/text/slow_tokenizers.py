@@ -1,7 +1,7 @@
 """Tokenizers of directories without tokenizer.json: each family's vocabulary files, and the tokenizer they make."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,31 +51,31 @@ class TokenizerSpec:
         return ["input_ids", *(["token_type_ids"] if self.segments else []), "attention_mask"]
 
 
-_FAIRSEQ = {"special_tokens": ROBERTA_TOKENS, "double_separator": True, "segments": False, "space_before_mask": True}
 _BYTE_BPE = ("vocab.json", "merges.txt")
+_ROBERTA = TokenizerSpec(_BYTE_BPE, ROBERTA_TOKENS, double_separator=True, segments=False, space_before_mask=True)
 # By `model_type`. Facts: the published files, and the tokenizers of google-research, fairseq and microsoft/DeBERTa.
 SPECS = {
     "bert": TokenizerSpec(("vocab.txt",)),
     "electra": TokenizerSpec(("vocab.txt",)),
     "distilbert": TokenizerSpec(("vocab.txt",), segments=False),
-    "mpnet": TokenizerSpec(("vocab.txt",), **{**_FAIRSEQ, "special_tokens": {**ROBERTA_TOKENS, "unk": "[UNK]"}}),
-    "roberta": TokenizerSpec(_BYTE_BPE, **_FAIRSEQ),
+    "mpnet": replace(_ROBERTA, files=("vocab.txt",), special_tokens={**ROBERTA_TOKENS, "unk": "[UNK]"}),
+    "roberta": _ROBERTA,
     "deberta": TokenizerSpec(_BYTE_BPE, space_before_mask=True),
     "albert": TokenizerSpec(
         ("spiece.model",),
         special_tokens={**BERT_TOKENS, "pad": "<pad>", "unk": "<unk>"},
         space_before_mask=True,
     ),
-    "xlm-roberta": TokenizerSpec(
-        ("sentencepiece.bpe.model",),
-        **_FAIRSEQ,
+    "xlm-roberta": replace(
+        _ROBERTA,
+        files=("sentencepiece.bpe.model",),
         front=("<s>", "<pad>", "</s>", "<unk>"),
         skipped=3,
         unk_token="<unk>",
     ),
-    "camembert": TokenizerSpec(
-        ("sentencepiece.bpe.model",),
-        **_FAIRSEQ,
+    "camembert": replace(
+        _ROBERTA,
+        files=("sentencepiece.bpe.model",),
         front=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
         skipped=1,
         unk_token="<unk>",
@@ -107,7 +107,8 @@ def vocabulary_files() -> list[str]:
 
 def is_byte_level(settings: Mapping) -> bool:
     """Whether tokenizer_config.json names one of the classes with byte-level BPE."""
-    return SPECS.get(_family_named(settings), TokenizerSpec(())).files == _BYTE_BPE
+    family = _family_named(settings)
+    return family is not None and SPECS[family].files == _BYTE_BPE
 
 
 def _family_named(settings: Mapping) -> str | None:
@@ -148,9 +149,9 @@ def build_from_files(directory: Path, family: str, settings: Mapping, lowercase:
         rust = _sentencepiece(directory / spec.files[0], family, settings, lowercase)
     _mark_special(rust, spec, special_tokens, directory)
     rows = template(special_tokens, rust.token_to_id, double_separator=spec.double_separator, segments=spec.segments)
-    if spec.files == _BYTE_BPE:
-        rows = with_trimmed_offsets(rows, bool(settings.get("add_prefix_space")))
     rust.post_processor = rows
+    if spec.files == _BYTE_BPE:
+        rust.post_processor = with_trimmed_offsets(rows, bool(settings.get("add_prefix_space")))
     return rust
 
 
@@ -184,11 +185,11 @@ def _byte_bpe(directory: Path, settings: Mapping, lowercase: bool | None):
 
 
 def _sentencepiece(path: Path, family: str, settings: Mapping, lowercase: bool | None):
-    from tokenizers.normalizers import Lowercase, Replace
+    from tokenizers.normalizers import Lowercase, Normalizer, Replace
 
     spec, albert = SPECS[family], family == "albert"
     lowercase = next(value for value in (lowercase, settings.get("do_lower_case"), albert) if value is not None)
-    steps = []
+    steps: list[Normalizer] = []
     if albert:
         steps += [Replace("``", '"'), Replace("''", '"')]
         steps += () if settings.get("keep_accents") else without_accents()

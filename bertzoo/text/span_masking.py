@@ -104,7 +104,7 @@ def word_starts(tokenizer: Tokenizer) -> np.ndarray:
     tokens = np.array([_token(tokenizer, i) for i in range(tokenizer.vocabulary_size)], dtype=object)
     special = np.isin(np.arange(len(tokens)), tokenizer.special_ids)
     marks = {mark: sum(token.startswith(mark) for token in tokens) for mark in ("##", BYTE_LEVEL, SENTENCE_PIECE)}
-    mark = max(marks, key=marks.get)
+    mark = max(marks, key=marks.__getitem__)
     if not marks[mark]:
         raise ValueError(f"whole-word masking expects tokens that begin with {', '.join(marks)}. Received: none do.")
     begins = np.array([token.startswith(mark) for token in tokens])

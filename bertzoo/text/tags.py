@@ -119,5 +119,5 @@ def tags_for(words: int, letters: str | None) -> list[str | None]:
     """The letters of an entity's words; `letters` are those for the first, an inner, the last and a single word."""
     if letters is None:
         return [None] * words
-    first, inner, last, single = letters
+    first, inner, last, single = tuple(letters)
     return [single] if words == 1 else [first, *[inner] * (words - 2), last]

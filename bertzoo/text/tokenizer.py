@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -228,12 +228,14 @@ class Tokenizer:
         Raises:
             ValueError: The vocabulary has no such id.
         """
-        if len(ids) and np.ndim(ids[0]):
-            return [self.decode(row, skip_special_tokens) for row in ids]
-        ids = [int(i) for i in ids]
-        for i in ids:
-            self.id_to_token(i)
-        return self._rust.decode(ids, skip_special_tokens=skip_special_tokens)
+
+        def text_of(row: Any) -> str:
+            numbers = [int(i) for i in row]
+            for i in numbers:
+                self.id_to_token(i)
+            return self._rust.decode(numbers, skip_special_tokens=skip_special_tokens)
+
+        return [text_of(row) for row in ids] if len(ids) and np.ndim(ids[0]) else text_of(ids)
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a vocabulary entry, None for a string that is not in the vocabulary."""
@@ -325,7 +327,7 @@ class Tokenizer:
         """All ids of special tokens, ascending, those of additional special tokens included."""
         added = self._rust.get_added_tokens_decoder()
         ids = {index for index, token in added.items() if token.special}
-        return tuple(sorted(ids | {self._rust.token_to_id(token) for token in self._special_tokens.values()}))
+        return tuple(sorted(ids.union(i for i in map(self._id_of, self._special_tokens) if i is not None)))
 
     @cached_property
     def is_continuation(self) -> np.ndarray:
@@ -387,8 +389,8 @@ class Tokenizer:
             types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
         if not offsets:
             return Encoded(ids, types, row_splits_from(lengths))
-        offsets = chain.from_iterable(e.offsets for e in encodings)
-        spans = np.fromiter(chain.from_iterable(offsets), np.int32, 2 * total)
+        ranges = chain.from_iterable(e.offsets for e in encodings)
+        spans = np.fromiter(chain.from_iterable(ranges), np.int32, 2 * total)
         words = (-1 if word is None else word for e in encodings for word in e.word_ids)
         return Encoded(
             ids, types, row_splits_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)

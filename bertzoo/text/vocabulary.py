@@ -238,7 +238,8 @@ def _characters(
     """The most frequent characters, and those of them, written `##x`, that are seen inside a word."""
     from tokenizers.trainers import WordPieceTrainer
 
-    rust, counts = _wordpiece(special_tokens, lowercase), Counter()
+    rust = _wordpiece(special_tokens, lowercase)
+    counts: Counter[str] = Counter()
     normalizer = rust.normalizer  # the tokenizer itself is locked while it trains
 
     def counted() -> Iterator[str]:

@@ -38,6 +38,7 @@ class Windows:
 
     def offsets(self, text: int) -> np.ndarray:
         """(tokens, 2): the characters of a text's tokens."""
+        assert self.pieces.offsets is not None  # as the class says
         return self.pieces.offsets[self.pieces.row_splits[text] : self.pieces.row_splits[text + 1]]
 
     def own_columns(self, window: int) -> slice:
@@ -144,6 +145,7 @@ def _cuts(length: int, room: int, stride: int | None, step: int | None) -> list[
 
 def _without_specials(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     whole = tokenizer.encode(texts, offsets=True, truncate=False)
+    assert whole.offsets is not None and whole.word_ids is not None  # because offsets=True
     before, after = _specials(tokenizer, pairs=False)
     keep = np.ones(len(whole.token_ids), dtype=bool)
     for i in range(len(before)):
@@ -160,10 +162,16 @@ def _without_specials(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     )
 
 
+def _probe(tokenizer: Tokenizer, pairs: bool) -> tuple[Encoded, np.ndarray]:
+    """The row of a short text or pair, and which of its tokens are special."""
+    row = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
+    assert row.word_ids is not None  # because offsets=True
+    return row, row.word_ids == -1
+
+
 def _specials(tokenizer: Tokenizer, pairs: bool) -> list[np.ndarray]:
     """Ids of the special tokens before, between and after two texts; before and after where there is one."""
-    probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
-    special = probe.word_ids == -1
+    probe, special = _probe(tokenizer, pairs)
     group = np.cumsum(np.diff(special.astype(int), prepend=1) < 0)  # counts the texts begun
     return [probe.token_ids[special & (group == i)] for i in range(2 + pairs)]
 
@@ -174,11 +182,10 @@ class _Frame:
     def __init__(self, tokenizer: Tokenizer, pairs: bool):
         self.before, *between, self.after = _specials(tokenizer, pairs)
         self.between = between[0] if pairs else self.before[:0]
-        probe = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
-        kinds = probe.segment_ids
-        inside = np.flatnonzero(probe.word_ids >= 0)
+        probe, special = _probe(tokenizer, pairs)
+        kinds, inside = probe.segment_ids, np.flatnonzero(~special)
         self.first_kind, self.kind = kinds[inside[0]], kinds[inside[-1]]
-        self.kinds = kinds[probe.word_ids < 0]
+        self.kinds = kinds[special]
 
     def room(self, limit: int | None, question: int, length: int) -> int:
         """Tokens of text that fit in a row."""

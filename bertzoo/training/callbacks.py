@@ -53,7 +53,9 @@ class NaNGuard(keras.callbacks.Callback):
 
     def __init__(self, every: int = 50):
         super().__init__()
-        self.every, self.last_good, self.last_loss, self.found = every, 0, None, None
+        self.every, self.last_good = every, 0
+        self.last_loss: float | None = None
+        self.found: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.last_good = 0
@@ -113,7 +115,7 @@ class EntityF1(keras.callbacks.Callback):
         super().__init__()
         self.sentences, self.tags, self.batch_size = sentences, tags, batch_size
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         predicted = self.model.tag_words(self.sentences, batch_size=self.batch_size)
         logs["val_entity_f1"] = entity_scores(self.tags, predicted)["f1"]
 
@@ -137,7 +139,7 @@ class AnswerF1(keras.callbacks.Callback):
             raise ValueError("the records have no answers to compare with.")
         self.truth = [[text for text, _ in answers] for answers in self.asked.targets]
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         found = self.model.answer(self.asked, batch_size=self.batch_size)
         version = "1.1" if all(self.truth) else "2.0"
         scores = squad_scores([answer["text"] for answer in found], self.truth, version)

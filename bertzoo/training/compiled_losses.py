@@ -126,7 +126,7 @@ def metrics_of_logits(metrics: Any, usual: Callable) -> Any:
             raise ValueError(f"the metric {metric!r} is the loss, which is reported anyway: leave it out.")
         found = keras.metrics.get(metric)
         config = found.get_config() if isinstance(found, keras.metrics.Metric) else {}
-        logits = {"from_logits": True} if "from_logits" in config else {}
+        logits: dict[str, Any] = {"from_logits": True} if "from_logits" in config else {}
         if isinstance(found, keras.metrics.BinaryAccuracy):
             logits["threshold"] = 0.0
         return type(found)(**{**config, **logits, "name": metric}) if logits else metric

@@ -20,7 +20,7 @@ class MacroF1(keras.metrics.Metric):
 
     def __init__(self, name: str = "macro_f1", **kwargs):
         super().__init__(name=name, **kwargs)
-        self.counts = None
+        self.counts: keras.Variable | None = None
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
         labels = y_pred.shape[-1]

@@ -91,7 +91,7 @@ class SoftmaxOfPairs(SentenceLoss):
     def __init__(self, labels: int = 3, **kwargs):
         super().__init__(**kwargs)
         self.labels = labels
-        self.head = keras.layers.Dense(labels, name="softmax_of_pairs", dtype="float32")
+        self.head: keras.layers.Dense = keras.layers.Dense(labels, name="softmax_of_pairs", dtype="float32")
 
     def build_head(self, width: int, stddev: float) -> None:
         _build(self.head, 3 * width, stddev)
