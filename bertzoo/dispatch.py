@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import keras
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Operation -> its faster forms, in order of preference.
@@ -32,16 +34,23 @@ def operation(formula: F) -> F:
     return call
 
 
-def faster(name: str) -> Callable[[F], F]:
+def faster(name: str, backend: str | None = None) -> Callable[[F], F]:
     """Registers a faster form of an operation: a function of the same arguments that returns None where it does not
     apply.
+
+    Args:
+        name: The operation.
+        backend: The Keras backend that the form is for; all of them where None. Under another backend nothing is
+            registered, whoever imports the module.
 
     Raises:
         KeyError: There is no such operation.
     """
 
     def register(form: F) -> F:
-        FORMS[name].append(form)
+        forms = FORMS[name]
+        if backend in (None, keras.backend.backend()):
+            forms.append(form)
         return form
 
     return register

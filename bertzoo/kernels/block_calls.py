@@ -16,7 +16,7 @@ WRAPPED = {"build", "quantize"}  # methods that Keras puts anew into each layer
 SETTINGS = (Number, str, tuple, FunctionType, type(None))
 
 
-@faster("block_caller")
+@faster("block_caller", backend="jax")
 def block_caller() -> Callable | None:
     """Traces blocks that are alike once. Tracing is most of the start of a step that XLA has compiled before; for 12
     blocks alike it takes half as long. XLA sees the same operations, and inlines them."""

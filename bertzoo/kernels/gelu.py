@@ -15,7 +15,7 @@ RATIO = (0.5, -0.3981987, 0.2448009, -0.11966196, 0.044656806, -0.01187678, 0.00
 LAST = 4.5
 
 
-@faster("gelu")
+@faster("gelu", backend="jax")
 @jax.custom_vjp
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x.

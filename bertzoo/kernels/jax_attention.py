@@ -9,7 +9,7 @@ from bertzoo.layers.attention import AttentionMask
 from bertzoo.types import Tensor
 
 
-@faster("dot_product_attention")
+@faster("dot_product_attention", backend="jax")
 def attention(
     query: Tensor,
     key: Tensor,

@@ -18,7 +18,7 @@ from bertzoo.types import Tensor
 HALF = ("bfloat16", "float16")
 
 
-@faster("self_attention")
+@faster("self_attention", backend="jax")
 def self_attention(
     qkv: keras.layers.Layer, x: Tensor, attention_mask: AttentionMask | None, num_heads: int
 ) -> Tensor | None:
@@ -38,7 +38,7 @@ def self_attention(
     return call(product, kept_bias(qkv), lengths)
 
 
-@faster("dense_activation")
+@faster("dense_activation", backend="jax")
 def dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None:
     if activation(name) is not gelu or not is_plain_for(dense, x) or not dense.use_bias:
         return None
@@ -53,7 +53,7 @@ def dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None
     return on_each_device(biased_gelu, (True, False))(product, kept_bias(dense))
 
 
-@faster("residual_norm")
+@faster("residual_norm", backend="jax")
 def residual_norm(
     norm: LayerNorm, dense: keras.layers.Layer, x: Tensor, residual: Tensor, rate: float, key: Tensor | None, salt: int
 ) -> Tensor | None:

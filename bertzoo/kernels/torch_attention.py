@@ -8,7 +8,7 @@ from bertzoo.layers.attention import AttentionMask
 from bertzoo.types import Tensor
 
 
-@faster("dot_product_attention")
+@faster("dot_product_attention", backend="torch")
 def attention(
     query: Tensor,
     key: Tensor,
