@@ -1,9 +1,9 @@
 """Looking into models: what they attend to, hold, know and cost."""
 
-from importlib import import_module
+from bertzoo._lazy import lazy_names
 
 # Imported on first use: what counts parameters needs no matplotlib, and what draws needs no model.
-_LATER = {
+_HOMES = {
     "ablate_each_head": "heads",
     "ablated": "heads",
     "activation_bytes": "comparison",
@@ -43,15 +43,5 @@ _LATER = {
     "word_vectors": "representations",
 }
 
-__all__ = [*_LATER]
-
-
-def __getattr__(name: str):
-    if name not in _LATER:
-        raise AttributeError(f"module 'bertzoo.analysis' has no attribute {name!r}")
-    module = _LATER[name] if "." in _LATER[name] else f"bertzoo.analysis.{_LATER[name]}"
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__ = sorted(_HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -34,21 +35,21 @@ def convert(
     check_preset_directory(directory)
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
-    start()
+    bz = start()
     if dequantize:
         from bertzoo.checkpoints import int8
 
         with tempfile.TemporaryDirectory() as folder:
             int8.dequantize(found, Path(folder) / "floats")
-            _convert(str(Path(folder) / "floats"), Path(folder) / "floats", directory)
+            _convert(bz, str(Path(folder) / "floats"), Path(folder) / "floats", directory)
         return
-    _convert(source, found, directory)
+    _convert(bz, source, found, directory)
 
 
-def _convert(source: str, found: Path, directory: Path) -> None:
-    task, architecture = _task_of(found)
+def _convert(bz: ModuleType, source: str, found: Path, directory: Path) -> None:
+    task, architecture = _task_of(bz, found)
     if task is None:
-        _convert_encoder(source, found, directory)
+        _convert_encoder(bz, source, found, directory)
         return
     model = task.from_preset(source, verbose=False)
     if model.load_report.new:
@@ -60,9 +61,7 @@ def _convert(source: str, found: Path, directory: Path) -> None:
     print(f"{model.load_report}\nSaved in {directory}: {architecture}")
 
 
-def _convert_encoder(source: str, found: Path, directory: Path) -> None:
-    import bertzoo as bz
-
+def _convert_encoder(bz: ModuleType, source: str, found: Path, directory: Path) -> None:
     tokenizer = bz.Tokenizer.from_directory(found)
     model = bz.Encoder.from_preset(source, verbose=False)
     if model.load_report.new:  # a file without a pooler stays without
@@ -71,9 +70,8 @@ def _convert_encoder(source: str, found: Path, directory: Path) -> None:
     print(f"{model.load_report}\nSaved in {directory}: the encoder alone")
 
 
-def _task_of(directory: Path):
+def _task_of(bz: ModuleType, directory: Path):
     """The task that the first of `architectures` in config.json names, None if there is none, and that name."""
-    import bertzoo as bz
     from bertzoo.checkpoints.formats import open_checkpoint
     from bertzoo.models.registry import read_architecture
 

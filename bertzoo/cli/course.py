@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-import bertzoo
 from bertzoo.checkpoints.files import bundled_path
 
 
@@ -66,7 +65,7 @@ def _copy(directory: Path) -> None:
 def _grade(directory: Path, which: str) -> None:
     """Prints a line for each exercise, by the course's grading.py, and exits with 1 unless all have passed."""
     # First in the path: this bertzoo, whatever is installed.
-    path = os.pathsep.join(filter(None, [str(Path(bertzoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, bundled_path("course") / "grading.py", directory, which]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **pipes) as child:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from bertzoo.pretraining.corpus import Sentences, TokenCorpus
+from bertzoo.pretraining.corpus import Sentences, TokenCorpus, sentences_of
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,7 @@ class FullSentences:
 
     def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.1, sentences: Sentences | None = None):
         self.corpus, self.short_seq_prob = corpus, short_seq_prob
-        self.sentences = sentences or Sentences(corpus)
-        if len(self.sentences.starts) == 0:
-            raise ValueError("the corpus holds no words.")
+        self.sentences = sentences_of(corpus, sentences)
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
         tokenizer, tokens, room = self.corpus.tokenizer, self.corpus.tokens, spec.length - 2

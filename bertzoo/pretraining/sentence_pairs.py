@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertzoo.pretraining.corpus import Sentences, TokenCorpus
+from bertzoo.pretraining.corpus import Sentences, TokenCorpus, sentences_of
 from bertzoo.pretraining.corpus_dataset import BatchSpec
 
 KINDS = ("nsp", "sop")
@@ -25,7 +25,7 @@ class SentencePairs:
         corpus: The corpus.
         kind: "nsp" or "sop".
         short_seq_prob: Share of examples with a random number of tokens instead of the maximum.
-        sentences: The sentences of the corpus; sentences if None.
+        sentences: The sentences of the corpus; found if None.
 
     Raises:
         ValueError: No document has two sentences; or the kind is "nsp" and there is one document.
@@ -107,7 +107,7 @@ class ElectraSegments:
     Args:
         corpus: The corpus.
         short_seq_prob: Share of examples with a random number of tokens, at least 5, instead of the maximum.
-        sentences: The sentences of the corpus; sentences if None.
+        sentences: The sentences of the corpus; found if None.
 
     Raises:
         ValueError: The corpus holds no words.
@@ -115,9 +115,7 @@ class ElectraSegments:
 
     def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.05, sentences: Sentences | None = None):
         self.corpus, self.short_seq_prob = corpus, short_seq_prob
-        self.sentences = sentences or Sentences(corpus)
-        if len(self.sentences.starts) == 0:
-            raise ValueError("expected words in the corpus. Received: none.")
+        self.sentences = sentences_of(corpus, sentences)
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
         sentences, rows, length = self.sentences, spec.batch_size, spec.length

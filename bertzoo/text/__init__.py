@@ -4,6 +4,9 @@ Names are imported on first use, so that the tokenizer works without Keras and `
 """
 
 from importlib import import_module
+from typing import Any
+
+from bertzoo._lazy import lazy_names
 
 _HOMES = {
     "Tokenizer": "tokenizer",
@@ -14,15 +17,10 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
+_named, __dir__ = lazy_names(__name__, _HOMES)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name == "in_graph":  # imports TensorFlow
         return import_module(f"{__name__}.in_graph")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+    return _named(name)

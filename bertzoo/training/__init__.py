@@ -1,6 +1,6 @@
 """Recipes of training. Names are imported on first use, since they need Keras."""
 
-from importlib import import_module
+from bertzoo._lazy import lazy_names
 
 _HOMES = {
     "AdamW": "optimizer",
@@ -13,13 +13,4 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,22 @@
+"""Public names that a package imports on first use, so that importing it costs nothing that its user does not need."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The functions `__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: Its `__name__`.
+        homes: Public name -> the module that has it: one of the package, or any by its full name.
+    """
+
+    def getattr_(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = homes[name]
+        return getattr(import_module(home if "." in home else f"{package}.{home}"), name)
+
+    return getattr_, lambda: sorted(homes)
