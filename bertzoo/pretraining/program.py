@@ -14,7 +14,7 @@ from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
 from bertzoo.pretraining.objectives import OBJECTIVES, Objective
 from bertzoo.pretraining.trainer import Trainer
 from bertzoo.random import set_seed
-from bertzoo.training.loss_mean import TOTALS, WEIGHTS
+from bertzoo.training.metrics import TOTALS, WEIGHTS
 from bertzoo.training.state import TrainingState, remove_state
 from bertzoo.training.step import BackendStep, should_jit_compile
 

@@ -17,7 +17,7 @@ from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import Sentences
 from bertzoo.pretraining.corpus_dataset import CorpusDataset
 from bertzoo.pretraining.objectives import Objective
-from bertzoo.training.loss_mean import TOTALS, WEIGHTS
+from bertzoo.training.metrics import TOTALS, WEIGHTS
 from bertzoo.training.state import TrainingState, model_groups, write_state
 from bertzoo.training.step import BackendStep
 
