@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.data.loaders import load_conll, load_squad
+from bertzoo.data.datasets import load_conll, load_squad
+from bertzoo.data.files import Rows, kind_of, read_rows
 from bertzoo.data.parsing import Examples, Schema, describe_columns, find_column, parse_inputs, require_column
 from bertzoo.data.schemas import (
     CHOICES,
@@ -20,7 +21,6 @@ from bertzoo.data.schemas import (
     find_text_columns,
     numbered_columns,
 )
-from bertzoo.data.table_files import Rows, kind_of, read_rows
 
 TEXTS_HELP = "Texts; - reads them from standard input, a line each."
 VALIDATION_SHARE = 0.1
