@@ -211,9 +211,10 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, identifier: object) -> _Storage:
         match identifier:
-            case ("storage", _StorageType() as kind, str() as key, _, count, *view) if _is_size(count) and not any(view):
-                storage = self.storages.setdefault(key, _Storage(self._file, kind, count))
-                if (storage.type, storage.count) != (kind, count) or storage.size > self._file.size:
+            case ("storage", _StorageType() as dtype, str() as key, _, int() as count, *view) if not any(view):
+                storage = self.storages.setdefault(key, _Storage(self._file, dtype, count))
+                is_same = (storage.type, storage.count) == (dtype, count)
+                if not is_same or not _is_size(count) or storage.size > self._file.size:
                     raise CheckpointError(f"the storage {key[:100]!r} contradicts itself, or is larger than the file")
                 return storage
             case ("module", *_):
