@@ -13,6 +13,7 @@ from bertzoo.analysis.charts import (
     calibration_figure,
     comparison_figure,
     errors_figure,
+    pca_figure,
     probe_figure,
     pruning_figure,
 )
@@ -22,7 +23,6 @@ from bertzoo.analysis.figures import by_head_figure, heat_map
 from bertzoo.analysis.heads import Pruning
 from bertzoo.analysis.probing import Probe
 from bertzoo.analysis.representations import LayerAnisotropy, PrincipalComponents
-from bertzoo.analysis.scatter import pca_figure
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.once
