@@ -149,7 +149,7 @@ def test_errors_become_one_line(error, said, capsys):
     [
         ("a.csv", b"text,label\n", "holds no rows"),
         ("a.csv", b"", "holds no rows"),
-        ("a.csv", "text,label\ncaf\u00e9,x\n".encode("latin-1"), "is not UTF-8 text: byte 0xe9 after b'text,label\\ncaf'"),
+        ("a.csv", "text,label\ncaf\u00e9,x\n".encode("latin-1"), "byte 0xe9 after b'text,label\\ncaf'"),
         ("a.csv", b"text,label\na,b,c\n", "line 2: 3 cells; the header has 2"),
         ("a.csv", b"text,text\na,b\n", "two columns with the same name"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: expected a JSON object. Received"),
