@@ -150,12 +150,12 @@ def test_errors_become_one_line(error, said, capsys):
     [
         ("a.csv", b"text,label\n", "holds no rows"),
         ("a.csv", b"", "holds no rows"),
-        ("a.csv", "text,label\ncaf\u00e9,x\n".encode("latin-1"), "is not UTF-8 text: byte 0xe9 at position 14"),
+        ("a.csv", "text,label\ncaf\u00e9,x\n".encode("latin-1"), "byte 0xe9 after b'text,label\\ncaf'"),
         ("a.csv", b"text,label\na,b,c\n", "line 2: 3 cells; the header has 2"),
         ("a.csv", b"text,text\na,b\n", "two columns with the same name"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
-        ("a.jsonl", b"[1]\n", "line 1 must be an object"),
-        ("a.xlsx", b"PK", "must be a .csv, .tsv, .jsonl, .parquet, .txt file"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: expected a JSON object. Received"),
+        ("a.jsonl", b"[1]\n", "line 1: expected a JSON object. Received: '[1]'"),
+        ("a.xlsx", b"PK", "must be a .csv, .tsv, .jsonl, .ndjson, .parquet or .txt file"),
     ],
 )
 def test_a_broken_table_is_told_of(tmp_path, name, content, said):
