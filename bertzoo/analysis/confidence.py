@@ -89,9 +89,7 @@ def predictions(task: TextClassifier, x: Any, y: Any = None, batch_size: int = 3
     examples = task.data.parse([x] if isinstance(x, str) else x, y)
     if len(examples) == 0:
         raise ValueError("x is empty.")
-    targets = task.data.example_targets(examples)
-    if targets is None:
-        raise ValueError("predictions needs labels. Received: y=None.")
+    targets = task.data.encode_targets(examples)
     answers = task.classify(examples, batch_size=batch_size)
     texts, pairs = examples["text"], examples.get("second text")
     return Predictions(

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.data.loaders import load_conll, load_squad
+from bertzoo.data.datasets import load_conll, load_squad
+from bertzoo.data.files import Rows, kind_of, read_rows
 from bertzoo.data.parsing import Examples, Schema, describe_columns, find_column, parse_inputs, require_column
 from bertzoo.data.schemas import (
     CHOICES,
@@ -21,7 +22,6 @@ from bertzoo.data.schemas import (
     find_text_columns,
     numbered_columns,
 )
-from bertzoo.data.table_files import Rows, kind_of, read_rows
 
 VALIDATION_SHARE = 0.1
 MOST_CLASSES = 200

@@ -12,10 +12,10 @@ import typer
 from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, show_table, start
 from bertzoo.cli.dataset import Columns, given_texts
 from bertzoo.cli.paths import check_file, write_whole
-from bertzoo.data.loaders import load_squad
+from bertzoo.data.datasets import load_squad
+from bertzoo.data.files import kind_of, read_rows
 from bertzoo.data.parsing import Examples, parse_inputs, require_column
 from bertzoo.data.schemas import CHOICES, QUESTIONS
-from bertzoo.data.table_files import kind_of, read_rows
 
 Table = tuple[list[str], list[list[str]]]
 

@@ -98,6 +98,6 @@ def report_questions(model: QuestionAnswerer, examples: Examples, batch_size: in
 def report_choices(model: MultipleChoice, examples: Examples, batch_size: int) -> None:
     """The accuracy."""
     chosen = [answer["index"] for answer in model.choose(examples, batch_size=batch_size)]
-    right = int((np.array(chosen) == model.data.example_targets(examples)).sum())
+    right = int((np.array(chosen) == model.data.encode_targets(examples)).sum())
     columns = ["held-out questions", "right", "accuracy"]
     show_table(columns, [[str(len(chosen)), str(right), percent(right / len(chosen))]])

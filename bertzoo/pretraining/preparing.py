@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.checkpoints.saving import link_or_copy, recover, write_preset
-from bertzoo.data.documents import Documents
+from bertzoo.data.files import Documents
 from bertzoo.pretraining.corpus import TokenCorpus
 from bertzoo.text.tokenizer import Tokenizer
 
