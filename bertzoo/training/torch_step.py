@@ -9,7 +9,7 @@ import torch
 from keras import ops
 
 from bertzoo._keras_hooks import batch_loss, loss_tracker, without_side_effects_again
-from bertzoo.layers.norm import dropout
+from bertzoo.layers.functional import dropout
 from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import Calls, interrupts_wait
 
