@@ -1,7 +1,11 @@
-"""Attention weights by token or word, measures of heads, and rollout."""
+"""Attention weights by token or word, measures of heads, rollout, and an HTML page of them."""
 
+import base64
+import html
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 import keras
 import numpy as np
@@ -10,6 +14,8 @@ from bertzoo.analysis.pieces import Pieces, encode_pieces, encoder_of, iterate_b
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
+
+HTML_STEPS = 2**16 - 1  # the page stores weights as two bytes
 
 
 @dataclass(frozen=True)
@@ -94,3 +100,39 @@ def attention_maps(
 def _of_row(weights: np.ndarray, pieces: Pieces) -> AttentionMap:
     real = len(pieces.strings)
     return AttentionMap(weights[:, :, :real, :real].astype("float32"), *pieces[:3])
+
+
+def attention_html(maps: AttentionMap | Sequence[AttentionMap], title: str = "Attention") -> str:
+    """An HTML page that shows the attention between the words and the tokens of texts.
+
+    `Path("attention.html").write_text(attention_html(attention_maps(model, texts)), encoding="utf-8")`
+
+    Args:
+        maps: The attention of one or more texts.
+        title: The page's heading.
+
+    Raises:
+        ValueError: There are no maps.
+    """
+    maps = [maps] if isinstance(maps, AttentionMap) else list(maps)
+    if not maps:
+        raise ValueError("expected one or more maps. Received: none.")
+    # Texts are not markup, even if they contain "</script>".
+    data = json.dumps([_text(attention) for attention in maps]).replace("<", "\\u003c")
+    page = resources.files("bertzoo.analysis").joinpath("attention.html").read_text(encoding="utf-8")
+    before, between, after = page.split("{{title}}", 2)
+    start, end = after.split("{{data}}")
+    return f"{before}{html.escape(title)}{between}{html.escape(title)}{start}{data}{end}"
+
+
+def _text(attention: AttentionMap) -> dict:
+    levels = [_level("words", attention.by_word())]
+    if attention.names != attention.word_names:
+        levels.append(_level("pieces", attention))
+    return {"name": " ".join(attention.word_names), "levels": levels}
+
+
+def _level(name: str, attention: AttentionMap) -> dict:
+    weights = np.rint(np.clip(attention.weights, 0, 1) * HTML_STEPS).astype("<u2")
+    encoded = base64.b64encode(weights.tobytes()).decode()
+    return {"name": name, "names": attention.names, "shape": weights.shape[:3], "weights": encoded}

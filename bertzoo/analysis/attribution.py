@@ -98,7 +98,16 @@ def occlusion(task: Task, text: str | tuple[str, str], output: Output, *, batch_
     """Occlusion: the decrease of an output when a word is masked, shared evenly by its pieces (Zeiler and Fergus 2014,
     section 4.2, on words).
 
-    Special tokens are not masked and score 0. See `integrated_gradients` for arguments and errors.
+    Special tokens are not masked and score 0.
+
+    Args:
+        task: A task with a tokenizer.
+        text: A string, or two strings for a task that reads pairs.
+        output: Index into the task's output: a class, or (token, class) and the like.
+        batch_size: Masked copies of the text in a batch.
+
+    Raises:
+        ValueError: There is no such output, or no tokenizer, or `batch_size` is below 1.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1. Received: {batch_size!r}.")
@@ -117,8 +126,8 @@ def occlusion(task: Task, text: str | tuple[str, str], output: Output, *, batch_
 
 
 def _masked(task: Task, inputs, places: np.ndarray) -> dict[str, np.ndarray]:
-    tokenizer = task.tokenizer
-    mask = task.data.pad_id if tokenizer.mask_id is None else tokenizer.mask_id
+    mask = task.tokenizer.mask_id if task.tokenizer else None
+    mask = task.data.pad_id if mask is None else mask
     return {**inputs, "token_ids": np.where(places, mask, inputs["token_ids"]).astype("int32")}
 
 

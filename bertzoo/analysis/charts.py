@@ -7,7 +7,7 @@ and stroke, and bars in hatching.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,16 +22,25 @@ if TYPE_CHECKING:
     from bertzoo.analysis.confidence import ConfidenceBins
     from bertzoo.analysis.heads import Pruning
     from bertzoo.analysis.probing import Probe
-    from bertzoo.analysis.representations import LayerAnisotropy
+    from bertzoo.analysis.representations import LayerAnisotropy, PrincipalComponents
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STROKES = ("-", "--", "-.", ":")
 TEXT = 10
+# Positions of a label, in points from its dot to the nearest corner or side; a line leads to the far ones.
+NEAR = ((5, 4), (5, -4), (-5, 4), (-5, -4), (0, 7), (0, -7), (8, 0), (-8, 0))
+FAR = tuple((right, up) for far in (20, 34, 48) for up in (far, -far) for right in (8, -8, 0))
+LINE = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3}
 
 
 def attribution_figure(attribution: Attribution, title: str = "") -> Figure:
-    """The contribution of each token to an output, in order. Pass `attribution.by_word()` for words."""
+    """The contribution of each token to an output, in order.
+
+    Args:
+        attribution: The result of `integrated_gradients` or `occlusion`; its `by_word()` shows words.
+        title: The title.
+    """
     names, scores = [shorten(name) for name in attribution.names], attribution.scores
     figure, axes = new_axes(6.4, 1.0 + 0.28 * len(names), "share of the output", "token")
     rows, raises = np.arange(len(names)), scores >= 0
@@ -44,11 +53,11 @@ def attribution_figure(attribution: Attribution, title: str = "") -> Figure:
     return figure
 
 
-def layers_figure(curves: Mapping[str, Sequence[float]], measure: str, title: str = "") -> Figure:
+def layers_figure(curves: Mapping[str, np.ndarray | Sequence[float] | float], measure: str, title: str = "") -> Figure:
     """Curves over layers, where layer 0 is the embeddings' output.
 
     Args:
-        curves: Name -> a value for each layer, or one value for all of them.
+        curves: Name -> (layers + 1,) values, or one value for all layers.
         measure: The label of the values.
         title: The title.
     """
@@ -58,21 +67,31 @@ def layers_figure(curves: Mapping[str, Sequence[float]], measure: str, title: st
         if np.size(values) == 1:
             axes.axhline(np.ravel(values)[0], color="0.35", linestyle=":", label=name)
         else:
-            axes.plot(np.arange(len(values)), values, label=name, **_line(number))
+            axes.plot(np.arange(np.size(values)), values, label=name, **_line(number))
     axes.set_xticks(np.arange(0, length, -(-length // 13)))
     finish(figure, axes, title, beside=True)
     return figure
 
 
 def anisotropy_figure(anisotropy: LayerAnisotropy, title: str = "") -> Figure:
-    """The mean cosine of pairs of vectors by layer, before and after whitening."""
+    """The mean cosine of pairs of vectors by layer, before and after whitening.
+
+    Args:
+        anisotropy: The result of `layer_anisotropy`.
+        title: The title.
+    """
     curves = {"original": anisotropy.before, "whitened": anisotropy.after}
     return layers_figure(curves, "mean cosine of pairs", title)
 
 
 def probe_figure(probe: Probe, title: str = "") -> Figure:
-    """A probe's accuracy by layer, with its controls."""
-    curves = {
+    """A probe's accuracy by layer, with its controls.
+
+    Args:
+        probe: The result of `probe`.
+        title: The title.
+    """
+    curves: dict[str, np.ndarray | float] = {
         "model": probe.accuracy,
         "random encoder": probe.random_encoder,
         "control task": probe.control_task,
@@ -82,7 +101,13 @@ def probe_figure(probe: Probe, title: str = "") -> Figure:
 
 
 def pruning_figure(pruning: Pruning, measure: str = "score", title: str = "") -> Figure:
-    """The score as heads are removed."""
+    """The score as heads are removed.
+
+    Args:
+        pruning: The result of `prune_heads`.
+        measure: The label of the score.
+        title: The title.
+    """
     figure, axes = new_axes(6.4, 3.6, "removed heads", measure)
     axes.plot(np.arange(len(pruning.scores)), pruning.scores, **_line(0))
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -91,7 +116,12 @@ def pruning_figure(pruning: Pruning, measure: str = "score", title: str = "") ->
 
 
 def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
-    """Accuracy against confidence; a calibrated model is on the diagonal. Below, the predictions in each bin."""
+    """Accuracy against confidence; a calibrated model is on the diagonal. Below, the predictions in each bin.
+
+    Args:
+        bins: The result of `Predictions.by_confidence`.
+        title: The title.
+    """
     figure = new_figure(5.6, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     filled = bins.counts > 0
@@ -110,7 +140,12 @@ def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
 
 
 def errors_figure(bins: ConfidenceBins, title: str = "") -> Figure:
-    """The number of right and wrong predictions by confidence."""
+    """The number of right and wrong predictions by confidence.
+
+    Args:
+        bins: The result of `Predictions.by_confidence`.
+        title: The title.
+    """
     figure, axes = new_axes(6.4, 3.6, "confidence", "predictions")
     right = np.rint(np.nan_to_num(bins.accuracy) * bins.counts)
     left, width, style = bins.edges[:-1], np.diff(bins.edges), {"align": "edge", "edgecolor": "white"}
@@ -128,7 +163,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     figure = new_figure(10.5, 3.2 + 0.3 * len(costs) + 3.2)
     grid = figure.add_gridspec(3, 2, height_ratios=(0.9 + 0.3 * len(costs), 2.7, 2.7))
     _parts(figure.add_subplot(grid[0, :]), names, [cost.parameters for cost in costs])
-    panels = (
+    panels: tuple[tuple[str, list[Any]], ...] = (
         ("MFLOPs a token", [np.divide(cost.flops_per_token, 1e6) for cost in costs]),
         ("activations of a text, MB", [np.divide(cost.activation_bytes, 1e6) for cost in costs]),
         ("ms, one text", [cost.milliseconds for cost in costs]),
@@ -164,6 +199,104 @@ def _parts(axes, names: list[str], counts: list[dict[str, int]]) -> None:
     axes.set_xlabel("million parameters", fontsize=TEXT)
     axes.set_ylabel("model", fontsize=TEXT)
     axes.legend(fontsize=TEXT, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+def pca_figure(
+    components: PrincipalComponents,
+    names: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    title: str = "",
+) -> Figure:
+    """A scatter plot, with groups in colour and shape, and names where there is room.
+
+    Args:
+        components: The result of `pca`.
+        names: A name for each point; a name that would overlap another name or point is left out.
+        groups: A group for each point, at most as many as there are colours.
+        title: The title.
+
+    Raises:
+        ValueError: There are more or fewer names or groups than points, or too many groups.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    for given in (names, groups):
+        if given is not None and len(given) != len(components.points):
+            raise ValueError(
+                f"expected a name and group for each of {len(components.points)} points. Received: {len(given)}."
+            )
+    kinds = list(dict.fromkeys(groups)) if groups is not None else [None]
+    if len(kinds) > len(COLOURS):
+        raise ValueError(f"expected at most {len(COLOURS)} groups. Received: {len(kinds)}.")
+    labels = [
+        f"{name} component, {share:.0%} of the variance" for name, share in zip(("first", "second"), components.shares)
+    ]
+    figure, axes = new_axes(7.2, 5.4, *labels)
+    for number, kind in enumerate(kinds):
+        own = [i for i in range(len(components.points)) if groups is None or groups[i] == kind]
+        axes.scatter(*components.points[own].T, color=COLOURS[number], marker=MARKERS[number], s=30, label=kind)
+    axes.margins(0.15)
+    finish(figure, axes, title, beside=True)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # computes the layout, which labels then leave unchanged
+    figure.set_layout_engine("none")
+    if names is not None:
+        _label(axes, components.points, [shorten(name, 40) for name in names], canvas.get_renderer())
+    return figure
+
+
+def _label(axes, points: np.ndarray, names: list[str], renderer) -> None:
+    dots = axes.transData.transform(points)
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots]
+    for number, name in enumerate(names):
+        others = taken[:number] + taken[number + 1 :]
+        for right, up in NEAR + FAR:
+            label = _written(axes, name, points[number], right, up)
+            boxes = _covered(label, dots[number], right, up, renderer)
+            if _has_room(boxes, others, axes.get_window_extent(renderer)):
+                taken += boxes
+                break
+            label.remove()
+
+
+def _written(axes, name: str, point: np.ndarray, right: int, up: int):
+    return axes.annotate(
+        name,
+        point,
+        (right, up),
+        textcoords="offset points",
+        ha="left" if right > 0 else "right" if right < 0 else "center",
+        va="bottom" if up > 0 else "top" if up < 0 else "center",
+        fontsize=TEXT - 1,
+        parse_math=False,
+        arrowprops={**LINE, "relpos": _corner(right, up)} if (right, up) in FAR else None,
+    )
+
+
+def _corner(right: int, up: int) -> tuple[float, float]:
+    """Where a line meets its label, in fractions of the label's width and height."""
+    return (0.0 if right > 0 else 1.0 if right < 0 else 0.5, 0.0 if up > 0 else 1.0)
+
+
+def _covered(label, dot: np.ndarray, right: int, up: int, renderer) -> list[tuple[float, float, float, float]]:
+    """The boxes that a label covers, in dots: its text, and segments of its line."""
+    from matplotlib.text import Text
+
+    label.update_positions(renderer)
+    box = Text.get_window_extent(label, renderer)  # without the line
+    boxes = [(box.x0 - 2, box.y0, box.x1 + 2, box.y1)]
+    if (right, up) in FAR:
+        end = box.p0 + np.multiply(_corner(right, up), box.size)
+        steps = [dot + (end - dot) * share for share in np.linspace(0.3, 0.9, 8)]
+        boxes += [(x - 1, y - 1, x + 1, y + 1) for x, y in steps]
+    return boxes
+
+
+def _has_room(boxes, others, inside) -> bool:
+    left, low, right, high = boxes[0]
+    if left < inside.x0 or low < inside.y0 or right > inside.x1 or high > inside.y1:
+        return False
+    return not any(a < g and e < c and b < h and f < d for a, b, c, d in boxes for e, f, g, h in others)
 
 
 def _line(number: int) -> dict:

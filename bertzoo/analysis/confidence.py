@@ -57,7 +57,7 @@ class Predictions:
         return [int(i) for i in np.argsort(-self.confidence, kind="stable") if not self.right[i]]
 
     def by_confidence(self, bins: int = 10) -> ConfidenceBins:
-        """Counts, confidence and accuracy in bins.
+        """Counts, confidence and accuracy in `bins` bins.
 
         Raises:
             ValueError: `bins` is below 1.
@@ -65,9 +65,9 @@ class Predictions:
         if bins < 1:
             raise ValueError(f"bins must be at least 1. Received: {bins!r}.")
         edges = np.linspace(0, 1, bins + 1)
-        place = np.clip(np.searchsorted(edges, self.confidence, side="left") - 1, 0, bins - 1)
-        counts = np.bincount(place, minlength=bins)
-        sums = [np.bincount(place, values, bins) for values in (self.confidence, self.right)]
+        bin_of = np.clip(np.searchsorted(edges, self.confidence, side="left") - 1, 0, bins - 1)
+        counts = np.bincount(bin_of, minlength=bins)
+        sums = [np.bincount(bin_of, values, bins) for values in (self.confidence, self.right)]
         means = [np.divide(part, counts, out=np.full(bins, np.nan), where=counts > 0) for part in sums]
         return ConfidenceBins(edges, counts, *means)
 
@@ -81,20 +81,20 @@ def predictions(task: TextClassifier, x: Any, y: Any = None, batch_size: int = 3
         batch_size: Texts in a batch.
 
     Raises:
-        ValueError: The classifier is not a single-label one, or there are no texts.
+        ValueError: The classifier is not a single-label one, or there are no texts or labels.
     """
-    if getattr(task, "problem_type", None) != SINGLE_LABEL:
-        problem = getattr(task, "problem_type", None)
+    problem = getattr(task, "problem_type", None)
+    if problem != SINGLE_LABEL:
         raise ValueError(f"predictions needs a single-label TextClassifier. Received: problem_type={problem!r}.")
     examples = task.data.parse([x] if isinstance(x, str) else x, y)
     if len(examples) == 0:
         raise ValueError("x is empty.")
-    targets = task.data.example_targets(examples)
-    found = task.classify(examples, batch_size=batch_size)
+    targets = task.data.encode_targets(examples)
+    answers = task.classify(examples, batch_size=batch_size)
     texts, pairs = examples["text"], examples.get("second text")
     return Predictions(
         tuple(texts) if pairs is None else tuple(zip(texts, pairs)),
         tuple(task.labels[int(i)] for i in targets),
-        tuple(row["label"] for row in found),
-        np.array([row["score"] for row in found]),
+        tuple(answer["label"] for answer in answers),
+        np.array([answer["score"] for answer in answers]),
     )

@@ -51,7 +51,12 @@ def heat_map(weights: np.ndarray, names: Sequence[str], title: str = "", measure
 
 
 def head_figure(attention: AttentionMap, layer: int, head: int) -> Figure:
-    """The heat map of one head; layers and heads count from 0. Pass `attention.by_word()` for words.
+    """The heat map of one head.
+
+    Args:
+        attention: The attention of a text. Pass `attention.by_word()` for words.
+        layer: The layer, from 0.
+        head: The head, from 0.
 
     Raises:
         ValueError: There is no such head.

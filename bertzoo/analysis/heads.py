@@ -71,9 +71,9 @@ def ablate_each_head(model: Encoder | Task, score: Callable[[], float]) -> Ablat
     encoder = encoder_of(model)
     before = float(score())
     after = np.zeros((len(encoder.blocks), encoder.config.num_attention_heads))
-    for place in np.ndindex(after.shape):
-        with ablated(model, [place]):
-            after[place] = float(score())
+    for head in np.ndindex(after.shape):
+        with ablated(model, [head]):
+            after[head] = float(score())
     return Ablation(before, after)
 
 
@@ -139,7 +139,12 @@ def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: 
 
 
 def least_important_heads(importance: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """The heads (block, head) with the `count` smallest values of (blocks, heads), smallest first."""
+    """The `count` least important heads as pairs (block, head), the least important first.
+
+    Args:
+        importance: (blocks, heads), such as the mean absolute `AttentionGradient.by_head()` over texts.
+        count: How many.
+    """
     order = np.argsort(importance, axis=None, kind="stable")[:count]
     return [(int(block), int(head)) for block, head in zip(*np.unravel_index(order, np.shape(importance)))]
 

@@ -86,6 +86,7 @@ def hidden_states(
 
 
 def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...]) -> Pieces:
+    assert encoded.offsets is not None and encoded.word_ids is not None  # encode_pieces asks for them
     part = slice(encoded.row_splits[row], encoded.row_splits[row + 1])
     ids, offsets, numbers = encoded.token_ids[part], encoded.offsets[part], encoded.word_ids[part]
     strings = [tokenizer.id_to_token(i) for i in ids]

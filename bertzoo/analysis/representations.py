@@ -34,7 +34,12 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def cka_matrix(layers: Sequence, others: Sequence | None = None) -> np.ndarray:
-    """Linear CKA between layers and others (the layers themselves if None): float64 (layers, others)."""
+    """Linear CKA between all pairs of layers: float64 (layers, others).
+
+    Args:
+        layers: Arrays (n, width), such as `layer_vectors(…)`.
+        others: Those to compare with, such as another model's; the same layers if None.
+    """
     return np.array([[linear_cka(x, y) for y in (layers if others is None else others)] for x in layers])
 
 
@@ -117,10 +122,10 @@ def word_vectors(
     """
     vectors, words, numbers = [], [], []
     for number, (pieces, states) in enumerate(hidden_states(model, texts, tokenizer, batch_size)):
-        for place in np.unique(pieces.word_of[~pieces.added]):
-            if word is None or pieces.words[place].casefold() == word.casefold():
-                vectors.append(states[:, pieces.word_of == place].mean(axis=1))
-                words.append(pieces.words[place])
+        for index in np.unique(pieces.word_of[~pieces.added]):
+            if word is None or pieces.words[index].casefold() == word.casefold():
+                vectors.append(states[:, pieces.word_of == index].mean(axis=1))
+                words.append(pieces.words[index])
                 numbers.append(number)
     if not words:
         what = "any word" if word is None else f"the word {word!r}"
@@ -151,9 +156,11 @@ def mean_cosine(vectors: np.ndarray) -> float:
 @dataclass(frozen=True)
 class Whitening:
     """Whitening, (vectors - mean) · kernel: mean 0 and the same variance in all directions (Su et al. 2021, section 3,
-    algorithm 1).
+    algorithm 1). `Whitening.fit` computes it.
 
-    mean: (width,). kernel: (width, dimensions).
+    Args:
+        mean: (width,).
+        kernel: (width, dimensions).
     """
 
     mean: np.ndarray
@@ -258,10 +265,10 @@ def pca(vectors: np.ndarray) -> PrincipalComponents:
     array = as_array(vectors).astype("float64")
     if array.ndim != 2 or len(array) < 3 or array.shape[1] < 2:
         raise ValueError(f"pca needs at least three vectors of two or more dimensions. Received: shape {array.shape}.")
-    places, spread, directions = np.linalg.svd(array - array.mean(axis=0), full_matrices=False)
+    units, spread, directions = np.linalg.svd(array - array.mean(axis=0), full_matrices=False)
     if spread[0] == 0:
         raise ValueError("expected different vectors. Received: all vectors are equal.")
     # A direction is unique up to its sign: its largest element is made positive.
     largest = np.abs(directions[:2]).argmax(axis=1)
     signs = np.sign(directions[[0, 1], largest])
-    return PrincipalComponents(places[:, :2] * spread[:2] * signs, spread[:2] ** 2 / (spread**2).sum())
+    return PrincipalComponents(units[:, :2] * spread[:2] * signs, spread[:2] ** 2 / (spread**2).sum())

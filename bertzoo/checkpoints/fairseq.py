@@ -66,7 +66,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     if len(classifiers) == 1:
         _describe_classifier(content, entries)
     notes = [f"fairseq's format: the file has {len(classifiers)} classifiers; none was read"] * (len(classifiers) > 1)
-    return content, Tensors(entries, (FILE,)), notes
+    return content, Tensors(entries), notes
 
 
 def _parts(structure: object, path: Path) -> tuple[Mapping[str, Any], Mapping[str, LazyTensor]]:

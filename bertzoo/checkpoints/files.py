@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from bertzoo.checkpoints.errors import CheckpointError
@@ -77,13 +78,7 @@ def resolve_adapter(adapter: str | os.PathLike) -> Path:
         CheckpointError: The name is malformed, or the download fails.
     """
     name = os.fspath(adapter)
-    if not name.startswith("hf://"):
-        return expand_path(name)
-    match = _HUB.fullmatch(name)
-    if match is None:
-        raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
-    repo_id, revision = match.groups()
-    return _download(repo_id, revision, list(ADAPTER_FILES))
+    return _download(name, ADAPTER_FILES) if name.startswith("hf://") else expand_path(name)
 
 
 def bundled_root() -> Path:
@@ -135,7 +130,7 @@ def push(
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    directory = _checkpoint(Path(directory))
+    directory = _checkpoint(directory)
     api = HfApi(token=token)
     try:
         address = api.create_repo(repo_id, private=private, exist_ok=True)
@@ -159,9 +154,9 @@ def _checkpoint(directory: Path) -> Path:
     if is_checkpoint(directory):
         return directory
     _refuse_adapter(directory, directory)
-    found = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
+    held = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
     raise CheckpointError(
-        f"{directory} is no checkpoint: it has no config.json. It holds {', '.join(found[:20]) or 'nothing'}."
+        f"{directory} is no checkpoint: it has no config.json. It holds {', '.join(held[:20]) or 'nothing'}."
     )
 
 
@@ -177,14 +172,10 @@ def _refuse_adapter(directory: Path, name: object) -> None:
 
 
 def _from_hub(name: str) -> Path:
-    match = _HUB.fullmatch(name)
-    if match is None:
-        raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
-    repo_id, revision = match.groups()
     # One form of the weights is fetched: the first that the repository has, in the order in which they would be read.
     for weights in WEIGHT_FILES:
-        patterns = [*_SMALL_FILES, ADAPTER_FILES[0], weights, *([_SHARDS[weights]] if weights in _SHARDS else [])]
-        folder = _download(repo_id, revision, patterns)
+        shards = [_SHARDS[weights]] if weights in _SHARDS else []
+        folder = _download(name, [*_SMALL_FILES, ADAPTER_FILES[0], weights, *shards])
         if (folder / weights).is_file():
             return folder
     _refuse_adapter(folder, name)
@@ -194,29 +185,27 @@ def _from_hub(name: str) -> Path:
     )
 
 
-def _download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
-    """The snapshot's folder with the files that match; without a network what the cache holds."""
+def _download(name: str, patterns: Sequence[str]) -> Path:
+    """The folder of a repository with the files that match; without a network what the cache holds."""
     from huggingface_hub import errors, snapshot_download
 
+    match = _HUB.fullmatch(name)
+    if match is None:
+        raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
+    repo_id, revision = match.groups()
+    reasons = {
+        errors.GatedRepoError: "is gated: accept the terms on its page, then log in (`hf auth login`)",
+        errors.RepositoryNotFoundError: f"can't be read: the hub has no repository {repo_id}, or it is private; check "
+        "the spelling, for a private one log in (`hf auth login`)",
+        errors.RevisionNotFoundError: f"has no revision {revision!r} (a branch, tag or commit)",
+        errors.LocalEntryNotFoundError: "is not in the local cache and the hub cannot be reached (no network, or "
+        "HF_HUB_OFFLINE is set). Download it once while connected, or give the path of a copy",
+        errors.HFValidationError: "is no valid hub name",
+    }
     try:
-        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=patterns))
-    except errors.GatedRepoError as error:
-        reason = "accept the terms on its page, then log in (`hf auth login`)"
-        raise CheckpointError(f"hf://{repo_id} is gated: {reason}.") from error
-    except errors.RepositoryNotFoundError as error:
-        reason = "check the spelling; for a private one log in (`hf auth login`)"
-        raise CheckpointError(f"The hub has no repository {repo_id}, or it is private: {reason}.") from error
-    except errors.RevisionNotFoundError as error:
-        raise CheckpointError(f"hf://{repo_id} has no revision {revision!r} (a branch, tag or commit).") from error
-    except errors.LocalEntryNotFoundError as error:
-        raise CheckpointError(
-            f"hf://{repo_id} is not in the local cache and the hub cannot be reached (no network, or HF_HUB_OFFLINE "
-            "is set). Download it once while connected, or give the path of a copy."
-        ) from error
-    except errors.HFValidationError as error:
-        raise CheckpointError(f"hf://{repo_id} is no valid hub name: {error}.") from error
+        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=list(patterns)))
     # The base is what the hub's HTTP library, which differs between versions, raises when a download breaks off.
-    except (errors.HfHubHTTPError.__bases__[0], OSError) as error:  # type: ignore[misc]  # an exception's base is one
-        raise CheckpointError(
-            f"hf://{repo_id} could not be downloaded: {error}. Try again: files that arrived are kept."
-        ) from error
+    except (*reasons, errors.HfHubHTTPError.__bases__[0], OSError) as error:  # type: ignore[misc]
+        reason = next((text for kind, text in reasons.items() if isinstance(error, kind)), None)
+        reason = reason or f"could not be downloaded: {error}. Try again: files that arrived are kept"
+        raise CheckpointError(f"hf://{repo_id} {reason}.") from error

@@ -50,18 +50,15 @@ def open_checkpoint(directory: Path, read_architecture: ReadArchitecture, heads:
     Raises:
         CheckpointError: The files can't be read, or describe nothing that bertzoo computes.
     """
-    for module in FOREIGN:
-        if module.is_format(directory):
-            content, tensors, notes = module.read(directory, heads)
-            source = directory
-            break
+    foreign = next((module for module in FOREIGN if module.is_format(directory)), None)
+    if foreign:
+        content, tensors, notes = foreign.read(directory, heads)
     else:
-        source, notes = directory / "config.json", []
-        content = _read_content(source)
-        tensors = None
+        content, tensors, notes = _read_config(directory), None, []
     try:
         config, family = read_architecture(content)
     except (ValueError, TypeError) as error:
+        source = directory if foreign else directory / "config.json"
         raise CheckpointError(f"{source} can't be used: {error}") from error
     tensors = open_tensors(directory) if tensors is None else tensors
     _check_sizes(config, tensors, directory)
@@ -71,23 +68,21 @@ def open_checkpoint(directory: Path, read_architecture: ReadArchitecture, heads:
 def _check_sizes(config: Any, tensors: Tensors, directory: Path) -> None:
     """Refuses a configuration far larger than its weights before memory is taken for it."""
     held = sum(math.prod(tensors.shape(name)) for name in tensors)
-    asked = {
+    least = {
         "vocab_size": config.vocab_size * config.embedding_size,
         "hidden_size": config.hidden_size**2,
         "intermediate_size": config.hidden_size * config.intermediate_size,
         "num_hidden_layers": config.num_hidden_layers,
-    }
-    asked |= {
         "type_vocab_size": config.type_vocab_size * config.embedding_size,
         "num_labels": config.extra.get("num_labels") or 0,
     }
     for name in ("inner_group_num", "conv_kernel_size"):
-        asked[name] = getattr(config, name, 0) * config.hidden_size
+        least[name] = getattr(config, name, 0) * config.hidden_size
     if getattr(config, "relative_attention", False):
-        asked["max_relative_positions"] = getattr(config, "span", config.max_distance) * config.hidden_size
+        least["max_relative_positions"] = getattr(config, "span", config.max_distance) * config.hidden_size
     if any(name.endswith("position_embeddings.weight") for name in tensors):
-        asked["max_position_embeddings"] = config.max_position_embeddings * config.embedding_size
-    for key, numbers in asked.items():
+        least["max_position_embeddings"] = config.max_position_embeddings * config.embedding_size
+    for key, numbers in least.items():
         if numbers > held:
             raise CheckpointError(
                 f"{directory} can't be used: its configuration has {key} = {config.to_hf().get(key)}, which takes more "
@@ -95,8 +90,8 @@ def _check_sizes(config: Any, tensors: Tensors, directory: Path) -> None:
             )
 
 
-def _read_content(path: Path) -> dict[str, Any]:
-    content = read_json(path)
+def _read_config(directory: Path) -> dict[str, Any]:
+    content = read_json(directory / "config.json")
     if str(content.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>")):
-        raise CheckpointError(f"{path.parent} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
+        raise CheckpointError(f"{directory} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
     return content

@@ -26,65 +26,51 @@ def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return [layer for layer in sublayers(model) if getattr(layer, "quantization_mode", None)]
 
 
-def quantization_scales(model: keras.Model) -> list[keras.Variable]:
-    """The scales by which the codes of quantized kernels are divided."""
-    return [weight for layer in quantized_layers(model) for weight in layer.weights if weight.name.endswith(SCALE)]
-
-
 def scales_of(model: keras.Model) -> dict[int, keras.Variable]:
     """The id of an int8 kernel -> its scales, float32 (units,).
 
     Raises:
         CheckpointError: A layer is quantized in another way.
     """
-    found = {}
+    scales = {}
     for layer in quantized_layers(model):
         if layer.quantization_mode != "int8" or not isinstance(layer, keras.layers.Dense):
             raise CheckpointError(
                 f"a preset holds int8 layers only. Received: {layer.path}, quantized as {layer.quantization_mode}. "
                 "Save the model as a .keras file."
             )
-        found[id(layer.kernel)] = layer.kernel_scale
-    return found
+        scales[id(layer.kernel)] = layer.kernel_scale
+    return scales
 
 
 def quantize_as_stored(
-    model: keras.Model,
-    entries: Iterable[Entry],
-    tensors: Tensors,
-    file_keys: Mapping[str, str],
-    weights: Mapping[str, keras.Variable],
+    model: keras.Model, entries: Iterable[Entry], tensors: Tensors, weights: Mapping[str, keras.Variable]
 ) -> None:
     """Quantizes the layers whose kernels the file holds as int8 codes."""
     layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
-        if all(tensors.dtype(file_keys[name]) == "I8" for name in entry.hf_names):
-            layer = layers.get(id(weights[entry.keras_name]))
-            if layer is not None and layer.quantization_mode is None:
-                layer.quantize("int8")
+        layer = layers.get(id(weights[entry.keras_name]))
+        is_quantized = all(tensors.dtype(name) == "I8" for name in entry.hf_names)
+        if is_quantized and layer is not None and layer.quantization_mode is None:
+            layer.quantize("int8")
 
 
-def read_codes(
-    entry: Entry, tensors: Tensors, file_keys: Mapping[str, str], shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The codes int8 (in, units) and scales float32 (units,) of one kernel.
+def read_scales(entry: Entry, codes: Iterable[np.ndarray], tensors: Tensors) -> np.ndarray:
+    """The scales of one kernel's codes, float32 (units,).
 
     Raises:
         CheckpointError: A tensor is missing, of another type, or no scale for these codes.
     """
-    codes, scales = [], []
-    for name in entry.hf_names:
-        if name + SCALE not in file_keys:
+    scales = []
+    for name, array in zip(entry.hf_names, codes):
+        if name + SCALE not in tensors:
             raise CheckpointError(f"the file lacks {name}{SCALE}, the scale of the codes {name}.")
-        part, scale = tensors[file_keys[name]], tensors[file_keys[name + SCALE]]
-        if part.dtype != np.int8 or scale.shape != part.shape[:1] or not np.isfinite(scale).all() or (scale <= 0).any():
+        scale = tensors[name + SCALE]
+        is_scale = scale.shape == array.shape[:1] and np.isfinite(scale).all() and (scale > 0).all()
+        if array.dtype != np.int8 or not is_scale:
             raise CheckpointError(f"{name} and {name}{SCALE} are no codes of int8 and positive scales, one per row.")
-        codes.append(part)
         scales.append(scale.astype(np.float32))
-    joined = entry.join(codes)
-    if joined.shape != shape:
-        raise CheckpointError(f"{entry.hf_names} have the shape {joined.shape}, joined; {shape} is expected.")
-    return joined, np.concatenate(scales)
+    return np.concatenate(scales)
 
 
 def weight_files(tensors: dict[str, np.ndarray]) -> dict:

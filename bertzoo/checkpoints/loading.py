@@ -14,12 +14,12 @@ import numpy as np
 from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve
-from bertzoo.checkpoints.formats import Checkpoint, ReadArchitecture, open_checkpoint
+from bertzoo.checkpoints.formats import ReadArchitecture, open_checkpoint
 from bertzoo.checkpoints.int8 import (
     SCALE,
-    quantization_scales,
     quantize_as_stored,
-    read_codes,
+    quantized_layers,
+    read_scales,
     scales_of,
     weight_files,
 )
@@ -43,17 +43,12 @@ class LoadReport:
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.loaded} tensors loaded"]
-        if self.new:
-            lines.append(f"  newly initialised, to be trained: {_some(self.new)}")
-        if self.unused:
-            lines.append(f"  in the file, not used here: {_some(self.unused)}")
-        lines += [f"  {note}" for note in self.notes]
-        return "\n".join(lines)
-
-
-def _some(names: list[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+        lists = {"newly initialised, to be trained": self.new, "in the file, not used here": self.unused}
+        for title, names in lists.items():
+            if names:
+                more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+                lines.append(f"  {title}: {', '.join(names[:6])}{more}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
@@ -88,7 +83,7 @@ def weight_map(
     entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.keras_name in weights]
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(Entry(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
-    scales = {id(scale) for scale in quantization_scales(model)}
+    scales = {id(w) for layer in quantized_layers(model) for w in layer.weights if w.name.endswith(SCALE)}
     unnamed = {name for name, weight in weights.items() if id(weight) not in scales and id(weight) not in ignored}
     unnamed -= {entry.keras_name for entry in entries}
     if unnamed:
@@ -134,13 +129,16 @@ def load_model(
         family = checkpoint.family
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
         file_keys = _file_keys(checkpoint.tensors, family, report)
-        config = family.infer_config_from_tensors(checkpoint.config, file_keys)
-        with skip_drawing(_CoveredPaths(family, config, () if new_heads else heads, file_keys)):
+        tensors = checkpoint.tensors.renamed(file_keys)
+        config = family.infer_config_from_tensors(checkpoint.config, tensors)
+        table = _table(family, config, () if new_heads else heads)
+        with skip_drawing(_CoveredPaths(entry.keras_name for entry in table if entry.is_in(tensors))):
             model = make(config, directory)
-        loader = _Loader(model, checkpoint, file_keys, heads, new_heads)
-        loader.fill()
-        report.loaded, report.new = len(model.checkpoint_dtypes), loader.new_parts()
-        _note(report, config, family, file_keys, set(model.checkpoint_dtypes))
+        report.new = _fill(model, tensors, heads, new_heads)
+        report.loaded = len(model.checkpoint_dtypes)
+        unused = (name for name in file_keys if name not in model.checkpoint_dtypes and not family.is_inert(name))
+        report.unused = sorted(file_keys[name] for name in unused)
+        _note(report, config, file_keys)
     model.load_report = report
     if verbose:
         print_message(str(report))
@@ -166,90 +164,70 @@ def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> di
     return file_keys
 
 
-class _CoveredPaths:
-    """The paths of the weights that the file holds: `"encoder/layer_0/…" in paths`."""
-
-    def __init__(self, family: Family, config: Any, heads: tuple[str, ...], file_keys: Mapping[str, str]):
-        table = _table(family, config, heads)
-        self.names = {entry.keras_name for entry in table if entry.is_in(file_keys)}
+class _CoveredPaths(frozenset[str]):
+    """The names of the weights that the file holds, of which `skip_drawing` asks by path, "encoder/" + name."""
 
     def __contains__(self, path: object) -> bool:
-        return str(path).split("/", 1)[-1] in self.names
+        return super().__contains__(str(path).split("/", 1)[-1])
 
 
-class _Loader:
-    """Fills a model's weights from the tensors of a checkpoint."""
-
-    def __init__(
-        self,
-        model: keras.Model,
-        checkpoint: Checkpoint,
-        file_keys: Mapping[str, str],
-        heads: tuple[str, ...],
-        new_heads: bool,
-    ):
-        encoder = getattr(model, "backbone", model)
-        self.model, self.tensors, self.file_keys = model, checkpoint.tensors, file_keys
-        self.entries = weight_map(model, encoder, heads)
-        self.weights = weight_names(model)
-        in_encoder = {id(weight) for weight in encoder.weights}
-        self.encoder_names = {name for name, weight in self.weights.items() if id(weight) in in_encoder}
-        skipped = set() if not new_heads else set(self.weights) - self.encoder_names
-        self.found = [e for e in self.entries if e.keras_name not in skipped and e.is_in(file_keys)]
-
-    def fill(self) -> None:
-        quantize_as_stored(self.model, self.found, self.tensors, self.file_keys, self.weights)
-        self.weights = weight_names(self.model)  # quantized kernels are other variables
-        self.model.checkpoint_dtypes, scales = {}, scales_of(self.model)
-        for entry in self.found:
-            weight, names = self.weights[entry.keras_name], entry.hf_names
-            if id(weight) in scales:
-                codes, scale = read_codes(entry, self.tensors, self.file_keys, tuple(weight.shape))
-                weight.assign(codes)
-                scales[id(weight)].assign(scale)
-                names = (*names, *(name + SCALE for name in names))
-            else:
-                weight.assign(_read(entry, weight, self.tensors, self.file_keys))
-            for name in names:
-                self.model.checkpoint_dtypes[name] = self.tensors.dtype(self.file_keys[name])
-
-    def new_parts(self) -> list[str]:
-        """The parts that the file does not have: the pooler or heads, which may be absent as a whole.
-
-        Raises:
-            CheckpointError: Anything else is absent.
-        """
-        missing = [entry for entry in self.entries if entry not in self.found]
-        new, lost = [], []
-        for part in {entry.part for entry in missing}:
-            absent = [entry for entry in missing if entry.part == part]
-            is_whole = len(absent) == sum(entry.part == part for entry in self.entries)
-            if is_whole and (part == "pooler" or absent[0].keras_name not in self.encoder_names):
-                new.append(part)
-            else:
-                lost += [name for entry in absent for name in entry.hf_names]
-        if lost:
-            raise CheckpointError(
-                f"the checkpoint lacks {len(lost)} tensors that this model needs: {', '.join(sorted(lost)[:8])}."
-            )
-        return sorted(new)
+def _fill(model: keras.Model, tensors: Tensors, heads: tuple[str, ...], new_heads: bool) -> list[str]:
+    """Fills a model's weights from the tensors of a file; -> the parts that the file does not have."""
+    encoder = getattr(model, "backbone", model)
+    entries, weights = weight_map(model, encoder, heads), weight_names(model)
+    encoder_ids = {id(weight) for weight in encoder.weights}
+    encoder_names = {name for name, weight in weights.items() if id(weight) in encoder_ids}
+    loaded = [e for e in entries if e.is_in(tensors) and (not new_heads or e.keras_name in encoder_names)]
+    quantize_as_stored(model, loaded, tensors, weights)
+    weights, scales = weight_names(model), scales_of(model)  # quantized kernels are other variables
+    model.checkpoint_dtypes = {}
+    for entry in loaded:
+        weight, names = weights[entry.keras_name], entry.hf_names
+        arrays = _read(entry, tuple(weight.shape), tensors)
+        if id(weight) in scales:
+            scales[id(weight)].assign(read_scales(entry, arrays, tensors))
+            names = (*names, *(name + SCALE for name in names))
+        else:
+            arrays = [float_tensor(array, f"tensor {name}") for name, array in zip(names, arrays)]
+        weight.assign(entry.join(arrays))
+        model.checkpoint_dtypes |= {name: tensors.dtype(name) for name in names}
+    return _new_parts(entries, [entry for entry in entries if entry not in loaded], encoder_names)
 
 
-def _read(entry: Entry, weight: keras.Variable, tensors: Tensors, file_keys: Mapping[str, str]) -> np.ndarray:
-    parts = [tensors[file_keys[name]] for name in entry.hf_names]
-    expected = entry.split(np.broadcast_to(np.float32(0), weight.shape))
-    for name, part in zip(entry.hf_names, parts):
-        if part.shape != expected[name].shape:
+def _read(entry: Entry, shape: tuple[int, ...], tensors: Tensors) -> list[np.ndarray]:
+    arrays = [tensors[name] for name in entry.hf_names]
+    expected = entry.split(np.broadcast_to(np.float32(0), shape))
+    for name, array in zip(entry.hf_names, arrays):
+        if array.shape != expected[name].shape:
             hint = " Pass new_head=True to start with a new head." * name.startswith(("classifier", "bertzoo.head"))
             raise CheckpointError(
-                f"tensor {file_keys[name]} has shape {tuple(part.shape)}; the configuration asks for "
-                f"{expected[name].shape}.{hint}"
+                f"tensor {name} has shape {array.shape}; {expected[name].shape} is expected by the configuration.{hint}"
             )
-    return entry.join([float_tensor(part, f"tensor {file_keys[name]}") for name, part in zip(entry.hf_names, parts)])
+    return arrays
 
 
-def _note(report: LoadReport, config: Any, family: Family, file_keys: Mapping[str, str], used: set[str]) -> None:
-    report.unused = sorted(key for name, key in file_keys.items() if name not in used and not family.is_inert(name))
+def _new_parts(entries: list[Entry], missing: list[Entry], encoder_names: Container[str]) -> list[str]:
+    """The parts that the file does not have: the pooler or heads, which may be absent as a whole.
+
+    Raises:
+        CheckpointError: Anything else is absent.
+    """
+    new, lost = [], []
+    for part in {entry.part for entry in missing}:
+        absent = [entry for entry in missing if entry.part == part]
+        is_whole = len(absent) == sum(entry.part == part for entry in entries)
+        if is_whole and (part == "pooler" or absent[0].keras_name not in encoder_names):
+            new.append(part)
+        else:
+            lost += [name for entry in absent for name in entry.hf_names]
+    if lost:
+        raise CheckpointError(
+            f"the checkpoint lacks {len(lost)} tensors that this model needs: {', '.join(sorted(lost)[:8])}."
+        )
+    return sorted(new)
+
+
+def _note(report: LoadReport, config: Any, file_keys: Mapping[str, str]) -> None:
     old = [key for key in file_keys.values() if key.endswith(("LayerNorm.gamma", "LayerNorm.beta"))]
     if old:
         report.notes.append(
@@ -266,25 +244,25 @@ def _note(report: LoadReport, config: Any, family: Family, file_keys: Mapping[st
 
 def file_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> dict[str, np.ndarray]:
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
-    weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
+    weights, scales = weight_names(model), scales_of(model)
+    prefix = encoder.family.prefix if heads else ""
     in_heads = {name for head in heads for name, _ in encoder.family.names_of_head(encoder.config, head)}
-    tensors: dict[str, np.ndarray] = {}
+    floats: dict[str, np.ndarray] = {}
     codes: dict[str, np.ndarray] = {}
-    keys, scales = {}, scales_of(model)
+    keys: dict[str, str] = {}
     for entry in weight_map(model, encoder, heads):
         weight = weights[entry.keras_name]
         value = keras.ops.convert_to_numpy(weight)
-        parts = entry.split(value if id(weight) in scales else value.astype(np.float32, copy=False))
-        for name in parts:
-            keys[name] = name if entry.keras_name in in_heads or name.startswith("bertzoo.") else prefix + name
+        own = entry.keras_name in in_heads or entry.part == "custom_head"
+        keys |= {name: name if own else prefix + name for name in entry.hf_names}
         if id(weight) in scales:
-            rows = np.split(keras.ops.convert_to_numpy(scales[id(weight)]), len(entry.hf_names))
-            codes |= {keys[name]: part for name, part in parts.items()}
-            codes |= {keys[name] + SCALE: row for name, row in zip(entry.hf_names, rows)}
+            split_scales = np.split(keras.ops.convert_to_numpy(scales[id(weight)]), len(entry.hf_names))
+            codes |= {keys[name]: array for name, array in entry.split(value).items()}
+            codes |= {keys[name] + SCALE: scale for name, scale in zip(entry.hf_names, split_scales)}
         else:
-            tensors |= parts
-    narrow = _narrowed(tensors, getattr(model, "checkpoint_dtypes", {}))
-    return {keys[name]: tensor for name, tensor in (narrow or tensors).items()} | codes
+            floats |= entry.split(value.astype(np.float32, copy=False))
+    floats = _narrowed(floats, getattr(model, "checkpoint_dtypes", {})) or floats
+    return {keys[name]: tensor for name, tensor in floats.items()} | codes
 
 
 def _narrowed(tensors: Mapping[str, np.ndarray], dtypes: Mapping[str, str]) -> dict[str, np.ndarray] | None:

@@ -13,14 +13,14 @@ import fnmatch
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from bertzoo.checkpoints.errors import CheckpointError
 
 # Weights that would otherwise stay beside the new ones and be read in their place.
-SUPERSEDED = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
 # What makes a directory a preset, an adapter or a state: gone while its other files are replaced one by one.
 _ENTRIES = ("config.json", "adapter_config.json", "state.json")
@@ -40,18 +40,17 @@ def write_preset(directory: Path, files: Mapping[str, Content]) -> None:
         CheckpointError: The disk is full, the folder cannot be written or replaced, or a name leads out of the
             directory. The old directory is then unchanged.
     """
-    directory = _real(directory)
-    _check_target(directory, files)
+    directory = _checked(directory)
+    for name in files:
+        names = PurePosixPath(name).parts
+        if not names or name.startswith("/") or ".." in names or set(name) & set("\\:\0"):
+            raise CheckpointError(f"A preset cannot hold a file named {name!r}; a relative name inside it is expected.")
     try:
-        if _must_stay(directory):
-            _write_into(directory, files)
-        else:
-            _swap(directory, files)
+        (_write_into if _must_stay(directory) else _swap)(directory, files)
     except (OSError, CheckpointError) as error:
-        reason = str(error).rstrip(".")
         raise CheckpointError(
-            f"{directory} could not be saved: {reason}. "
-            f"What was there before is unchanged; save elsewhere, or free space."
+            f"{directory} could not be saved: {str(error).rstrip('.')}. "
+            "What was there before is unchanged; save elsewhere, or free space."
         ) from error
 
 
@@ -61,15 +60,11 @@ def check_writable(directory: Path) -> None:
     Raises:
         CheckpointError: It could not.
     """
-    directory = _real(directory)
-    _check_target(directory, {})
+    directory = _checked(directory)
     if _must_stay(directory):
         trial = directory / ".saving"
     else:
-        beside = next(path for path in (directory, *directory.parents) if path.parent.exists())
-        if not beside.parent.is_dir():
-            raise CheckpointError(f"{directory} can't be written: {beside.parent} is a file.")
-        trial = _sibling(beside, "saving")
+        trial = _sibling(next(path for path in (directory, *directory.parents) if path.parent.exists()), "saving")
     try:
         trial.mkdir(exist_ok=True)
         with suppress(OSError):  # what a killed process left in it is cleared when the directory is written
@@ -85,7 +80,7 @@ def recover(directory: Path) -> None:
     Raises:
         CheckpointError: There is a backup that cannot be put back.
     """
-    directory = _real(directory)
+    directory = Path(os.path.realpath(directory))
     backup = _sibling(directory, "backup")
     if not os.path.isdir(backup):
         return
@@ -125,14 +120,20 @@ def sync(path: Path) -> None:
 
 def _swap(directory: Path, files: Mapping[str, Content]) -> None:
     temporary = _sibling(directory, "saving")
+    has_weights = any(map(_is_weights, files))
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        """What the new files replace."""
+        inside = Path(folder).relative_to(directory)
+        replaced = {name for name in names if (inside / name).as_posix() in files}
+        return replaced | {name for name in names if has_weights and inside == Path() and _is_weights(name)}
+
     recover(directory)
     _discard(temporary)
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
+        temporary.mkdir(parents=True)
         _fill(temporary, files)
         if directory.exists():
-            ignore = _replaced_in(directory, files)
             shutil.copytree(directory, temporary, True, ignore, link_or_copy, dirs_exist_ok=True)
         _sync_folders(temporary)
         _rename(temporary, directory)
@@ -191,34 +192,20 @@ def _fill(folder: Path, files: Mapping[str, Content]) -> None:
         sync(path)
 
 
-def _replaced_in(directory: Path, files: Mapping[str, Content]) -> Callable[[str, list[str]], set[str]]:
-    """The `ignore` of `shutil.copytree` for what the new files replace."""
-    has_weights = any(map(_is_weights, files))
-
-    def ignore(folder: str, names: list[str]) -> set[str]:
-        inside = Path(folder).relative_to(directory)
-        replaced = {name for name in names if (inside / name).as_posix() in files}
-        return replaced | {name for name in names if has_weights and inside == Path() and _is_weights(name)}
-
-    return ignore
-
-
 def _is_weights(name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in SUPERSEDED)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _WEIGHTS)
 
 
-def _check_target(directory: Path, files: Mapping[str, Content]) -> None:
+def _checked(directory: Path) -> Path:
+    """The real path of a directory that may be replaced: a link to it stays a link."""
+    directory, here = Path(os.path.realpath(directory)), Path.cwd()
     if directory.exists() and not directory.is_dir():
         raise CheckpointError(f"{directory} is a file; a directory to save into is expected.")
-    here = Path.cwd()
     if directory == here or directory in here.parents:
         raise CheckpointError(
             f"{directory} is or holds the current directory and cannot be replaced; name a folder in it."
         )
-    for name in files:
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts or set(name) & set("\\:\0"):
-            raise CheckpointError(f"A preset cannot hold a file named {name!r}; a relative name inside it is expected.")
+    return directory
 
 
 def _must_stay(directory: Path) -> bool:
@@ -228,19 +215,13 @@ def _must_stay(directory: Path) -> bool:
 
 def _holds_mount(folder: Path) -> bool:
     """Whether something is mounted on a folder or inside it."""
-    known = [Path(point) for point in _mount_points()]
-    if any(point == folder or folder in point.parents for point in known):
-        return True
-    return any(os.path.ismount(path) for path in _folders(folder))
-
-
-def _mount_points() -> list[str]:
     # Python recognises a mount by its device, which a folder that is mounted elsewhere on its own file system shares.
-    try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:  # not Linux
-        return []
-    return [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[4]) for line in lines]
+    with suppress(OSError):  # not Linux
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
+            point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[4]))
+            if point == folder or folder in point.parents:
+                return True
+    return any(os.path.ismount(path) for path, _, _ in os.walk(folder))
 
 
 def _sibling(directory: Path, kind: str) -> Path:
@@ -259,16 +240,6 @@ def _discard(path: Path) -> None:
     shutil.rmtree(discarded, ignore_errors=True)
 
 
-def _real(directory: Path) -> Path:
-    # A link to a directory stays a link: what it points to is replaced.
-    return Path(os.path.realpath(directory))
-
-
 def _sync_folders(folder: Path) -> None:
-    for path in _folders(folder):
-        sync(path)
-
-
-def _folders(folder: Path) -> Iterator[Path]:
     for path, _, _ in os.walk(folder):
-        yield Path(path)
+        sync(Path(path))

@@ -1,16 +1,17 @@
 """The weights of a checkpoint directory: safetensors or PyTorch files read lazily; writing safetensors."""
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import ml_dtypes  # safetensors too finds bfloat16 in it
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import Content, sync
@@ -25,6 +26,15 @@ DEFAULT_SHARD_BYTES = 5 * 1000**3
 # Files that other loaders wrap: {"model": {name: tensor}} (fairseq), {"state_dict": {name: tensor}} (Lightning).
 _WRAPPERS = ("state_dict", "model")
 
+# The beginnings of files that downloads leave in the place of weights.
+_OTHER_CONTENT = {
+    b"version https://git-lfs": "a Git LFS pointer, not the weights: run `git lfs pull` or download it",
+    b"<!doctype html": "a web page, not weights: the download gave an error or a login page",
+    b"<html": "a web page, not weights: the download gave an error or a login page",
+    b"<?xml": "a web page, not weights: the download gave an error or a login page",
+    b'{"': "JSON text, not weights",
+}
+
 
 @dataclass(frozen=True)
 class StoredTensor:
@@ -38,15 +48,12 @@ class StoredTensor:
 class Tensors(Mapping[str, np.ndarray]):
     """Tensors by name; `tensors[name]` reads that one alone, bf16 as `ml_dtypes.bfloat16`.
 
-    A context manager: safetensors files stay mapped until it is closed. `source` has the names of the files.
+    A context manager: safetensors files stay mapped until it is closed.
     """
 
-    def __init__(
-        self, entries: Mapping[str, StoredTensor | LazyTensor], source: tuple[str, ...], files: ExitStack | None = None
-    ):
+    def __init__(self, entries: Mapping[str, StoredTensor | LazyTensor], files: ExitStack | None = None):
         self._entries = dict(entries)
         self._files = files or ExitStack()
-        self.source = source
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._entries[name].read()
@@ -59,6 +66,10 @@ class Tensors(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def renamed(self, names: Mapping[str, str]) -> "Tensors":
+        """The same tensors under other names, {new: old}."""
+        return Tensors({new: self._entries[old] for new, old in names.items()})
 
     def dtype(self, name: str) -> str:
         """safetensors' name of the type: "F32", "F16", "BF16", "I64", …"""
@@ -98,15 +109,14 @@ def open_tensors(directory: Path) -> Tensors:
         CheckpointError: There are none, a file is damaged or something else, or an index names a file outside the
             directory, one that is missing, or a tensor that its shard does not hold.
     """
-    directory = Path(directory)
     for name in WEIGHT_FILES:
         path = directory / name
         if path.is_file():
             return _open_shards(path) if name.endswith(".index.json") else open_tensor_file(path)
-    found = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
+    held = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
     raise CheckpointError(
         f"No weights in {directory}: looked for {', '.join(WEIGHT_FILES)}; "
-        f"{'the directory holds ' + ', '.join(found[:20]) if found else 'the directory is empty or missing'}."
+        f"{'the directory holds ' + ', '.join(held[:20]) if held else 'the directory is empty or missing'}."
     )
 
 
@@ -116,11 +126,10 @@ def open_tensor_file(path: Path) -> Tensors:
     Raises:
         CheckpointError: The file is damaged or something else.
     """
-    path = Path(path)
     _refuse_other_content(path)
     if path.suffix == ".safetensors":
         return _open_safetensors(path)
-    return Tensors(_flat(read_torch_file(path), path), (path.name,))
+    return Tensors(_flat(read_torch_file(path), path))
 
 
 def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
@@ -131,15 +140,15 @@ def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappin
     Raises:
         CheckpointError: The file cannot be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
+    path = Path(path)
     # safetensors writes the memory as it lies, so a transposed view would be written in the wrong order.
     dense = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     try:
+        path.touch()
+        mode = path.stat().st_mode
         save_file(dense, path, metadata=dict(metadata or {"format": "pt"}))
-        Path(path).chmod(0o666 & ~_umask())  # safetensors gives the file to its owner alone
-        sync(Path(path))
+        path.chmod(mode)  # safetensors gives the file to its owner alone
+        sync(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} could not be written: {error}.") from error
 
@@ -168,53 +177,47 @@ def tensor_files(tensors: Mapping[str, np.ndarray], max_shard_bytes: int = DEFAU
     return {**writers, f"{SINGLE_FILE}.index.json": text.encode()}
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _safetensors_entry(file: Any, path: Path, name: str) -> StoredTensor:
-    from safetensors import SafetensorError
-
-    described = file.get_slice(name)
-    dtype = described.get_dtype()
-
-    def read() -> np.ndarray:
-        try:
-            return file.get_tensor(name)
-        except AttributeError as error:  # NumPy lacks the type: 8 and 4 bit floats
-            raise CheckpointError(f"{path}: {name} has type {dtype}, which NumPy lacks.") from error
-        except SafetensorError as error:
-            raise CheckpointError(f"{path}: {name} cannot be read: {error}.") from error
-
-    return StoredTensor(dtype, tuple(described.get_shape()), read)
-
-
 def _open_safetensors(path: Path) -> Tensors:
-    from safetensors import SafetensorError, safe_open
-
     files = ExitStack()
     try:
         file = files.enter_context(safe_open(str(path), framework="numpy"))
-        names = list(file.keys())
-        return Tensors({name: _safetensors_entry(file, path, name) for name in names}, (path.name,), files)
+        slices = {name: file.get_slice(name) for name in list(file.keys())}
     except SafetensorError as error:
         files.close()
         raise CheckpointError(
             f"{path} ({path.stat().st_size} bytes) is truncated, damaged or no safetensors file: {error}. "
             "Download it again."
         ) from error
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return file.get_tensor(name)
+        except AttributeError as error:  # NumPy lacks the type: 8 and 4 bit floats
+            raise CheckpointError(f"{path}: {name} has type {slices[name].get_dtype()}, which NumPy lacks.") from error
+        except SafetensorError as error:
+            raise CheckpointError(f"{path}: {name} cannot be read: {error}.") from error
+
+    entries = {
+        name: StoredTensor(tensor.get_dtype(), tuple(tensor.get_shape()), partial(read, name))
+        for name, tensor in slices.items()
+    }
+    return Tensors(entries, files)
 
 
 def _open_shards(index: Path) -> Tensors:
-    weight_map = _weight_map(index)
+    try:
+        weight_map = dict(json.loads(index.read_bytes())["weight_map"].items())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise CheckpointError(f"{index} is no index of shards: a JSON object with a weight_map is expected.") from error
+    for shard in weight_map.values():
+        # A name such as ../x or C:\x would read a file outside the directory.
+        if not isinstance(shard, str) or not shard or shard.startswith(".") or set(shard) & set("/\\:\0"):
+            raise CheckpointError(f"{index} names the shard {shard!r}; a plain file name is expected.")
     names = sorted(set(weight_map.values()))
     missing = [name for name in names if not (index.parent / name).is_file()]
-    if missing:
-        raise CheckpointError(f"{index} names shards that are missing: {', '.join(missing[:5])}. Download them again.")
+    if missing or not names:
+        listed = ", ".join(missing[:5]) or "all"
+        raise CheckpointError(f"{index} names shards that are missing: {listed}. Download them again.")
     with ExitStack() as files:
         shards = {name: files.enter_context(open_tensor_file(index.parent / name)) for name in names}
         entries: dict[str, StoredTensor | LazyTensor] = {}
@@ -224,22 +227,7 @@ def _open_shards(index: Path) -> Tensors:
             if name not in shards[shard]:
                 raise CheckpointError(f"{index} says that {shard} holds {name}, but it does not: they do not match.")
             entries[name] = shards[shard]._entries[name]
-        return Tensors(entries, (index.name, *names), files.pop_all())
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
-        pairs = dict(weight_map.items())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise CheckpointError(f"{index} is no index of shards: a JSON object with a weight_map is expected.") from error
-    for shard in pairs.values():
-        # A name such as ../x or C:\x would read a file outside the directory.
-        if not isinstance(shard, str) or not shard or shard.startswith(".") or set(shard) & set("/\\:\0"):
-            raise CheckpointError(f"{index} names the shard {shard!r}; a plain file name is expected.")
-    if not pairs:
-        raise CheckpointError(f"{index} names no tensors.")
-    return pairs
+        return Tensors(entries, files.pop_all())
 
 
 def _flat(structure: object, path: Path) -> dict[str, LazyTensor]:
@@ -265,11 +253,8 @@ def _refuse_other_content(path: Path) -> None:
             start = file.read(256).lstrip().lower()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    for beginning, content in _OTHER_CONTENT.items():
+        if start.startswith(beginning):
+            raise CheckpointError(f"{path} is {content}.")
     if not start:
         raise CheckpointError(f"{path} is empty; download it again.")
-    if start.startswith(b"version https://git-lfs"):
-        raise CheckpointError(f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` or download it.")
-    if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
-        raise CheckpointError(f"{path} is a web page, not weights: the download gave an error or a login page.")
-    if start.startswith(b'{"'):
-        raise CheckpointError(f"{path} is JSON text, not weights.")

@@ -77,7 +77,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     wanted = _of_one_encoder(names, "masked_lm" in heads) if kind == "electra" else {name: name for name in names}
     entries = {to_hf(short, kind): _entry(reader, name, prefix) for short, name in wanted.items()}
     content, notes = _config(directory, kind, entries)
-    return content, Tensors(entries, (prefix.name,)), notes
+    return content, Tensors(entries), notes
 
 
 def to_hf(name: str, kind: str) -> str:

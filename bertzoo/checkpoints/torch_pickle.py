@@ -14,34 +14,22 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 import ml_dtypes
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 
-MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
-STREAM_VERSION = 1001
+MAGIC_NUMBER, STREAM_VERSION = 0x1950A86A20F9469CFC6C, 1001
 # A checkpoint's pickle holds names and small settings: 60 kB for BERT-large. These limits bound the time and the memory
 # that a hostile file can take; tuples also bound how deep the C function recurses that hashes one.
 MAX_PICKLE_BYTES = 1 << 24
 MAX_TUPLES = 30_000
 MAX_INTEGER = 1 << 64
 MAX_DIMENSIONS = 32
-
-_OPCODES = frozenset({
-    "PROTO", "FRAME", "STOP", "MARK", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT",
-    "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
-    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "NONE", "NEWTRUE", "NEWFALSE", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
-    "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS", "PUT", "BINPUT",
-    "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "REDUCE", "NEWOBJ", "BUILD",
-    "PERSID", "BINPERSID",
-})  # fmt: skip
-_TUPLES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
-_SLOTS = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 class _Sealed:
@@ -51,67 +39,54 @@ class _Sealed:
         raise CheckpointError("its pickle sets attributes of a tensor, a storage or a function")
 
 
+class _File:
+    """The file that lazy tensors read from: reopened for each read, and refused if it is no longer the same."""
+
+    def __init__(self, path: Path):
+        self.path, self.status = path, path.stat()
+        self.size = self.status.st_size
+
+    def read(self, start: int, size: int, crc: int | None = None) -> bytearray:
+        """`size` bytes from `start` on, compared with a checksum where the container has one."""
+        data = bytearray(size)
+        with self.path.open("rb") as file:
+            now = os.fstat(file.fileno())
+            if any(getattr(now, key) != getattr(self.status, key) for key in ("st_ino", "st_size", "st_mtime_ns")):
+                raise CheckpointError(f"{self.path} was changed while it was being read; load it again.")
+            file.seek(start)
+            if file.readinto(data) != size:
+                raise CheckpointError(f"{self.path} ends before byte {start + size}; download it again.")
+        if crc is not None and zlib.crc32(data) != crc:
+            raise CheckpointError(
+                f"{self.path} is damaged: bytes from {start} on do not match their checksum; download it again."
+            )
+        return data
+
+
 @dataclass(frozen=True)
-class StorageType(_Sealed):
+class _StorageType(_Sealed):
     """A `torch.*Storage` class: its name in safetensors and its NumPy type."""
 
     name: str
     numpy: np.dtype
 
 
-class _Span(NamedTuple):
-    """Where a storage's bytes are in the file; crc is None where the container has no checksums."""
-
-    start: int
-    size: int
-    crc: int | None
-
-
-class _TorchFile:
-    """The file that lazy tensors read from: reopened for each read, and refused if it is no longer the same."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        with path.open("rb") as file:
-            self.identity = _identity(file)
-        self.size = self.identity[1]
-
-    def open(self) -> BufferedReader:
-        file = self.path.open("rb")
-        if _identity(file) != self.identity:
-            file.close()
-            raise CheckpointError(f"{self.path} was changed while it was being read; load it again.")
-        return file
-
-    def read(self, span: _Span) -> bytearray:
-        data = bytearray(span.size)
-        with self.open() as file:
-            file.seek(span.start)
-            if file.readinto(data) != span.size:
-                raise CheckpointError(f"{self.path} ends before byte {span.start + span.size}; download it again.")
-        if span.crc is not None and zlib.crc32(data) != span.crc:
-            raise CheckpointError(
-                f"{self.path} is damaged: bytes from {span.start} on do not match their checksum; download it again."
-            )
-        return data
-
-
 @dataclass(eq=False)
 class _Storage(_Sealed):
-    """A run of numbers in the file, shared by the tensors that are views of it."""
+    """A run of numbers in the file, shared by the tensors that are views of it; `start` and `crc` say where."""
 
-    file: _TorchFile
-    type: StorageType
+    file: _File
+    type: _StorageType
     count: int
-    span: _Span | None = None
+    start: int = 0
+    crc: int | None = None
 
     @property
     def size(self) -> int:
         return self.count * self.type.numpy.itemsize
 
     def read(self) -> np.ndarray:
-        assert self.span is not None  # set when the container was read
-        data = self.file.read(self.span)
+        data = self.file.read(self.start, self.size, self.crc)
         if self.type.numpy == np.bool_:  # a byte other than 0 and 1 is no NumPy bool
             return np.frombuffer(data, np.uint8) != 0
         return np.frombuffer(data, self.type.numpy)
@@ -169,7 +144,7 @@ class _StateDict(dict):
         pass
 
 
-class Attributes(dict):
+class _Attributes(dict):
     """An object that holds settings (`argparse.Namespace`): its attributes by name."""
 
     def __setstate__(self, state: object) -> None:
@@ -199,38 +174,35 @@ def _rebuild_size(sizes: object) -> tuple[int, ...]:
     return sizes
 
 
-_STORAGES = {
-    "FloatStorage": StorageType("F32", np.dtype("<f4")),
-    "DoubleStorage": StorageType("F64", np.dtype("<f8")),
-    "HalfStorage": StorageType("F16", np.dtype("<f2")),
-    "BFloat16Storage": StorageType("BF16", np.dtype(ml_dtypes.bfloat16)),
-    "LongStorage": StorageType("I64", np.dtype("<i8")),
-    "IntStorage": StorageType("I32", np.dtype("<i4")),
-    "ShortStorage": StorageType("I16", np.dtype("<i2")),
-    "CharStorage": StorageType("I8", np.dtype("i1")),
-    "ByteStorage": StorageType("U8", np.dtype("u1")),
-    "BoolStorage": StorageType("BOOL", np.dtype("?")),
-}
-
 # All that a file may name, and the function or class of this module that is used instead.
 ALLOWED_GLOBALS: Mapping[str, object] = {
     "collections.OrderedDict": _StateDict,
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch._utils._rebuild_parameter": _rebuild_parameter,
     "torch.Size": _rebuild_size,
-    "argparse.Namespace": Attributes,  # fairseq's settings
-    **{f"torch.{name}": storage for name, storage in _STORAGES.items()},
+    "argparse.Namespace": _Attributes,  # fairseq's settings
+    "torch.FloatStorage": _StorageType("F32", np.dtype("<f4")),
+    "torch.DoubleStorage": _StorageType("F64", np.dtype("<f8")),
+    "torch.HalfStorage": _StorageType("F16", np.dtype("<f2")),
+    "torch.BFloat16Storage": _StorageType("BF16", np.dtype(ml_dtypes.bfloat16)),
+    "torch.LongStorage": _StorageType("I64", np.dtype("<i8")),
+    "torch.IntStorage": _StorageType("I32", np.dtype("<i4")),
+    "torch.ShortStorage": _StorageType("I16", np.dtype("<i2")),
+    "torch.CharStorage": _StorageType("I8", np.dtype("i1")),
+    "torch.ByteStorage": _StorageType("U8", np.dtype("u1")),
+    "torch.BoolStorage": _StorageType("BOOL", np.dtype("?")),
 }
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, load_storage: Callable[[object], _Storage] | None):
+    def __init__(self, data: bytes, file: _File):
         super().__init__(BytesIO(data), encoding="latin-1")
-        self._load_storage = load_storage
+        self._file = file
+        self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> object:
         full = f"{module}.{name}"
-        if self._load_storage is None or full not in ALLOWED_GLOBALS:
+        if full not in ALLOWED_GLOBALS:
             raise CheckpointError(
                 f"its pickle names {full[:200]!r}, which is not on the list of what a checkpoint may hold, so the file "
                 "was refused; nothing of it was run"
@@ -238,37 +210,16 @@ class _Unpickler(pickle.Unpickler):
         return ALLOWED_GLOBALS[full]
 
     def persistent_load(self, identifier: object) -> _Storage:
-        if self._load_storage is None:
-            raise CheckpointError("its pickle is damaged: it refers to a storage in its header")
-        return self._load_storage(identifier)
-
-
-def _unpickle(file: BytesIO, load_storage: Callable[[object], _Storage] | None = None) -> object:
-    """The next pickle of a file. Without `load_storage` it may hold plain values alone."""
-    start = file.tell()
-    try:
-        _check_opcodes(file, start, is_header=load_storage is None)
-        data = file.getvalue()[start : file.tell()]
-        return _Unpickler(data, load_storage).load()
-    except CheckpointError:
-        raise
-    except Exception as error:  # on damage pickle raises nearly every exception that Python has
-        raise CheckpointError(f"its pickle is damaged: {error}") from error
-
-
-def _check_opcodes(file: BytesIO, start: int, is_header: bool) -> None:
-    """Refuses, before anything is built, the opcodes that no checkpoint needs and what would exhaust the memory."""
-    tuples, largest = 0, len(file.getvalue()) - start
-    for opcode, argument, _ in pickletools.genops(file):
-        if opcode.name not in _OPCODES:
-            raise CheckpointError(f"its pickle uses the opcode {opcode.name}, which no plain checkpoint needs")
-        tuples += opcode.name in _TUPLES
-        if tuples > MAX_TUPLES:
-            raise CheckpointError(f"its pickle has more than {MAX_TUPLES} tuples")
-        if type(argument) is int and not is_header and abs(argument) > MAX_INTEGER:
-            raise CheckpointError("its pickle has an integer of more than 64 bits")
-        if opcode.name in _SLOTS and argument not in range(largest):
-            raise CheckpointError("its pickle is damaged: it stores more values than it has bytes")
+        match identifier:
+            case ("storage", _StorageType() as dtype, str() as key, _, int() as count, *view) if not any(view):
+                storage = self.storages.setdefault(key, _Storage(self._file, dtype, count))
+                is_same = (storage.type, storage.count) == (dtype, count)
+                if not is_same or not _is_size(count) or storage.size > self._file.size:
+                    raise CheckpointError(f"the storage {key[:100]!r} contradicts itself, or is larger than the file")
+                return storage
+            case ("module", *_):
+                raise CheckpointError("it holds a whole pickled model; save its state_dict() instead")
+        raise CheckpointError("a storage is described in an unknown way")
 
 
 def read_torch_file(path: Path) -> object:
@@ -278,9 +229,8 @@ def read_torch_file(path: Path) -> object:
         CheckpointError: The file is damaged, is no such file, or names anything outside `ALLOWED_GLOBALS`.
     """
     try:
-        file = _TorchFile(Path(path))
-        with file.open() as raw:
-            start = raw.read(4)
+        file = _File(Path(path))
+        start = file.read(0, min(4, file.size))
         if start == b"PK\x03\x04":
             return _read_zip(file)
         if start[:1] == b"\x80":
@@ -292,81 +242,92 @@ def read_torch_file(path: Path) -> object:
     raise CheckpointError(f"{path} is no PyTorch file: it is neither a zip archive nor a stream of pickles.")
 
 
-def _read_zip(file: _TorchFile) -> object:
-    spans = _member_spans(file)
-    pickles = [name for name in spans if name.endswith("/data.pkl") and name.count("/") == 1]
+def _unpickle(stream: BytesIO, file: _File) -> tuple[object, dict[str, _Storage]]:
+    """The next pickle of a stream, and the storages that it refers to, by key."""
+    begin = stream.tell()
+    try:
+        _check_opcodes(stream)
+        unpickler = _Unpickler(stream.getvalue()[begin : stream.tell()], file)
+        return unpickler.load(), unpickler.storages
+    except CheckpointError:
+        raise
+    except Exception as error:  # on damage pickle raises nearly every exception that Python has
+        raise CheckpointError(f"its pickle is damaged: {error}") from error
+
+
+def _check_opcodes(stream: BytesIO) -> None:
+    """Refuses, before anything is built, what would exhaust the memory or the stack."""
+    tuples = 0
+    for opcode, argument, _ in pickletools.genops(stream):
+        tuples += opcode.name.startswith("TUPLE")
+        if tuples > MAX_TUPLES:
+            raise CheckpointError(f"its pickle has more than {MAX_TUPLES} tuples")
+        if type(argument) is int and abs(argument) > MAX_INTEGER and argument != MAGIC_NUMBER:
+            raise CheckpointError("its pickle has an integer of more than 64 bits")
+        if opcode.name.endswith("PUT") and argument not in range(stream.getbuffer().nbytes):
+            raise CheckpointError("its pickle is damaged: it stores more values than it has bytes")
+
+
+def _read_zip(file: _File) -> object:
+    try:
+        with zipfile.ZipFile(file.path) as archive:
+            members = {member.filename: member for member in archive.infolist()}
+            is_double = len(members) < len(archive.infolist())
+    except (zipfile.BadZipFile, NotImplementedError, struct.error, OverflowError, ValueError, EOFError) as error:
+        raise CheckpointError(f"the archive is truncated or damaged ({error})") from error
+    starts = {name: _start_of(member, file) for name, member in members.items()}
+    if is_double or sum(member.file_size for member in members.values()) > file.size:
+        raise CheckpointError("the archive holds a member twice, or members that overlap")
+
+    def read(name: str) -> bytearray:
+        return file.read(starts[name], members[name].file_size, members[name].CRC)
+
+    pickles = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1:
         raise CheckpointError(f"the archive holds {len(pickles)} data.pkl where one is expected; is it TorchScript?")
     root = pickles[0].removesuffix("data.pkl")
-    if f"{root}byteorder" in spans and file.read(spans[f"{root}byteorder"]) != b"little":
+    if f"{root}byteorder" in members and read(f"{root}byteorder") != b"little":
         raise CheckpointError("it was written on a big-endian machine; save it again on another")
-    if spans[pickles[0]].size > MAX_PICKLE_BYTES:
+    if members[pickles[0]].file_size > MAX_PICKLE_BYTES:
         raise CheckpointError(f"its pickle has more than {MAX_PICKLE_BYTES} bytes")
-    storages: dict[str, _Storage] = {}
-
-    def load_storage(identifier: object) -> _Storage:
-        key, storage = _storage_of(identifier, file, storages)
-        storage.span = spans.get(f"{root}data/{key}")
-        if storage.span is None or storage.span.size != storage.size:
-            found = "is missing" if storage.span is None else f"has {storage.span.size} bytes, not {storage.size}"
-            raise CheckpointError(f"the storage {key[:100]!r} {found}")
-        return storage
-
-    return _unpickle(BytesIO(file.read(spans[pickles[0]])), load_storage)
+    structure, storages = _unpickle(BytesIO(read(pickles[0])), file)
+    for key, storage in storages.items():
+        name = f"{root}data/{key}"
+        if name not in members or members[name].file_size != storage.size:
+            raise CheckpointError(f"the storage {key[:100]!r} is missing or does not have {storage.size} bytes")
+        storage.start, storage.crc = starts[name], members[name].CRC
+    return structure
 
 
-def _member_spans(file: _TorchFile) -> dict[str, _Span]:
-    spans: dict[str, _Span] = {}
-    try:
-        with file.open() as raw, zipfile.ZipFile(raw) as archive:
-            for member in archive.infolist():
-                if member.filename in spans:
-                    raise CheckpointError(f"the archive holds {member.filename[:100]!r} twice")
-                spans[member.filename] = _span_of(member, raw, file.size)
-    except CheckpointError:
-        raise
-    except (zipfile.BadZipFile, NotImplementedError, struct.error, OverflowError, ValueError, EOFError) as error:
-        raise CheckpointError(f"the archive is truncated or damaged ({error})") from error
-    if sum(span.size for span in spans.values()) > file.size:
-        raise CheckpointError("the archive's members overlap: together they are larger than the file")
-    return spans
-
-
-def _span_of(member: zipfile.ZipInfo, raw: BufferedReader, size: int) -> _Span:
+def _start_of(member: zipfile.ZipInfo, file: _File) -> int:
+    """Where the bytes of a member begin."""
     name = repr(member.filename[:100])
     # torch.save never compresses, so a member that is compressed (a zip bomb is) was not written by it.
     if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size or member.flag_bits & 1:
         raise CheckpointError(f"the member {name} is compressed or encrypted; torch.save never does so")
-    raw.seek(member.header_offset)
-    header = raw.read(30)
-    if len(header) < 30 or header[:4] != b"PK\x03\x04":
+    header = file.read(member.header_offset, 30)
+    start = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:]))
+    if header[:4] != b"PK\x03\x04" or start + member.file_size > file.size:
         raise CheckpointError(f"the member {name} is not where the archive says")
-    start = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
-    if start + member.file_size > size:
-        raise CheckpointError(f"the member {name} reaches beyond the end of the file")
-    return _Span(start, member.file_size, member.CRC)
+    return start
 
 
-def _read_stream(file: _TorchFile) -> object:
-    storages: dict[str, _Storage] = {}
-    with file.open() as raw:
-        head = BytesIO(raw.read(MAX_PICKLE_BYTES))
-    if _unpickle(head) != MAGIC_NUMBER:
-        raise CheckpointError("it does not begin with PyTorch's magic number")
-    if _unpickle(head) != STREAM_VERSION:
-        raise CheckpointError(f"its version is not {STREAM_VERSION}")
-    machine = _unpickle(head)
+def _read_stream(file: _File) -> object:
+    stream = BytesIO(file.read(0, min(file.size, MAX_PICKLE_BYTES)))
+    magic, version, machine = (_unpickle(stream, file)[0] for _ in range(3))
+    if (magic, version) != (MAGIC_NUMBER, STREAM_VERSION):
+        raise CheckpointError(f"it does not begin with PyTorch's magic number and version {STREAM_VERSION}")
     if not isinstance(machine, dict) or machine.get("little_endian") is not True:
         raise CheckpointError("it was written on a big-endian machine; save it again on another")
-    structure = _unpickle(head, lambda key: _storage_of(key, file, storages)[1])
-    keys = _unpickle(head)
+    structure, storages = _unpickle(stream, file)
+    keys, _ = _unpickle(stream, file)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or sorted(keys) != sorted(storages):
         raise CheckpointError("its list of storages is damaged")
-    start = head.tell()
+    start = stream.tell()
     for key in keys:
         storage = storages[key]
-        (count,) = struct.unpack("<q", file.read(_Span(start, 8, None)))
-        storage.span = _Span(start + 8, storage.size, None)
+        (count,) = struct.unpack("<q", file.read(start, 8))
+        storage.start = start + 8
         start += 8 + storage.size
         if count != storage.count or start > file.size:
             raise CheckpointError(
@@ -375,22 +336,5 @@ def _read_stream(file: _TorchFile) -> object:
     return structure
 
 
-def _storage_of(identifier: object, file: _TorchFile, storages: dict[str, _Storage]) -> tuple[str, _Storage]:
-    match identifier:
-        case ("storage", StorageType() as kind, str() as key, _, count, *view) if _is_size(count) and not any(view):
-            storage = storages.setdefault(key, _Storage(file, kind, count))
-            if (storage.type, storage.count) != (kind, count) or storage.size > file.size:
-                raise CheckpointError(f"the storage {key[:100]!r} contradicts itself, or is larger than the file")
-            return key, storage
-        case ("module", *_):
-            raise CheckpointError("it holds a whole pickled model; save its state_dict() instead")
-    raise CheckpointError("a storage is described in an unknown way")
-
-
 def _is_size(number: object) -> TypeGuard[int]:
     return type(number) is int and 0 <= number < 1 << 48
-
-
-def _identity(file: BufferedReader) -> tuple[int, int, int]:
-    status = os.fstat(file.fileno())
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -10,13 +10,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
 import typer
 
-# Describes the arguments that name a preset.
+# Options that several commands share.
 PRESET_HELP = "A bundled name, a directory, or hf://owner/name."
+Preset = Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")]
+TextColumn = Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")]
+PairColumn = Annotated[str | None, typer.Option(help="Column of the second texts, for pairs.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column of the labels; found by its name if left out.")]
+HeldOut = Annotated[Path | None, typer.Option(help="Held-out rows; a tenth of FILE if left out.")]
+TextsFile = Annotated[Path | None, typer.Option(help="Texts in a .csv, .tsv, .jsonl or .txt file.")]
+Texts = Annotated[list[str] | None, typer.Argument(help="Texts; - reads them from standard input, a line each.")]
+MaxLength = Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")]
+PositiveInt = Annotated[int, typer.Option(min=1)]
 
 
 class Backend(StrEnum):
@@ -58,7 +68,7 @@ def _extended(function: Callable, options: dict[str, tuple]) -> Callable:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in options.items()
     ]
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])
+    setattr(run, "__signature__", signature.replace(parameters=[*signature.parameters.values(), *extra]))  # noqa: B010
     run.__annotations__ = function.__annotations__ | {parameter.name: parameter.annotation for parameter in extra}
     return run
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from typing import Annotated
 
 import typer
@@ -66,9 +67,10 @@ def _grade(directory: Path, which: str) -> None:
     """Prints a line for each exercise, by the course's grading.py, and exits with 1 unless all have passed."""
     # First in the path: this bertzoo, whatever is installed.
     path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, bundled_path("course") / "grading.py", directory, which]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **pipes) as child:
+    command = [sys.executable, str(bundled_path("course") / "grading.py"), str(directory), which]
+    environment = os.environ | {"PYTHONPATH": path}
+    with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as child:
+        assert child.stdout is not None and child.stderr is not None  # they are pipes
         for line in child.stdout:
             print(line, end="", flush=True)
         errors = child.stderr.read().strip().splitlines()

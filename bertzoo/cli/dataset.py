@@ -5,10 +5,12 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bertzoo.data.loaders import load_conll, load_squad
+from bertzoo.data.datasets import load_conll, load_squad
+from bertzoo.data.files import Rows, kind_of, read_rows
 from bertzoo.data.parsing import Examples, Schema, describe_columns, find_column, parse_inputs, require_column
 from bertzoo.data.schemas import (
     CHOICES,
@@ -20,9 +22,7 @@ from bertzoo.data.schemas import (
     find_text_columns,
     numbered_columns,
 )
-from bertzoo.data.table_files import Rows, kind_of, read_rows
 
-TEXTS_HELP = "Texts; - reads them from standard input, a line each."
 VALIDATION_SHARE = 0.1
 MOST_CLASSES = 200
 
@@ -57,8 +57,11 @@ def read_examples(file: Path, columns: Columns = Columns()) -> tuple[Schema, Exa
         ValueError: The file can't be used, or lacks a column.
     """
     kind = kind_of(file)
-    if kind in (".conll", ".conllu", ".json"):
-        table, schema = (load_squad(file), QUESTIONS) if kind == ".json" else (load_conll(file), WORDS)
+    table: Any
+    if kind == ".json":
+        table, schema = load_squad(file), QUESTIONS
+    elif kind in (".conll", ".conllu"):
+        table, schema = load_conll(file), WORDS
     else:
         rows = read_rows(file)
         if not numbered_columns(list(rows.columns)):
@@ -191,8 +194,8 @@ def find_classes(labels: list[str], source: str) -> list[str] | None:
     Raises:
         ValueError: There is one class, or so many that the column can't hold labels.
     """
-    numbers = [as_number(label) for label in labels]
-    numeric = all(number is not None for number in numbers)
+    numbers = [number for number in map(as_number, labels) if number is not None]
+    numeric = len(numbers) == len(labels)
     if numeric and any(number != math.floor(number) for number in numbers):
         return None
     counts = Counter(labels)

@@ -7,23 +7,23 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bertzoo.cli.app import PRESET_HELP, show_table, start
-from bertzoo.cli.dataset import TEXTS_HELP, Columns, given_texts
+from bertzoo.cli.app import PositiveInt, Preset, TextColumn, Texts, TextsFile, show_table, start
+from bertzoo.cli.dataset import Columns, given_texts
 from bertzoo.cli.paths import check_file, write_whole
 
 MOST_SHOWN = 10  # texts whose similarities fit the screen
 
 
 def embed(
-    texts: Annotated[list[str] | None, typer.Argument(help=TEXTS_HELP)] = None,
-    file: Annotated[Path | None, typer.Option(help="Texts in a .csv, .tsv, .jsonl or .txt file.")] = None,
+    texts: Texts = None,
+    file: TextsFile = None,
     out: Annotated[Path | None, typer.Option(help="A .npy file: float32 (texts, width).")] = None,
-    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "bert_mini_en",
-    text: Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")] = None,
+    preset: Preset = "bert_mini_en",
+    text: TextColumn = None,
     prompt: Annotated[str | None, typer.Option(help='Text before each text, such as "query: ".')] = None,
     prompt_name: Annotated[str | None, typer.Option(help="One of the model's own prompts.")] = None,
     normalize: Annotated[bool, typer.Option(help="Scale the vectors to length 1.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    batch_size: PositiveInt = 32,
 ) -> None:
     """Turn texts into vectors, as sentence-transformers does with the same model; without --out show similarities."""
     if out is not None:

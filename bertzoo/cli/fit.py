@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from bertzoo.cli.app import PRESET_HELP, percent, progress, start
+from bertzoo.cli.app import (
+    HeldOut,
+    LabelColumn,
+    MaxLength,
+    PairColumn,
+    PositiveInt,
+    Preset,
+    TextColumn,
+    percent,
+    progress,
+    start,
+)
 from bertzoo.cli.dataset import Columns, Splits, read_splits
 from bertzoo.cli.paths import check_preset_directory
 from bertzoo.cli.reports import report_choices, report_questions, report_texts, report_words
@@ -23,15 +34,15 @@ def fit(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
-    preset: Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")] = "bert_mini_en",
-    text: Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Column of the second texts, for pairs.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels; found by its name if left out.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="Held-out rows; a tenth of FILE if left out.")] = None,
-    epochs: Annotated[int, typer.Option(min=1)] = 3,
-    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    preset: Preset = "bert_mini_en",
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    dev: HeldOut = None,
+    epochs: PositiveInt = 3,
+    batch_size: PositiveInt = 32,
     learning_rate: Annotated[float | None, typer.Option(help="Peak rate; by the model's size if left out.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")] = None,
+    max_length: MaxLength = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Fine-tune a model on labelled texts, tagged words, questions with answers, or multiple choice, by the kind of the
@@ -67,10 +78,12 @@ def describe_texts(splits: Splits) -> tuple[dict[str, Any], str]:
 def _describe_words(splits: Splits) -> tuple[dict[str, Any], str]:
     from bertzoo.text.tags import scheme_of
 
-    labels, held = ({tag for tags in part.targets for tag in tags} for part in (splits.train, splits.validation))
-    unknown, labels = sorted(held - labels), sorted(labels)
-    if unknown:
-        raise ValueError(f"the held-out sentences have the tag {unknown[0]!r}, which those to learn from lack.")
+    seen, held_out = ({tag for tags in part.targets for tag in tags} for part in (splits.train, splits.validation))
+    if held_out - seen:
+        raise ValueError(
+            f"the held-out sentences have the tag {min(held_out - seen)!r}, which those to learn from lack."
+        )
+    labels = sorted(seen)
     scheme = scheme_of(labels)
     return {"labels": labels}, f"{len(labels)} tags" + (f" ({scheme})" if scheme else "")
 

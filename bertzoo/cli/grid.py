@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from bertzoo.checkpoints.saving import check_writable
-from bertzoo.cli.app import PRESET_HELP, percent, show_table
+from bertzoo.cli.app import HeldOut, LabelColumn, MaxLength, PairColumn, Preset, TextColumn, percent, show_table
 from bertzoo.cli.dataset import Columns, Splits, read_splits
 from bertzoo.cli.fit import describe_texts
 from bertzoo.cli.trials import Log, Settings, fine_tune, mean_and_spread
@@ -20,17 +20,17 @@ LOG, BEST = "grid.json", "best"
 def grid(
     file: Annotated[Path, typer.Argument(help="Labelled texts, as for `bertzoo fit`.")],
     out: Annotated[Path, typer.Option(help=f"Directory for {LOG} and the model {BEST}/.")],
-    preset: Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")] = "bert_mini_en",
-    dev: Annotated[Path | None, typer.Option(help="Held-out rows; a tenth of FILE if left out.")] = None,
+    preset: Preset = "bert_mini_en",
+    dev: HeldOut = None,
     batch_sizes: Annotated[str, typer.Option(help="Separated by commas.")] = "16,32",
     learning_rates: Annotated[str, typer.Option(help="Peak rates, separated by commas.")] = "2e-5,3e-5,5e-5",
     epochs: Annotated[str, typer.Option(help="Separated by commas.")] = "2,3,4",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell, with the seeds 0, 1 …")] = 1,
     metric: Annotated[str | None, typer.Option(help="accuracy, f1 or matthews; pearson or spearman.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Column of the second texts, for pairs.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels; found by its name if left out.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")] = None,
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    max_length: MaxLength = None,
 ) -> None:
     """Fine-tune with every combination of batch size, learning rate and epochs, show the scores on held-out rows, and
     keep the model of the best. The default grid is that of Devlin et al. 2019, section A.3; small models need higher

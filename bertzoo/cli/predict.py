@@ -9,26 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
-from bertzoo.cli.app import show_table, start
-from bertzoo.cli.dataset import TEXTS_HELP, Columns, given_texts
+from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, show_table, start
+from bertzoo.cli.dataset import Columns, given_texts
 from bertzoo.cli.paths import check_file, write_whole
-from bertzoo.data.loaders import load_squad
+from bertzoo.data.datasets import load_squad
+from bertzoo.data.files import kind_of, read_rows
 from bertzoo.data.parsing import Examples, parse_inputs, require_column
 from bertzoo.data.schemas import CHOICES, QUESTIONS
-from bertzoo.data.table_files import kind_of, read_rows
 
 Table = tuple[list[str], list[list[str]]]
 
 
 def predict(
     model: Annotated[str, typer.Argument(help="A trained model of any task: a bundled name, a directory, or hf://….")],
-    texts: Annotated[list[str] | None, typer.Argument(help=TEXTS_HELP)] = None,
-    file: Annotated[Path | None, typer.Option(help="Texts in a .csv, .tsv, .jsonl or .txt file.")] = None,
+    texts: Texts = None,
+    file: TextsFile = None,
     out: Annotated[Path | None, typer.Option(help="A .csv file to write instead of showing the answers.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the texts; found by its name if left out.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Column of the second texts, for pairs.")] = None,
+    text: TextColumn = None,
+    pair: PairColumn = None,
     top_k: Annotated[int, typer.Option(min=1, help="Words for each [MASK], by a masked language model.")] = 5,
-    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    batch_size: PositiveInt = 32,
 ) -> None:
     """Label texts, find entities in them, answer questions from them, choose, or fill in [MASK], by what the model was
     trained for. Answers are shown as a table on a terminal, as csv in a pipe or a file. Questions are read from a file

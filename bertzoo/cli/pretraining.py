@@ -9,7 +9,7 @@ import typer
 from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import start
 from bertzoo.cli.paths import check_preset_directory
-from bertzoo.data.documents import Documents
+from bertzoo.data.files import Documents
 
 KINDS = ("wordpiece", "bpe", "unigram")
 

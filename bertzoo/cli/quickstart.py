@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import PRESET_HELP, percent, progress, show_table, start
+from bertzoo.cli.app import Preset, percent, progress, show_table, start
 from bertzoo.cli.paths import check_preset_directory
 
 EPOCHS = 5
@@ -25,7 +25,7 @@ NEW_SENTENCES = [
 
 def quickstart(
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")] = Path("my_first_model"),
-    preset: Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")] = "bert_mini_en",
+    preset: Preset = "bert_mini_en",
 ) -> None:
     """Train a first model in about a minute: a classifier of reviews. No network is needed."""
     check_preset_directory(out)

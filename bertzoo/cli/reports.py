@@ -55,7 +55,8 @@ def report_words(model: TokenClassifier, examples: Examples, batch_size: int) ->
         pairs = [(a, b) for tags, others in zip(truth, predicted) for a, b in zip(tags, others)]
         right = percent(np.mean([a == b for a, b in pairs]))
         classes = sorted({tag for pair in pairs for tag in pair})
-        _show_classes(*zip(*pairs), classes, f"Held-out sentences: words right {right}", "tag", "number")
+        title = f"Held-out sentences: words right {right}"
+        _show_classes([a for a, _ in pairs], [b for _, b in pairs], classes, title, "tag", "number")
         return
     scores, report = entity_scores(truth, predicted), entity_report(truth, predicted)
     rows = [
@@ -97,6 +98,6 @@ def report_questions(model: QuestionAnswerer, examples: Examples, batch_size: in
 def report_choices(model: MultipleChoice, examples: Examples, batch_size: int) -> None:
     """The accuracy."""
     chosen = [answer["index"] for answer in model.choose(examples, batch_size=batch_size)]
-    right = int((np.array(chosen) == model.data.example_targets(examples)).sum())
+    right = int((np.array(chosen) == model.data.encode_targets(examples)).sum())
     columns = ["held-out questions", "right", "accuracy"]
     show_table(columns, [[str(len(chosen)), str(right), percent(right / len(chosen))]])

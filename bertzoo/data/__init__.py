@@ -1,8 +1,7 @@
 """Small samples that come with the package, and loaders for data."""
 
-from bertzoo.data.loaders import cloze, load_conll, load_squad, reviews
-from bertzoo.data.public import load
-from bertzoo.data.table_files import load_table
+from bertzoo.data.datasets import cloze, load, load_conll, load_squad, reviews
+from bertzoo.data.files import load_table
 from bertzoo.text.tags import retag
 
 __all__ = [

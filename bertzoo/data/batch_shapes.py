@@ -81,6 +81,12 @@ UNCOMPILED_TOKENS = 2048  # in a batch on a CPU: more no longer fit its caches, 
 AT_ONCE, AT_ONCE_ACCELERATED = (4096, 256), (2**17, 4096)
 
 
+def check_batch_size(batch_size: int) -> None:
+    """Raises ValueError where it is no whole number of at least 1."""
+    if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number of at least 1. Received: {batch_size!r}.")
+
+
 def rows_at_once(lengths: np.ndarray) -> int:
     """How many texts make a good batch to predict from; lengths: (n,) their tokens."""
     tokens, most = AT_ONCE if accelerator() is None else AT_ONCE_ACCELERATED

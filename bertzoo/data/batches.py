@@ -57,7 +57,6 @@ class BucketedDataset(keras.utils.PyDataset):
         lengths: The padded lengths, ascending, in place of a choice.
 
     Raises:
-        TypeError: Labels are not arrays.
         ValueError: There are no rows, labels have another length, a number is out of range, or `transform` is combined
             with labels.
     """
@@ -82,18 +81,16 @@ class BucketedDataset(keras.utils.PyDataset):
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
-        if batch_size < 1 or (num_buckets is not None and num_buckets < 2) or seed < 0:
-            raise ValueError(
-                f"batch_size must be at least 1, num_buckets at least 2 and seed not negative. "
-                f"Received: {batch_size}, {num_buckets} and {seed}."
-            )
+        if num_buckets is not None and num_buckets < 2:
+            raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets!r}.")
         if transform is not None and (labels is not None or sample_weight is not None):
             raise ValueError("give either labels or a transform, which makes its own: the labels would not be used.")
         if sample_weight is not None and labels is None:
             raise ValueError("sample_weight needs labels to weigh.")
-        self._encoded = encoded
-        self._labels = _arrays(labels, len(encoded), "labels")
-        self._sample_weight = _arrays(sample_weight, len(encoded), "sample_weight")
+        for values in keras.tree.flatten((labels, sample_weight)):
+            if values is not None and len(values) != len(encoded):
+                raise ValueError(f"labels and weights must have {len(encoded)} rows. Received: {len(values)}.")
+        self._encoded, self._labels, self._sample_weight = encoded, labels, sample_weight
         self.batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
         self._transform, self._free, self._max_tokens = transform, num_buckets is None, max_tokens
         self._by_length, self._apart = by_length, apart
@@ -137,7 +134,6 @@ class BucketedDataset(keras.utils.PyDataset):
         order = self.order
 
         def put_back(values):
-            values = np.asarray(values)
             if len(values) != len(order):
                 raise ValueError(f"outputs have {len(values)} rows, the data set has {len(order)}.")
             restored = np.empty_like(values)
@@ -204,20 +200,14 @@ class BucketedDataset(keras.utils.PyDataset):
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         rows = plan[index]
         inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
-        batch = self._batch(inputs, rows, epoch, index)
+        if self._transform is not None:
+            batch = self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
+        else:
+            arrays = [values for values in (self._labels, self._sample_weight) if values is not None]
+            batch = (inputs, *(keras.tree.map_structure(lambda values: values[rows], nest) for nest in arrays))
         if self._free and inputs["padding_mask"].all():
             batch[0].pop("padding_mask")
         return batch
-
-    def _batch(self, inputs: dict[str, np.ndarray], rows: np.ndarray, epoch: int, index: int) -> tuple:
-        if self._transform is not None:
-            return self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
-        if self._labels is None:
-            return (inputs,)
-        batch = (inputs, keras.tree.map_structure(lambda values: values[rows], self._labels))
-        if self._sample_weight is None:
-            return batch
-        return (*batch, keras.tree.map_structure(lambda values: values[rows], self._sample_weight))
 
     def _length_of(self, rows: np.ndarray) -> int:
         if not self._by_length and len(rows) < self.batch_size:
@@ -300,28 +290,6 @@ def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random
     return rows
 
 
-def check_batch_size(batch_size: int | None) -> None:
-    """Raises ValueError where it is no whole number of at least 1."""
-    if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number of at least 1. Received: {batch_size!r}.")
-
-
 def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
     # The counter's top word keeps the streams of an epoch 2^192 draws apart.
     return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))
-
-
-def _arrays(values, rows: int, name: str):
-    """A nest of arrays, `rows` first. Lists inside a nest are structure, so that a plain list is refused."""
-    if values is None:
-        return None
-    if not isinstance(values, (np.ndarray, dict, tuple, list)):
-        raise TypeError(f"{name} must be a NumPy array or a nested dict of arrays. Received: {type(values).__name__}.")
-    for values_of_one in keras.tree.flatten(values):
-        if not isinstance(values_of_one, np.ndarray) or values_of_one.ndim == 0:
-            raise TypeError(
-                f"{name} must be NumPy arrays with {rows} rows. Received: {values_of_one!r}; use np.asarray."
-            )
-        if len(values_of_one) != rows:
-            raise ValueError(f"{name} have {len(values_of_one)} rows, the texts have {rows}.")
-    return values

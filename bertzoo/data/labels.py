@@ -82,18 +82,12 @@ def class_index(value: Any, labels: list[str], what: str) -> int:
                 f"{what} is {value!r}, which may be the label {labels[by_name]!r} or the index of the label "
                 f"{labels[by_index]!r}: pass labels as strings."
             )
-        found = by_index if by_name is None else by_name
-        if found is not None:
-            return found
-    if all_numbers:
-        raise ValueError(
-            f"{what} must be one of the labels {_short(labels)}, which are numbers, so that an integer is a label and "
-            f"not an index. Received: {value!r:.60}."
-        )
-    raise ValueError(
-        f"{what} must be one of the labels {_short(labels)} or an index from 0 to {len(labels) - 1}. "
-        f"Received: {value!r:.60}."
-    )
+        index = by_index if by_name is None else by_name
+        if index is not None:
+            return index
+    hint = ", which are numbers, so that an integer is a label and not an index" if all_numbers else ""
+    hint = hint or f" or an index from 0 to {len(labels) - 1}"
+    raise ValueError(f"{what} must be one of the labels {_short(labels)}{hint}. Received: {value!r:.60}.")
 
 
 def class_weights(weights: Mapping, labels: list[str]) -> np.ndarray:
@@ -102,15 +96,15 @@ def class_weights(weights: Mapping, labels: list[str]) -> np.ndarray:
     Raises:
         ValueError: A key is no class, two are the same class, or a weight is negative or not finite.
     """
-    found = {}
+    by_class: dict[int, float] = {}
     for key, value in weights.items():
         index = class_index(key, labels, "a key of class_weight")
-        if index in found:
+        if index in by_class:
             raise ValueError(f"class_weight names the class {labels[index]!r} twice. Received: {dict(weights)!r:.200}.")
         if not (isinstance(value, (int, float, np.number)) and math.isfinite(value) and value >= 0):
             raise ValueError(f"class_weight[{key!r}] must be a finite number of at least 0. Received: {value!r:.60}.")
-        found[index] = float(value)
-    return np.array([found.get(index, 1.0) for index in range(len(labels))], dtype="float32")
+        by_class[index] = float(value)
+    return np.array([by_class.get(index, 1.0) for index in range(len(labels))], dtype="float32")
 
 
 @cache

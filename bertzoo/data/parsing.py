@@ -45,25 +45,28 @@ def require_column(known: Sequence[str], names: Sequence) -> Any:
 
 
 def as_list(column: Any) -> list:
-    """The values of a column."""
+    """The values of a column, array or row."""
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-def label_column(table: Any, name: str) -> list:
-    """The values of a column of labels. Where `datasets` keeps indices into names (`ClassLabel`), the names, and None
-    for a hidden label, -1."""
-    rows = as_list(table[name])
+def class_names(table: Any, name: str) -> list[str] | None:
+    """The names that `datasets` keeps the indices of in a column (`ClassLabel`), or None."""
     feature = (getattr(table, "features", None) or {}).get(name)
-    names = getattr(getattr(feature, "feature", feature), "names", None)
+    return getattr(getattr(feature, "feature", feature), "names", None)
+
+
+def label_column(table: Any, name: str) -> list:
+    """The values of a column of labels: of a `ClassLabel` the names, and None for a hidden label, -1."""
+    names = class_names(table, name)
     if not names:
-        return rows
+        return as_list(table[name])
 
     def named(value):
         if isinstance(value, (list, tuple)):
             return [named(item) for item in value]
         return names[value] if value is not None and value >= 0 else None
 
-    return [named(value) for value in rows]
+    return [named(value) for value in table[name]]
 
 
 def describe_columns(roles: Mapping[str, Any], names: Sequence) -> str:
@@ -132,25 +135,26 @@ class Schema:
     """What a task reads.
 
     roles: Names of the columns, in the order in which they are passed without names.
-    find_columns: Table -> role -> name of its column, or None where it lacks an optional one; the target's role is
-        last.
+    find_columns: Table -> role -> name of its column, or None where it lacks an optional one.
     validate: Columns by role and raw targets -> the columns and targets of `Examples`.
     is_row: Whether a value is one example, written as a row of several values.
     row: Such a row in words, for errors.
     least, most: How many columns there may be; no limit where `most` is None.
     targets: Names of a table's target column, in the order in which they are tried.
-    read_targets: Table and name -> its target column.
+    target: What the target is called in the description of what was read.
+    named_classes: Whether classes are read by name where a table has names for them.
     """
 
     roles: tuple[str, ...]
-    find_columns: Callable[[Any, Schema], dict[str, Any]]
+    find_columns: Callable[[Any], dict[str, Any]]
     validate: Callable[[dict[str, Any], Any], tuple[dict[str, Any], Any]]
     is_row: Callable[[Any], bool]
     row: str
     least: int
     most: int | None
     targets: tuple[str, ...]
-    read_targets: Callable[[Any, Any], list] = label_column
+    target: str = "label"
+    named_classes: bool = True
 
 
 def parse_inputs(x: Any, y: Any = None, *, schema: Schema) -> Examples:
@@ -169,20 +173,18 @@ def parse_inputs(x: Any, y: Any = None, *, schema: Schema) -> Examples:
     """
     if isinstance(x, Examples):
         return x if y is None else dataclasses.replace(x, targets=y)
-    single = isinstance(x, str) or _is_record(x) or (schema.least > 1 and schema.is_row(x))
+    record = isinstance(x, Mapping) and isinstance(next(iter(x.values()), None), str)
+    single = isinstance(x, str) or record or (schema.least > 1 and schema.is_row(x))
     x = [x] if single else x
-    table = _table_of(x)
+    table, description = _table_of(x), ""
     if table is None:
-        columns, description = _unnamed_columns(x, schema), ""
+        columns = _unnamed_columns(x, schema)
+        roles = schema.roles if schema.most is not None else (f"{schema.roles[0]} {i + 1}" for i in range(len(columns)))
+        named = dict(zip(roles, columns))
     else:
-        columns, targets, description = _named_columns(table, schema, y is None)
-        y = targets if y is None else y
-    columns, targets = schema.validate(columns, y)
-    return Examples(columns, targets, single, description)
-
-
-def _is_record(x) -> bool:
-    return isinstance(x, Mapping) and isinstance(next(iter(x.values()), None), str)
+        named, y, description = _named_columns(table, y, schema)
+    named, y = schema.validate(named, y)
+    return Examples(named, y, single, description)
 
 
 def _table_of(x) -> Any:
@@ -191,39 +193,32 @@ def _table_of(x) -> Any:
         return x
     if not isinstance(x, Sequence) or not len(x) or not isinstance(x[0], Mapping):
         return None
-    wrong = next((number for number, record in enumerate(x) if not isinstance(record, Mapping)), None)
-    if wrong is not None:
-        raise TypeError(f"record {wrong} must be a dict like those before it. Received: {x[wrong]!r:.60}.")
+    for number, record in enumerate(x):
+        if not isinstance(record, Mapping):
+            raise TypeError(f"record {number} must be a dict like those before it. Received: {record!r:.60}.")
     names = dict.fromkeys(name for record in x for name in record)
     return {name: [record.get(name, _MISSING) for record in x] for name in names}
 
 
-def _named_columns(table, schema: Schema, with_targets: bool) -> tuple[dict[str, list], Any, str]:
-    names = column_names(table)
-    roles = schema.find_columns(table, schema)
-    target = roles.popitem()
+def _named_columns(table, y, schema: Schema) -> tuple[dict[str, list], Any, str]:
+    """The columns by role, the targets, and which column was read as what."""
+    names, roles = column_names(table), schema.find_columns(table)
     columns = {role: as_list(table[name]) for role, name in roles.items() if name is not None}
-    targets = None
-    if with_targets:
-        roles.update([target])
-        targets = None if target[1] is None else schema.read_targets(table, target[1])
-    for role, values in [*columns.items(), (target[0], targets or ())]:
-        lacking = next((number for number, value in enumerate(values) if value is _MISSING), None)
-        if lacking is not None:
-            raise ValueError(f"record {lacking} has no {roles[role]!r}, which other records have.")
-    return columns, targets, describe_columns(roles, names)
+    read = dict(columns)
+    if y is None:
+        roles[schema.target] = target = find_column(schema.targets, names)
+        if target is not None:
+            y = label_column(table, target) if schema.named_classes else as_list(table[target])
+            read[schema.target] = y
+    for role, values in read.items():
+        number = next((number for number, value in enumerate(values) if value is _MISSING), None)
+        if number is not None:
+            raise ValueError(f"record {number} has no {roles[role]!r}, which other records have.")
+    return columns, y, describe_columns(roles, names)
 
 
-# ---- columns and rows without names
-
-
-def _unnamed_columns(x, schema: Schema) -> dict[str, Any]:
-    columns = _columns(x, schema)
-    roles = schema.roles if schema.most is not None else [f"{schema.roles[0]} {i + 1}" for i in range(len(columns))]
-    return dict(zip(roles, columns))
-
-
-def _columns(x, schema: Schema) -> list:
+def _unnamed_columns(x, schema: Schema) -> list:
+    """The columns of rows, of a tuple of columns, or of a single column."""
     if _holds_rows(x, schema):
         for number, row in enumerate(x):
             if not schema.is_row(row) or len(row) != len(x[0]):
@@ -232,12 +227,11 @@ def _columns(x, schema: Schema) -> list:
     texts = schema.least == 1 and isinstance(x, tuple) and any(isinstance(part, str) for part in x)
     if isinstance(x, tuple) and not texts and len(x) > 1 and (schema.most is None or len(x) <= schema.most):
         return list(x)
-    if schema.least > 1:
-        rows = as_list(x)
-        if rows:
-            raise TypeError(f"x[0] must be {schema.row}. Received: {rows[0]!r:.60}.")
-        return [[] for _ in range(schema.least)]
-    return [x]
+    if schema.least == 1:
+        return [x]
+    if len(rows := as_list(x)):
+        raise TypeError(f"x[0] must be {schema.row}. Received: {rows[0]!r:.60}.")
+    return [[] for _ in range(schema.least)]
 
 
 def _holds_rows(x, schema: Schema) -> bool:

@@ -25,8 +25,8 @@ PAIR_COLUMNS = (
 TARGET_COLUMNS = ("label", "labels", "score", "target")
 
 
-def find_text_columns(names: Sequence, targets: Sequence[str] = TARGET_COLUMNS) -> dict[str, Any]:
-    """Finds a table's `text`, `second text` and `label`, each a column's name or None.
+def find_text_columns(names: Sequence) -> dict[str, Any]:
+    """Finds a table's `text` and `second text`, each a column's name or None.
 
     A second text is read only where exactly one pair of `PAIR_COLUMNS` exists, and no column `text` besides.
 
@@ -41,10 +41,9 @@ def find_text_columns(names: Sequence, targets: Sequence[str] = TARGET_COLUMNS) 
             f"one to use as x=(table[{pairs[0][0]!r}], table[{pairs[0][1]!r}]), with y; on the command line, --text "
             "and --pair."
         )
-    first, second = require_column(TEXT_COLUMNS, names), None
     if len(pairs) == 1 and ("text" not in known or pairs[0][0] == "text"):
-        first, second = (find_column([name], names) for name in pairs[0])
-    return {"text": first, "second text": second, "label": find_column(targets, names)}
+        return {role: find_column([name], names) for role, name in zip(("text", "second text"), pairs[0])}
+    return {"text": require_column(TEXT_COLUMNS, names), "second text": None}
 
 
 def _is_pair(row) -> bool:
@@ -58,7 +57,7 @@ def _check_texts(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], Any]
 
 TEXTS = Schema(
     roles=("text", "second text"),
-    find_columns=lambda table, schema: find_text_columns(column_names(table), schema.targets),
+    find_columns=lambda table: find_text_columns(column_names(table)),
     validate=_check_texts,
     is_row=_is_pair,
     row="a pair of strings",
@@ -73,8 +72,8 @@ ANCHOR_COLUMNS = ("anchor", "query", "question")
 IDENTIFIER_COLUMNS = ("id", "idx", "index")
 
 
-def _find_tuple_columns(table, schema: Schema) -> dict[str, Any]:
-    """Finds a table's texts, in the order of the loss, and `label`.
+def _find_tuple_columns(table) -> dict[str, Any]:
+    """Finds a table's texts, in the order of the loss.
 
     With a column `positive`: the first of `ANCHOR_COLUMNS`, then positive, then those that begin with negative. Two
     columns that are one of `PAIR_COLUMNS`: in its order. Else all, in the table's order. Columns of numbers, and those
@@ -82,7 +81,11 @@ def _find_tuple_columns(table, schema: Schema) -> dict[str, Any]:
     """
     names = column_names(table)
     skipped = (*TARGET_COLUMNS, *IDENTIFIER_COLUMNS)
-    texts = [name for name in names if str(name).lower() not in skipped and _may_hold_texts(table[name])]
+    texts = [
+        name
+        for name in names
+        if str(name).lower() not in skipped and not isinstance(next(iter(table[name]), None), (int, float, np.number))
+    ]
     if "positive" in texts:
         anchor = find_column(ANCHOR_COLUMNS, texts)
         ordered = [anchor, "positive", *(name for name in texts if str(name).startswith("negative"))]
@@ -95,12 +98,7 @@ def _find_tuple_columns(table, schema: Schema) -> dict[str, Any]:
         ordered = next((list(pair) for pair in PAIR_COLUMNS if set(pair) == set(texts)), texts)
     if not ordered:
         raise ValueError(f"the table has the columns {names}; at least one must hold texts.")
-    label = find_column(schema.targets, names)
-    return {**{f"text {i + 1}": name for i, name in enumerate(ordered)}, "label": label}
-
-
-def _may_hold_texts(column) -> bool:
-    return not isinstance(next(iter(column), None), (bool, int, float, np.number))
+    return {f"text {i + 1}": name for i, name in enumerate(ordered)}
 
 
 def _check_tuples(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], Any]:
@@ -120,33 +118,30 @@ TUPLES = Schema(
     least=1,
     most=None,
     targets=TARGET_COLUMNS,
-    read_targets=lambda table, name: as_list(table[name]),  # the numbers of classes, not their names
+    named_classes=False,
 )
 
 # ---- questions about texts
 
 
-def _find_question_columns(table, schema: Schema) -> dict[str, Any]:
-    names = column_names(table)
-    question, context = (require_column([name], names) for name in ("question", "context"))
-    return {"question": question, "context": context, "answers": find_column(schema.targets, names)}
+def _find_question_columns(table) -> dict[str, Any]:
+    return {role: require_column([role], column_names(table)) for role in ("question", "context")}
 
 
 def _check_questions(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], list[list[tuple[str, int]]] | None]:
-    pairs, _ = _check_texts({"text": columns["question"], "second text": columns["context"]}, None)
-    questions, contexts = pairs.values()
-    answers = None if y is None else [_answers(row, context, i) for i, (row, context) in enumerate(zip(y, contexts))]
-    return {"question": questions, "context": contexts}, answers
+    questions, contexts = as_pairs(columns["question"], columns["context"])
+    checked: dict[str, Any] = {"question": questions, "context": contexts}
+    return checked, None if y is None else [_answers(*row, i) for i, row in enumerate(zip(y, checked["context"]))]
 
 
 def _answers(answers, context: str, number: int) -> list[tuple[str, int]]:
     """The answers of one record as (text, first character)."""
     if answers is None:
         return []
-    if isinstance(answers, Mapping) and "text" in answers and not isinstance(answers["text"], str):
+    if isinstance(answers, Mapping) and not isinstance(answers.get("text", ""), str):
         starts = list(answers.get("answer_start", [])) or [None] * len(answers["text"])
         answers = [{"text": text, "answer_start": start} for text, start in zip(answers["text"], starts)]
-    found = []
+    checked = []
     for answer in [answers] if isinstance(answers, str) or not hasattr(answers, "__iter__") else answers:
         answer = {"text": answer} if isinstance(answer, str) else answer
         if not isinstance(answer, Mapping) or "text" not in answer:
@@ -160,8 +155,8 @@ def _answers(answers, context: str, number: int) -> list[tuple[str, int]]:
             instead = context[max(start, 0) :][: len(text)]
             where = "anywhere" if start < 0 else f"at character {start}, where it has {instead!r:.60}"
             raise ValueError(f"record {number}: the context does not have the answer {text!r:.60} {where}.")
-        found.append((text, start))
-    return found
+        checked.append((text, start))
+    return checked
 
 
 QUESTIONS = Schema(
@@ -173,6 +168,7 @@ QUESTIONS = Schema(
     least=2,
     most=2,
     targets=("answers",),
+    target="answers",
 )
 
 # ---- multiple choice
@@ -193,17 +189,17 @@ def numbered_columns(names: Sequence) -> list:
     """The columns of choices that are numbered from 0 or 1 on, such as choice0, choice1."""
     for pattern in NUMBERED_COLUMNS:
         for first in (0, 1):
-            found: list = []
-            while (name := find_column([pattern.format(first + len(found))], names)) is not None:
-                found.append(name)
-            if len(found) > 1:
-                return found
+            columns: list = []
+            while (name := find_column([pattern.format(first + len(columns))], names)) is not None:
+                columns.append(name)
+            if len(columns) > 1:
+                return columns
     return []
 
 
-def _find_choice_columns(table, schema: Schema) -> dict[str, Any]:
-    """Finds `question`, `before each choice`, `choices` (lists of texts, or ARC's dicts of the lists text and label) or
-    `choice 1` …, and `label`."""
+def _find_choice_columns(table) -> dict[str, Any]:
+    """Finds `question`, `before each choice`, and `choices` (lists of texts, or ARC's dicts of the lists text and
+    label) or `choice 1` …."""
     names = column_names(table)
     first, listed = require_column(PASSAGE_COLUMNS, names), find_column(CHOICES_COLUMNS, names)
     numbered = [] if listed is not None else numbered_columns(names)
@@ -214,23 +210,21 @@ def _find_choice_columns(table, schema: Schema) -> dict[str, Any]:
         "before each choice": find_column(STEM_COLUMNS, [name for name in names if name != first]),
         "choices": listed,
         **{f"choice {i + 1}": name for i, name in enumerate(numbered)},
-        "label": find_column(schema.targets, names),
     }
 
 
 def _check_choices(columns: dict[str, Any], y) -> tuple[dict[str, list], Any]:
-    questions, stems = as_list(columns.pop("question")), columns.pop("before each choice", None)
+    """-> `question`, `choices`, and `second texts`: each choice with what stands before it."""
+    questions, stems = as_texts(columns.pop("question"), "questions"), columns.pop("before each choice", None)
     choices: list = as_list(columns["choices"]) if "choices" in columns else list(map(list, zip(*columns.values())))
+    if len(questions) != len(choices):
+        raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
     if choices and isinstance(choices[0], Mapping):  # ARC's
         if y is not None:
             y = [row["label"].index(answer) if answer in row["label"] else answer for answer, row in zip(y, choices)]
         choices = [row["text"] for row in choices]
-    if len(questions) != len(choices):
-        raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
-    choices = [row.tolist() if hasattr(row, "tolist") else row for row in choices]
-    for number, (question, row) in enumerate(zip(questions, choices)):
-        if not isinstance(question, str):
-            raise TypeError(f"question {number} must be a string. Received: {question!r:.60}.")
+    for number, row in enumerate(choices):
+        row = choices[number] = row.tolist() if hasattr(row, "tolist") else row
         if isinstance(row, str) or not isinstance(row, Sequence) or not all(isinstance(text, str) for text in row):
             raise TypeError(f"the choices of question {number} must be a list of strings. Received: {row!r:.60}.")
         if len(row) < 2:
@@ -267,40 +261,30 @@ class Entities(NamedTuple):
     spans: list
 
 
-def _find_word_columns(table, schema: Schema) -> dict[str, Any]:
-    names = column_names(table)
-    source = require_column((*WORD_COLUMNS, *TAGGED_TEXT_COLUMNS), names)
-    role = "words" if str(source).lower() in WORD_COLUMNS else "text"
-    return {role: source, "tags": find_column(schema.targets, names)}
+def _find_word_columns(table) -> dict[str, Any]:
+    source = require_column((*WORD_COLUMNS, *TAGGED_TEXT_COLUMNS), column_names(table))
+    return {"words" if str(source).lower() in WORD_COLUMNS else "text": source}
 
 
 def _check_words(columns: dict[str, Any], y) -> tuple[dict[str, list], list | None]:
     """-> `text`, and `words`: their character spans, int64 (words, 2) each."""
-    (rows,) = columns.values()
-    rows = as_list(rows)
+    sentences = as_list(*columns.values())
     if y is not None:
-        y = [_tags_or_entities(row, number) for number, row in enumerate(y)]
-        if len(rows) != len(y):
-            raise ValueError(f"x has {len(rows)} sentences and y has {len(y)}.")
-    if rows and not isinstance(rows[0], str):
-        texts, words = zip(*(_joined(sentence, number) for number, sentence in enumerate(rows)))
+        for number, row in enumerate(y):
+            if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__iter__"):
+                raise TypeError(
+                    f"y[{number}] must be a list: a tag for each word, or (start, end, type) for each entity. "
+                    f"Received: {row!r:.60}."
+                )
+        y = [as_list(row) for row in y]
+    if sentences and not isinstance(sentences[0], str):
+        texts, words = zip(*(_join_words(sentence, number) for number, sentence in enumerate(sentences)))
         return {"text": list(texts), "words": list(words)}, y
-    texts = as_texts(rows)
-    entities = None if y is None else [Entities(row) for row in y]
-    return {"text": texts, "words": [split_words(text) for text in texts]}, entities
+    texts = as_texts(sentences)
+    return {"text": texts, "words": [split_words(text) for text in texts]}, y and [Entities(row) for row in y]
 
 
-def _tags_or_entities(row, number: int) -> list:
-    row = row.tolist() if hasattr(row, "tolist") else row
-    if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__iter__"):
-        raise TypeError(
-            f"y[{number}] must be a list: a tag for each word, or (start, end, type) for each entity. Received: "
-            f"{row!r:.60}."
-        )
-    return list(row)
-
-
-def _joined(sentence, number: int) -> tuple[str, np.ndarray]:
+def _join_words(sentence, number: int) -> tuple[str, np.ndarray]:
     """The text of a sentence's words, with spaces between them, and the words' characters."""
     sentence = sentence.tolist() if hasattr(sentence, "tolist") else sentence
     if isinstance(sentence, str) or not isinstance(sentence, Sequence):
@@ -322,4 +306,5 @@ WORDS = Schema(
     least=1,
     most=1,
     targets=TAG_COLUMNS,
+    target="tags",
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import keras
@@ -14,13 +15,10 @@ ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 
 def is_stream(x: Any) -> bool:
     """Whether x yields ready batches, in an order of its own, rather than being rows that we batch."""
-    if isinstance(x, keras.utils.PyDataset):
+    if isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         return True
-    if hasattr(x, "__next__"):
-        return True
-    module = type(x).__module__.split(".")[0]
-    inside = any(base.__module__.startswith("torch.utils.data") for base in type(x).__mro__)
-    return module in ("tensorflow", "grain") or inside
+    is_torch = any(base.__module__.startswith("torch.utils.data") for base in type(x).__mro__)
+    return is_torch or type(x).__module__.split(".")[0] in ("tensorflow", "grain")
 
 
 def is_loader_of_texts(texts: Any) -> bool:
@@ -63,7 +61,7 @@ class StreamDataset(keras.utils.PyDataset):
         self.steps = steps if steps is not None else _length(stream)
         self._iterator: Iterator | None = None
         self._looked_at: dict[int, tuple] = {}
-        self._epoch, self._is_told = 0, False
+        self._epoch, self._is_training = 0, False
         self._first_width = self._least_width = 0
 
     def __len__(self) -> int:
@@ -71,13 +69,13 @@ class StreamDataset(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple:
         if isinstance(self.stream, keras.utils.PyDataset):
-            place = (self._epoch * self.steps + index) % len(self.stream)
-            return self.convert(_as_tuple(self.stream[place]), partial(self._width, index))
+            position = (self._epoch * self.steps + index) % len(self.stream)
+            return self.convert(_as_tuple(self.stream[position]), partial(self._width, index))
         # Keras reads the first batches before training, and then again. A generator yields them once.
         if index in self._looked_at:
             return self._looked_at.pop(index)
-        parts = tuple(_to_host(part) for part in _as_tuple(self._next(index)))
-        batch = self.convert(parts, partial(self._width, index))
+        arrays = tuple(map(_to_host, _as_tuple(self._next(index))))
+        batch = self.convert(arrays, partial(self._width, index))
         if self._once and index < LOOKED_AT:
             self._looked_at[index] = batch
         return batch
@@ -105,24 +103,21 @@ class StreamDataset(keras.utils.PyDataset):
 
     def begin_at(self, epoch: int) -> keras.callbacks.Callback:
         """A callback that counts the epochs of training. Keras ends an "epoch" also after it looked at the data."""
-        self._is_told = True
+        self._is_training = True
 
         def begin(number: int, logs=None) -> None:
-            self._begin(number, first=number == epoch)
+            self._epoch = number
+            if number != epoch:
+                self._looked_at = {}
 
         return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
-
-    def _begin(self, epoch: int, first: bool = False) -> None:
-        self._epoch = epoch
-        if not first:
-            self._looked_at = {}
 
     def on_epoch_begin(self) -> None:
         if isinstance(self.stream, keras.utils.PyDataset):
             self.stream.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        if not self._is_told:  # what Keras looked at to build the model is still to be evaluated
+        if not self._is_training:  # what Keras looked at to build the model is still to be evaluated
             self._epoch += 1
         if isinstance(self.stream, keras.utils.PyDataset):
             self.stream.on_epoch_end()
@@ -161,11 +156,5 @@ def _to_host(part):
 
 def in_chunks(rows: Iterator, size: int = ROWS_AT_ONCE) -> Iterator[list]:
     """Lists of at most `size` rows of a stream without end."""
-    chunk = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
+    while chunk := list(islice(rows, size)):
         yield chunk

@@ -12,11 +12,27 @@ from bertzoo.text import tags as bio
 from bertzoo.types import MULTI_LABEL, SINGLE_LABEL
 
 IGNORED = -1  # the label of a word that counts in no loss
-NO_ANSWERS = "there are no answers: pass y, or a table with a column called label."
+
+
+def target_rows(y: Any, count: int) -> list:
+    """The targets of `count` examples: those of a list, array, Series, one-column frame or tensor.
+
+    Raises:
+        TypeError: y is not a sequence.
+        ValueError: There are no targets, or too few or many.
+    """
+    if y is None:
+        raise ValueError("there are no targets: pass y, or a table with a column that holds them, such as label.")
+    if not hasattr(y, "__len__") or isinstance(y, (str, bytes, Set, Mapping)):
+        raise TypeError(f"y must be a list, array, Series or tensor with a target for each row. Received: {y!r:.60}.")
+    rows = host_rows(y)
+    if len(rows) != count:
+        raise ValueError(f"x has {count} rows and y has {len(rows)}; they must be the same number.")
+    return rows
 
 
 def example_weights(sample_weight: Any, count: int) -> np.ndarray | None:
-    """Weights of `count` rows as float32 (n,); None stays None.
+    """Weights of `count` examples as float32 (n,); None stays None.
 
     Raises:
         ValueError: There are too few or many, or one is no finite number.
@@ -29,8 +45,8 @@ def example_weights(sample_weight: Any, count: int) -> np.ndarray | None:
             f"sample_weight must have {count} entries, one for each example. Received: shape {weights.shape}."
         )
     if not np.isfinite(weights).all():
-        place = int(np.argmin(np.isfinite(weights)))
-        raise ValueError(f"sample_weight must be finite numbers; that of row {place} is {weights[place]}.")
+        row = int(np.argmin(np.isfinite(weights)))
+        raise ValueError(f"sample_weight must be finite numbers; that of row {row} is {weights[row]}.")
     return weights
 
 
@@ -39,8 +55,7 @@ def encode_targets(y: Any, labels: list[str], problem_type: str, count: int) -> 
 
     Args:
         y: Class names or indices (n,) or (n, 1), see `class_index`, or one-hot rows (n, labels); lists of names, or
-            rows of 0 and 1, for several at once; numbers for regression. A list, array, Series, one-column frame or
-            tensor.
+            rows of 0 and 1, for several at once; numbers for regression. See `target_rows`.
         labels: The names.
         problem_type: One of PROBLEM_TYPES.
         count: How many rows there must be.
@@ -49,20 +64,20 @@ def encode_targets(y: Any, labels: list[str], problem_type: str, count: int) -> 
         TypeError: y is not a sequence.
         ValueError: A label is unknown, a number is missing (NaN) or out of range, or there are too few or many rows.
     """
-    if y is None:
-        raise ValueError("there are no targets: pass y, or a table with a column called label.")
-    if not hasattr(y, "__len__") or isinstance(y, (str, bytes, Set, Mapping)):
-        raise TypeError(f"y must be a list, array, Series or tensor with a target for each row. Received: {y!r:.60}.")
-    rows = host_rows(y)
-    if len(rows) != count:
-        raise ValueError(f"x has {count} rows and y has {len(rows)}; they must be the same number.")
+    rows = target_rows(y, count)
     if problem_type == SINGLE_LABEL:
         return np.array([_class_id(row, i, labels) for i, row in enumerate(rows)], dtype="int32")
     if problem_type == MULTI_LABEL:
-        return np.array([_multi_label(row, i, labels) for i, row in enumerate(rows)], dtype="float32").reshape(
-            count, len(labels)
-        )
-    return _regression(rows, len(labels))
+        hot = [_multi_label(row, i, labels) for i, row in enumerate(rows)]
+        return np.array(hot, dtype="float32").reshape(count, len(labels))
+    try:
+        values = np.array(rows, dtype="float32").reshape(count, len(labels))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"regression needs {len(labels)} number(s) for each example in y: {error}.") from error
+    wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(wrong):
+        raise ValueError(f"y[{wrong[0]}] is {rows[wrong[0]]!r}; regression targets must be finite numbers.")
+    return values
 
 
 def _class_id(row, index: int, labels: list[str]) -> int:
@@ -80,28 +95,17 @@ def _class_id(row, index: int, labels: list[str]) -> int:
 
 
 def _multi_label(row, index: int, labels: list[str]) -> list[float]:
-    row = row.tolist() if hasattr(row, "tolist") else row
-    if isinstance(row, str) or not hasattr(row, "__iter__"):
-        raise ValueError(f"y[{index}] is {row!r}; with several labels at once, each row is a list of names.")
-    if all(isinstance(item, str) for item in row):
-        unknown = [name for name in row if name not in labels]
+    names: list[Any] = list(row) if hasattr(row, "__iter__") and not isinstance(row, str) else [None]
+    if all(isinstance(item, str) for item in names):
+        unknown = [name for name in names if name not in labels]
         if unknown:
             raise ValueError(f"y[{index}] has {unknown[0]!r}, which is not one of the labels {labels}.")
-        return [float(name in row) for name in labels]
-    if len(row) != len(labels) or not all(item in (0, 1) for item in row):
-        raise ValueError(f"y[{index}] is {row!r:.80}; it must list label names, or hold {len(labels)} zeros and ones.")
-    return [float(item) for item in row]
-
-
-def _regression(rows, width: int) -> np.ndarray:
-    try:
-        values = np.array(rows, dtype="float32").reshape(len(rows), width)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"regression needs {width} number(s) for each example in y: {error}.") from error
-    wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
-    if len(wrong):
-        raise ValueError(f"y[{wrong[0]}] is {rows[wrong[0]]!r}; regression targets must be finite numbers.")
-    return values
+        return [float(name in names) for name in labels]
+    if len(names) != len(labels) or not all(item in (0, 1) for item in names):
+        raise ValueError(
+            f"y[{index}] must list label names, or hold {len(labels)} zeros and ones. Received: {row!r:.80}."
+        )
+    return [float(item) for item in names]
 
 
 def answer_ids(examples: Examples) -> np.ndarray:
@@ -110,23 +114,18 @@ def answer_ids(examples: Examples) -> np.ndarray:
     Raises:
         ValueError: There are no answers, or an answer is not among the choices.
     """
-    if examples.targets is None:
-        raise ValueError(NO_ANSWERS)
-    answers = examples.targets.tolist() if hasattr(examples.targets, "tolist") else list(examples.targets)
-    if len(answers) != len(examples["choices"]):
-        raise ValueError(f"there are {len(examples['choices'])} questions and {len(answers)} answers.")
     ids = []
-    for number, (answer, row) in enumerate(zip(answers, examples["choices"])):
-        place = row.index(answer) if answer in row else answer
-        if isinstance(place, str) and place.isdigit():
-            place = int(place)
-        elif isinstance(place, str) and len(place) == 1 and "A" <= place <= "Z":
-            place = ord(place) - ord("A")
-        if isinstance(place, (bool, str)) or not isinstance(place, (int, np.integer)) or not 0 <= place < len(row):
+    for number, (answer, row) in enumerate(zip(target_rows(examples.targets, len(examples)), examples["choices"])):
+        index = row.index(answer) if answer in row else answer
+        if isinstance(index, str) and index.isdigit():
+            index = int(index)
+        elif isinstance(index, str) and len(index) == 1 and "A" <= index <= "Z":
+            index = ord(index) - ord("A")
+        if isinstance(index, bool) or not isinstance(index, (int, np.integer)) or not 0 <= index < len(row):
             raise ValueError(
                 f"y[{number}] is {answer!r:.60}; it must be a choice, its letter, or from 0 to {len(row) - 1}."
             )
-        ids.append(int(place))
+        ids.append(int(index))
     return np.array(ids, dtype="int32")
 
 
@@ -136,29 +135,24 @@ def label_ids(examples: Examples, labels: list[str], scheme: str | None) -> list
     Raises:
         ValueError: A label is unknown, tags are out of order, or there are too few or many.
     """
-    if examples.targets is None:
-        raise ValueError("there are no targets: pass y, or a table with a column called tags.")
     rows = []
-    for number, (text, words, given) in enumerate(zip(examples["text"], examples["words"], examples.targets)):
-        tags = (
-            _tags_of_entities(given.spans, number, text, words, labels, scheme)
-            if isinstance(given, Entities)
-            else given
-        )
+    targets = target_rows(examples.targets, len(examples))
+    for number, (text, words, tags) in enumerate(zip(examples["text"], examples["words"], targets)):
+        if isinstance(tags, Entities):
+            tags = _tags_of_entities(tags.spans, number, text, words, labels, scheme)
         if len(tags) != len(words):
             raise ValueError(f"y[{number}] has {len(tags)} tags for {len(words)} words.")
-        rows.append([_label_id(tag, number, i, labels) for i, tag in enumerate(tags)])
+        rows.append([_label_id(tag, f"y[{number}][{i}]", labels) for i, tag in enumerate(tags)])
     if scheme is not None:
         bio.check_tags(([labels[i] for i in row if i != IGNORED] for row in rows), scheme)
     return [np.array(row, dtype=np.int32) for row in rows]
 
 
-def _label_id(tag, number: int, place: int, labels: list[str]) -> int:
-    if tag is None:
+def _label_id(tag, what: str, labels: list[str]) -> int:
+    # -100 is what PyTorch's losses leave out.
+    if tag is None or (not isinstance(tag, str) and tag in (-100, IGNORED)):
         return IGNORED
-    if not isinstance(tag, str) and tag in (-100, IGNORED):  # as PyTorch's losses mark what they leave out
-        return IGNORED
-    return class_index(tag, labels, f"y[{number}][{place}]")
+    return class_index(tag, labels, what)
 
 
 def _tags_of_entities(
@@ -192,6 +186,11 @@ def _tags_of_entities(
 def encode_sentence_targets(y: Any, kind: str | None, count: int) -> np.ndarray:
     """Targets of a sentence loss as an array: float32 numbers or vectors, or int32 classes; zeros where it needs none.
 
+    Args:
+        y: The targets, see `target_rows`.
+        kind: What the loss compares with: "numbers", "vectors", "classes", or None.
+        count: How many there must be.
+
     Raises:
         ValueError: There are none, too few or too many, or one is not finite.
     """
@@ -199,14 +198,10 @@ def encode_sentence_targets(y: Any, kind: str | None, count: int) -> np.ndarray:
         if y is not None and len(y) != count:
             raise ValueError(f"x has {count} rows and y has {len(y)}; this loss needs no y.")
         return np.zeros(count, "float32")
-    if y is None:
-        raise ValueError(f"this loss compares with {kind}: pass y, or a table with a column called label or score.")
     try:
-        values = np.asarray(host_rows(y), dtype="float32")
+        values = np.asarray(target_rows(y, count), dtype="float32")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"y must hold {kind}, as many for each row: {error}.") from error
-    if values.shape[:1] != (count,):
-        raise ValueError(f"x has {count} rows and y has the shape {values.shape}; both must have the same rows.")
+        raise ValueError(f"y must hold {kind} for this loss, as many for each row: {error}") from error
     if not np.isfinite(values).all():
         raise ValueError(f"y[{int(np.argwhere(~np.isfinite(values))[0][0])}] is not finite.")
     if kind == "classes" and (values.ndim != 1 or (values % 1).any() or (values < 0).any()):

@@ -1,14 +1,14 @@
 """The way of a task's data, from what a user passes to batches: parse, tokenize, encode the targets, batch."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import keras
 import numpy as np
 
-from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, shapes_for, takes_any_shape
-from bertzoo.data.batches import BucketedDataset, check_batch_size
+from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, shapes_for, takes_any_shape
+from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.labels import class_weights
 from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS
@@ -16,12 +16,12 @@ from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.data.targets import encode_targets, example_weights
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, host_generator
-from bertzoo.text.encoded import encoded_from_arrays
+from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.inputs import with_prompt
+from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.text.windows import whole_rows
 from bertzoo.types import SINGLE_LABEL
-
-BATCH_SIZE = 32
 
 
 class TaskData:
@@ -39,6 +39,8 @@ class TaskData:
     # Whether training batches are drawn whatever the lengths of their rows. Where the loss is a mean over examples,
     # rows of similar length may share a batch: each example weighs the same anyway.
     random_batches: bool = False
+    # The labels that `fit`'s class_weight weighs; None where it can't.
+    weighed_labels: list[str] | None = None
 
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, schema: Schema = TEXTS):
         self.tokenizer, self.config, self.schema, self.seed = tokenizer, config, schema, get_seed()
@@ -58,27 +60,15 @@ class TaskData:
             return encoded_from_arrays(examples.columns, self.config.vocab_size)
         return self.tokenizer.encode(with_prompt(examples["text"], prompt), examples.get("second text"))
 
-    def encode_targets(self, y: Any, count: int) -> np.ndarray | None:
-        """Raw targets of `count` examples as an array, or None where batches make their own."""
+    def encode_targets(self, examples: Examples) -> np.ndarray | None:
+        """The targets of examples as an array, or None where batches make their own."""
         raise NotImplementedError
-
-    def example_targets(self, examples: Examples) -> np.ndarray | None:
-        """The targets of examples as an array."""
-        return self.encode_targets(examples.targets, len(examples))
 
     def classes(self, examples: Examples) -> np.ndarray | None:
         """The class of each example, int (n,), by which `validation_split` is stratified; None where there are none."""
         return None
 
-    def class_weights(self, class_weight: Any) -> np.ndarray | None:
-        """`fit`'s class_weight as float32 (classes,); None stays None.
-
-        Raises:
-            ValueError: The task has no classes, or a key is not a class.
-        """
-        if class_weight is not None:
-            raise ValueError(f"class_weight needs a task with labels. Received: {class_weight!r:.80}.")
-        return None
+    # ---- the path
 
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer.
@@ -90,12 +80,25 @@ class TaskData:
             raise ValueError("the task has no tokenizer: call the model with token_ids (and mask_positions) instead.")
         return self.tokenizer
 
-    # ---- the path
-
     @property
     def pad_id(self) -> int:
         """The id of padding tokens."""
         return self.config.pad_token_id if self.tokenizer is None else self.tokenizer.pad_id
+
+    def class_weights(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
+        """`fit`'s class_weight as float32 (classes,); None stays None.
+
+        Raises:
+            ValueError: The task has no classes, or a key is not a class.
+        """
+        if class_weight is None:
+            return None
+        if self.weighed_labels is None or not isinstance(class_weight, Mapping):
+            raise ValueError(
+                "class_weight must be a dict of weights by label, for a task with one label a text or word (a CRF "
+                f"scores whole sentences: pass sample_weight). Received: {class_weight!r:.80}."
+            )
+        return class_weights(class_weight, self.weighed_labels)
 
     def batches(
         self,
@@ -103,11 +106,11 @@ class TaskData:
         y: Any = None,
         sample_weight: Any = None,
         *,
-        batch_size: int | None = None,
         shuffle: bool = True,
         steps: int | None = None,
         labelled: bool | None = None,
         prompt: str = "",
+        batch_size: int | None = None,
     ) -> BucketedDataset | StreamDataset:
         """Batches of what a user passes.
 
@@ -115,17 +118,15 @@ class TaskData:
             x: Examples in any form that `parse` takes, or a stream of batches.
             y: Targets, where x does not hold them.
             sample_weight: float (n,).
-            batch_size: Examples in a batch; 32 where None.
             shuffle: A seeded order, another one in each epoch.
             steps: Batches of a stream in an epoch.
             labelled: Whether the batches need targets; where None, if there are some, or for shuffled batches.
             prompt: Text before the first text of each example.
+            batch_size: Examples in a batch; 32 where None.
         """
-        batch_size = BATCH_SIZE if batch_size is None else batch_size
-        check_batch_size(batch_size)
+        if isinstance(x, (BucketedDataset, StreamDataset)):
+            return x
         if is_stream(x):
-            if isinstance(x, (BucketedDataset, StreamDataset)):
-                return x
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
             return StreamDataset(x, partial(self.convert_batch, prompt=prompt), steps)
@@ -134,45 +135,29 @@ class TaskData:
             raise ValueError("x is empty.")
         labelled = examples.targets is not None or shuffle if labelled is None else labelled
         weights = example_weights(sample_weight, len(examples))
-        return self.make_batches(examples, weights, batch_size, shuffle, labelled, prompt)
-
-    def evaluation_batches(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        batch_size: int | None = None,
-        steps: int | None = None,
-    ) -> keras.utils.PyDataset:
-        """As `batches`, in order and with targets, for `evaluate` and validation."""
-        return self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=False, steps=steps, labelled=True)
+        return self.make_batches(examples, weights, labelled, prompt, batch_size=batch_size, shuffle=shuffle)
 
     def make_batches(
-        self,
-        examples: Examples,
-        weights: np.ndarray | None,
-        batch_size: int,
-        shuffle: bool,
-        labelled: bool,
-        prompt: str = "",
+        self, examples: Examples, weights: np.ndarray | None, labelled: bool, prompt: str = "", **options
     ) -> BucketedDataset:
-        """Examples -> tokens and targets -> batches."""
+        """Examples -> tokens and targets -> batches; `options` are those of `make_dataset`."""
         encoded = self.encode(examples, prompt)
-        targets = self.example_targets(examples) if labelled else None
-        return self.make_dataset(encoded, targets, weights, batch_size, shuffle)
+        targets = self.encode_targets(examples) if labelled else None
+        return self.make_dataset(encoded, targets, weights, **options)
 
     def make_dataset(
         self,
         encoded: Any,
         targets: Any = None,
         weights: np.ndarray | None = None,
+        *,
         batch_size: int | None = None,
         shuffle: bool = False,
         **options,
     ) -> BucketedDataset:
         """Rows of tokens -> batches; `options` are further ones of `BucketedDataset`."""
-        batch_size = BATCH_SIZE if batch_size is None else batch_size
+        batch_size = 32 if batch_size is None else batch_size
+        check_batch_size(batch_size)
         if targets is None and not shuffle and options.get("transform") is None and takes_any_shape():
             options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
         options.setdefault("num_buckets", shapes_for(len(encoded), batch_size, shuffle))
@@ -184,21 +169,21 @@ class TaskData:
         """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `width`."""
         x, *rest = batch
         if is_tokenized(x):
-            return (x, self.encode_targets(rest[0], len(x["token_ids"])), *rest[1:]) if rest else batch
+            return (x, self.encode_targets(Examples(x, rest[0])), *rest[1:]) if rest else batch
         tokenizer = self.require_tokenizer()
         examples = self.parse(x, rest[0] if rest else None)
         encoded = self.encode(examples, prompt)
         longest = width(int(encoded.lengths.max(initial=0)), tokenizer.max_length)
         inputs = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
-        return (inputs,) if examples.targets is None else (inputs, self.example_targets(examples), *rest[1:])
+        return (inputs,) if examples.targets is None else (inputs, self.encode_targets(examples), *rest[1:])
 
-    def split(self, x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple, ...]:
+    def split(self, x: Any, y: Any, sample_weight: Any, fraction: float) -> tuple[tuple, ...]:
         """What `fit` takes in two parts, (examples, None, sample weights) each; the second for validation."""
         if is_stream(x):
             raise ValueError("validation_split needs rows, and x is a stream of batches: pass validation_data instead.")
         examples = self.parse(x, y)
-        parts = split_rows(len(examples), share, self.seed, self.classes(examples))
-        return tuple((examples.select(rows), None, take_rows(sample_weight, rows)) for rows in parts)
+        rows = split_rows(len(examples), fraction, self.seed, self.classes(examples))
+        return tuple((examples.select(part), None, take_rows(sample_weight, part)) for part in rows)
 
 
 def is_tokenized(x: Any) -> bool:
@@ -225,41 +210,102 @@ class LabelData(TaskData):
     ):
         super().__init__(tokenizer, config, schema)
         self.labels, self.problem_type = labels, problem_type
+        self.weighed_labels = labels if problem_type == SINGLE_LABEL else None
 
-    def encode_targets(self, y: Any, count: int) -> np.ndarray:
-        return encode_targets(y, self.labels, self.problem_type, count)
+    def encode_targets(self, examples: Examples) -> np.ndarray:
+        return encode_targets(examples.targets, self.labels, self.problem_type, len(examples))
 
     def classes(self, examples: Examples) -> np.ndarray | None:
-        return self.example_targets(examples) if self.problem_type == SINGLE_LABEL else None
-
-    def class_weights(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
-        if class_weight is None:
-            return None
-        if self.problem_type != SINGLE_LABEL or not isinstance(class_weight, Mapping):
-            raise ValueError(
-                "class_weight must be a dict of weights by label, for a task with one label a text. Received: "
-                f"{class_weight!r:.80}, and problem_type={self.problem_type!r}."
-            )
-        return class_weights(class_weight, self.labels)
+        return self.encode_targets(examples) if self.problem_type == SINGLE_LABEL else None
 
 
-def split_rows(count: int, share: float, seed: int, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of both parts, ascending, int64: those to train on, and `int(share × count)` to validate with.
+class MaskedData(TaskData):
+    """Texts for masked language modelling, masked anew in each epoch, or once for evaluation.
+
+    Args:
+        tokenizer, config: As for `TaskData`.
+        masking: The rule.
+    """
+
+    random_batches = True
+
+    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, masking: Masking | None):
+        super().__init__(tokenizer, config, dataclasses.replace(TEXTS, targets=()))
+        self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
+
+    def parse(self, x: Any, y: Any = None) -> Examples:
+        self.require_tokenizer()
+        if y is not None:
+            raise ValueError("masked language modelling makes its own targets; pass no y.")
+        return super().parse(x)
+
+    def encode(self, examples: Examples, prompt: str = "") -> Encoded:
+        """Tokenizes examples. A text that is longer than the model takes becomes several rows; pairs are truncated."""
+        if examples.get("second text") is not None:  # at the longer text, so that each row keeps both
+            return super().encode(examples, prompt)
+        return whole_rows(self.require_tokenizer(), examples["text"])
+
+    def prediction_batches(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
+        """Batches with the positions of [MASK] tokens, and the number of these in each text, int (n,).
+
+        Texts that are longer than the model takes are truncated, so that each is one row.
+        """
+        encoded = super().encode(self.parse(x))
+        counts = np.add.reduceat(encoded.token_ids == self.masking.mask_id, encoded.row_splits[:-1])
+        most = max(1, int(counts.max(initial=0)))
+
+        def add_positions(inputs, rows, rng):
+            is_mask = inputs["token_ids"] == self.masking.mask_id
+            positions = np.argsort(~is_mask, axis=1, kind="stable")[:, :most].astype("int32")
+            # A batch of short texts may have fewer tokens than another text has masks.
+            inputs["mask_positions"] = np.pad(positions, ((0, 0), (0, most - positions.shape[1])))
+            return (inputs,)
+
+        return self.make_dataset(encoded, batch_size=batch_size, transform=add_positions), counts
+
+    def encode_targets(self, examples: Examples) -> None:
+        return None
+
+    def make_dataset(
+        self, encoded: Encoded, targets: Any = None, weights: Any = None, *, shuffle: bool = False, **options
+    ) -> BucketedDataset:
+        if weights is not None:
+            raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
+        if shuffle:
+            options["transform"] = lambda inputs, rows, rng: self.masking(inputs, rng)
+        elif "transform" not in options:
+            masked = StaticMasking(self.masking, encoded, self.pad_id, self.seed)
+            encoded, options["transform"] = masked.examples, masked.batch
+        return super().make_dataset(encoded, shuffle=shuffle, **options)
+
+    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+        if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
+            return batch
+        raise ValueError(
+            "texts in a stream are not masked: pass a list of texts, or batches that are masked, inputs with "
+            "mask_positions, labels and weights, as bertzoo.pretraining.CorpusDataset gives them."
+        )
+
+
+def split_rows(
+    count: int, fraction: float, seed: int, classes: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of both parts, ascending, int64: those to train on, and `int(fraction × count)` to validate with.
 
     Args:
         count: Number of rows.
-        share: Of the second part.
+        fraction: Of the second part.
         seed: Of the draw.
-        classes: int (count,); each class then has its share of the second part, to within one row.
+        classes: int (count,); each class then has its part of the second, to within one row.
 
     Raises:
-        ValueError: `share` leaves a part empty.
+        ValueError: `fraction` leaves a part empty.
     """
-    if not 0 < share < 1:
-        raise ValueError(f"validation_split must lie between 0 and 1. Received: {share}.")
-    held = int(count * share)
+    if not 0 < fraction < 1:
+        raise ValueError(f"validation_split must lie between 0 and 1. Received: {fraction}.")
+    held = int(count * fraction)
     if held in (0, count):
-        raise ValueError(f"validation_split={share} leaves a part of the {count} rows empty.")
+        raise ValueError(f"validation_split={fraction} leaves a part of the {count} rows empty.")
     rng = host_generator(seed, "validation_split")
     order = rng.permutation(count)
     if classes is not None:
@@ -271,7 +317,7 @@ def split_rows(count: int, share: float, seed: int, classes: np.ndarray | None =
         order_of_classes = np.lexsort((rng.permutation(len(sizes)), quota - exact, quota + 1 >= sizes))
         quota[order_of_classes[: held - quota.sum()]] += 1
         by_class = np.argsort(number, kind="stable")
-        place = np.empty(count, dtype=np.int64)  # of each row among those of its class
-        place[by_class] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        order = order[np.argsort(place >= quota[number], kind="stable")]
+        rank = np.empty(count, dtype=np.int64)  # of each row among those of its class
+        rank[by_class] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        order = order[np.argsort(rank >= quota[number], kind="stable")]
     return np.sort(order[held:]), np.sort(order[:held])

@@ -1,7 +1,7 @@
 """Examples of several texts, each encoded alone: the rows of sentence losses, and the choices of multiple choice."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bertzoo.data.batch_shapes import rows_at_once, shapes_of_texts
+from bertzoo.data.batch_shapes import check_batch_size, rows_at_once, shapes_of_texts
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES
@@ -43,8 +43,8 @@ class EncodedTuples:
 
     def pad(self, rows: Any, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
         """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
-        parts = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
-        batch = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
+        padded = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
+        batch = {name: np.stack([column[name] for column in padded], axis=1) for name in padded[0]}
         return batch if self.present is None else {**batch, "choice_mask": self.present[rows].astype("int32")}
 
 
@@ -130,48 +130,33 @@ class TupleData(TaskData):
             )
         if len(encoded) == 0:
             return None
-        skipped = self._prompt_length(prompt) if prompt and not include_prompt else 0
+        options: dict[str, Any] = {}
+        if prompt and not include_prompt:
+            row = self.require_tokenizer().encode([prompt]).row(0)
+            length = len(row) - (row[-1] in self.require_tokenizer().special_ids)
 
-        def leave_out_prompt(inputs, rows, rng):
-            inputs["pooling_mask"] = inputs["padding_mask"].copy()
-            inputs["pooling_mask"][:, :skipped] = 0
-            return (inputs,)
+            def leave_out_prompt(inputs, rows, rng):
+                inputs["pooling_mask"] = inputs["padding_mask"].copy()
+                inputs["pooling_mask"][:, :length] = 0
+                return (inputs,)
 
-        batch_size = batch_size or rows_at_once(encoded.lengths)
-        buckets = shapes_of_texts(len(encoded), batch_size)
-        return self.make_dataset(
-            encoded,
-            batch_size=batch_size,
-            transform=leave_out_prompt if skipped else None,
-            num_buckets=buckets,
-            pad_to_multiple_of=1,
-            lengths=lengths if buckets else None,
-        )
+            options["transform"] = leave_out_prompt
+        batch_size = rows_at_once(encoded.lengths) if batch_size is None else batch_size
+        check_batch_size(batch_size)
+        options["num_buckets"] = shapes_of_texts(len(encoded), batch_size)
+        options["lengths"] = lengths if options["num_buckets"] else None
+        return self.make_dataset(encoded, batch_size=batch_size, pad_to_multiple_of=1, **options)
 
-    def _prompt_length(self, prompt: str) -> int:
-        """How many tokens a prompt takes at the front of a row."""
-        tokenizer = self.require_tokenizer()
-        row = tokenizer.encode([prompt]).row(0)
-        return len(row) - (row[-1] in tokenizer.special_ids)
-
-    def encode_targets(self, y: Any, count: int) -> np.ndarray:
-        targets = encode_sentence_targets(y, self.compiled_loss().target, count)
+    def encode_targets(self, examples: Examples) -> np.ndarray:
+        targets = encode_sentence_targets(examples.targets, self.compiled_loss().target, len(examples))
         self.compiled_loss().check_targets(targets, self.width)
         return targets
 
     def classes(self, examples: Examples) -> np.ndarray | None:
-        if self.compiled_loss().target != "classes":
-            return None
-        return self.example_targets(examples)
+        return self.encode_targets(examples) if self.compiled_loss().target == "classes" else None
 
     def make_dataset(
-        self,
-        encoded: Any,
-        targets: Any = None,
-        weights: Any = None,
-        batch_size: int | None = None,
-        shuffle: bool = False,
-        **options,
+        self, encoded: Any, targets: Any = None, weights: Any = None, *, shuffle: bool = False, **options
     ) -> BucketedDataset:
         if targets is not None:
             loss = self.compiled_loss()
@@ -180,7 +165,7 @@ class TupleData(TaskData):
             options["by_length"] = not loss.compares_rows
             if shuffle and loss.in_batch_negatives:
                 options["apart"] = repeated_texts(encoded)
-        return super().make_dataset(encoded, targets, weights, batch_size, shuffle, **options)
+        return super().make_dataset(encoded, targets, weights, shuffle=shuffle, **options)
 
 
 class ChoiceData(TaskData):
@@ -203,20 +188,13 @@ class ChoiceData(TaskData):
         encoded = [tokenizer.encode(examples["question"], list(column)) for column in columns]
         return EncodedTuples(encoded, None if present.all() else present)
 
-    def example_targets(self, examples: Examples) -> np.ndarray:
-        if examples.targets is None:
-            raise ValueError("there are no targets: pass y, the answers, or a table with a column called label.")
-        return answer_ids(examples)
-
-    def encode_targets(self, y: Any, count: int) -> np.ndarray:
-        return y
-
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
-        x, *rest = super().convert_batch(batch, width, prompt)
-        choices = x["token_ids"].shape[1]
-        if rest and len(rest[0]) and not 0 <= np.min(rest[0]) <= np.max(rest[0]) < choices:
+    def encode_targets(self, examples: Examples) -> np.ndarray:
+        if "choices" in examples.columns:
+            return answer_ids(examples)
+        answers, choices = np.asarray(examples.targets), np.shape(examples["token_ids"])[1]
+        if len(answers) and not 0 <= answers.min() <= answers.max() < choices:
             raise ValueError(
                 f"answers are numbers from 0 to {choices - 1}, one of the {choices} choices. Received: values from "
-                f"{np.min(rest[0])} to {np.max(rest[0])}."
+                f"{answers.min()} to {answers.max()}."
             )
-        return (x, *rest)
+        return answers

@@ -1,14 +1,13 @@
 """Texts of any length for tasks with an output for each token: cut into windows, with targets for their tokens."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.labels import class_weights
-from bertzoo.data.parsing import Examples
+from bertzoo.data.parsing import Examples, take_rows
 from bertzoo.data.schemas import QUESTIONS, WORDS
 from bertzoo.data.targets import IGNORED, label_ids
 from bertzoo.data.task_data import TaskData, is_tokenized
@@ -39,7 +38,7 @@ class WindowedData(TaskData):
         raise NotImplementedError
 
     def batch_targets(
-        self, inputs: dict, rows: np.ndarray, targets: Any, row_splits: np.ndarray, weights: Any
+        self, inputs: dict, rows: np.ndarray, targets: np.ndarray, row_splits: np.ndarray, weights: np.ndarray | None
     ) -> tuple:
         """(targets,) or (targets, weights) of a padded batch.
 
@@ -53,40 +52,29 @@ class WindowedData(TaskData):
         raise NotImplementedError
 
     def make_batches(
-        self, examples: Examples, weights: Any, batch_size: int, shuffle: bool, labelled: bool, prompt: str = ""
+        self, examples: Examples, weights: np.ndarray | None, labelled: bool, prompt: str = "", **options
     ) -> BucketedDataset:
         if self.tokenizer is None:
             encoded = self.encode(examples)
             targets = None if examples.targets is None else self.array_targets(examples, encoded)
-            return self.make_dataset(encoded, targets, weights, batch_size, shuffle)
+            return self.make_dataset(encoded, targets, weights, **options)
         windows = self.cut(examples)
         targets = self.window_targets(examples, windows) if labelled else None
-        weights = None if weights is None else weights[windows.source]
-        return self.make_dataset(windows.rows, targets, weights, batch_size, shuffle)
+        return self.make_dataset(windows.rows, targets, take_rows(weights, windows.source), **options)
 
-    def make_dataset(
-        self,
-        encoded: Encoded,
-        targets: Any = None,
-        weights: Any = None,
-        batch_size: int | None = None,
-        shuffle: bool = False,
-        **options,
-    ) -> BucketedDataset:
+    def make_dataset(self, encoded: Encoded, targets: Any = None, weights: Any = None, **options) -> BucketedDataset:
         def add_targets(inputs, rows, rng):
             return inputs, *self.batch_targets(inputs, rows, targets, encoded.row_splits, weights)
 
-        transform = None if targets is None else add_targets
-        return super().make_dataset(encoded, None, None, batch_size, shuffle, transform=transform, **options)
+        return super().make_dataset(encoded, transform=None if targets is None else add_targets, **options)
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
         x, *rest = batch
         if is_tokenized(x):
             return batch
-        tokenizer = self.require_tokenizer()
         converted = self.batches(x, *rest, batch_size=1 << 30)[0]
         tokens = converted[0]["token_ids"].shape[1]
-        wider = width(tokens, tokenizer.max_length) - tokens
+        wider = width(tokens, self.require_tokenizer().max_length) - tokens
         # No other targets are as long as tokens but those of tokens, where 0 counts nothing, as in a mask.
         return keras.tree.map_structure(
             lambda part: np.pad(part, ((0, 0), (0, wider))) if wider and part.shape[1:2] == (tokens,) else part,
@@ -102,7 +90,6 @@ class TagData(WindowedData):
         labels: The names of the tags.
         scheme: As of `bertzoo.text.tags.scheme_of`.
         label_all_tokens: Whether all tokens of a word learn its label, or only its first one.
-        weigh_labels: Whether `fit` may weigh labels.
     """
 
     def __init__(
@@ -112,11 +99,10 @@ class TagData(WindowedData):
         labels: list[str],
         scheme: str | None,
         label_all_tokens: bool,
-        weigh_labels: bool,
     ):
         super().__init__(tokenizer, config, WORDS)
         self.labels, self.scheme, self.label_all_tokens = labels, scheme, label_all_tokens
-        self.weigh_labels = weigh_labels
+        self.weighed_labels = labels
 
     def cut(self, examples: Examples) -> Windows:
         return cut_windows(self.require_tokenizer(), examples["text"])
@@ -157,15 +143,6 @@ class TagData(WindowedData):
         if weights is None:
             weights = x.get("padding_mask", np.ones_like(ids)) if isinstance(x, dict) else np.ones_like(ids)
         return x, np.maximum(ids, 0), np.where(ids < 0, 0.0, np.asarray(weights)).astype("float32")
-
-    def class_weights(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
-        if class_weight is None:
-            return None
-        if not self.weigh_labels:
-            raise ValueError("class_weight weighs single words, and a CRF scores whole sentences: pass sample_weight.")
-        if not isinstance(class_weight, Mapping):
-            raise ValueError(f"class_weight must be a dict of weights by label. Received: {class_weight!r}.")
-        return class_weights(class_weight, self.labels)
 
     def _check_ids(self, y: np.ndarray) -> None:
         if y.size and y.max() >= len(self.labels):

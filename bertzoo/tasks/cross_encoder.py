@@ -10,7 +10,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
-from bertzoo.data.parsing import parse_inputs
+from bertzoo.data.parsing import Examples, parse_inputs
 from bertzoo.data.schemas import TEXTS
 from bertzoo.data.streams import is_stream
 from bertzoo.data.task_data import LabelData
@@ -38,8 +38,8 @@ class PairData(LabelData):
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, labels: list[str], problem_type: str):
         super().__init__(tokenizer, config, labels, problem_type, PAIRS)
 
-    def encode_targets(self, y: Any, count: int) -> np.ndarray:
-        targets = super().encode_targets(y, count)
+    def encode_targets(self, examples: Examples) -> np.ndarray:
+        targets = super().encode_targets(examples)
         if self.problem_type == REGRESSION and (targets.min() < 0 or targets.max() > 1):
             raise ValueError(
                 f"scores must lie between 0 and 1. Received: values from {targets.min():g} to {targets.max():g}. Scale "

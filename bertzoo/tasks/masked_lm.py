@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.data.masked_data import MaskedData
 from bertzoo.data.streams import check_steps
+from bertzoo.data.task_data import MaskedData
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.task import Task

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bertzoo.data.parsing import Examples
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
@@ -15,7 +16,7 @@ from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
-from bertzoo.training.loss_mean import LossMean
+from bertzoo.training.metrics import LossMean
 from bertzoo.types import Tensor
 
 
@@ -60,7 +61,7 @@ class NextSentencePredictor(Task):
 class MaskedBatches(TaskData):
     """Batches that are masked already."""
 
-    def encode_targets(self, y: Any, count: int) -> None:
+    def encode_targets(self, examples: Examples) -> None:
         raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:

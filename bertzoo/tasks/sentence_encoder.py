@@ -15,8 +15,9 @@ from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
-from bertzoo.data.batches import BucketedDataset, check_batch_size
+from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
+from bertzoo.data.targets import encode_sentence_targets
 from bertzoo.data.tuple_data import TupleData, one_by_one
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.heads import FIRST
@@ -225,8 +226,6 @@ class SentenceEncoder(PromptedTask, Task):
         """
         if output not in ("numpy", "tensor"):
             raise ValueError(f'output must be "numpy" or "tensor". Received: {output!r}.')
-        if batch_size is not None:
-            check_batch_size(batch_size)
         if truncate_dim is None:
             truncate_dim = min(self.settings.get("truncate_dim") or self.width, self.width)
         if not 1 <= truncate_dim <= self.width:
@@ -336,7 +335,7 @@ class SentenceEncoder(PromptedTask, Task):
         # A stream's batches are not looked at before: they may be to predict from.
         self.data.compiled_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
-            y = self.data.encode_targets(None, 1)
+            y = encode_sentence_targets(None, self.data.compiled_loss().target, 1)
         return super().batch_loss(x, y, y_pred, sample_weight, training)
 
 

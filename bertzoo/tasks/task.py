@@ -171,8 +171,8 @@ class Task(CompiledTask, PresetTask):
 
     def _validation(self, data, batch_size: int | None, steps: int | None) -> keras.utils.PyDataset:
         if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows
-            return self.data.evaluation_batches(*data, batch_size=batch_size)
-        return self.data.evaluation_batches(data, batch_size=batch_size, steps=steps)
+            return self.data.batches(*data, batch_size=batch_size, shuffle=False, labelled=True)
+        return self.data.batches(data, batch_size=batch_size, steps=steps, shuffle=False, labelled=True)
 
     def evaluate(
         self,
@@ -189,7 +189,7 @@ class Task(CompiledTask, PresetTask):
         """As `keras.Model.evaluate`, on raw text in any form that `fit` takes. The loss is Σ weight · loss / Σ weight
         over all examples, the same for every `batch_size`, except where a loss compares the rows of a batch."""
         if not kwargs.pop("_use_cached_eval_dataset", False):
-            x = self.data.evaluation_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
+            x = self.data.batches(x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=False, labelled=True)
         return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
     def predict(

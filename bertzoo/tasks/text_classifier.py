@@ -187,7 +187,7 @@ class TextClassifier(Task):
                 f"problem_type={self.problem_type!r}."
             )
         examples = self.data.parse(x, y)
-        targets = self.data.encode_targets(examples.targets, len(examples))
+        targets = self.data.encode_targets(examples)
         return self.logits(examples, batch_size).astype("float64"), targets
 
     def compile(

@@ -75,7 +75,9 @@ class TokenClassifier(WindowedTask):
         if crf and label_all_tokens:
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
         self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
-        self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens, not crf)
+        self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens)
+        if crf:
+            self.data.weighed_labels = None
         self.token_classifier = backbone.family.head(
             backbone.dropout_config, "token_classifier", len(self.labels), dtype=self.dtype_policy
         )

@@ -21,12 +21,12 @@ def pair(write_checkpoint, numpy_bert):
 def test_scores_before_and_after_each(pair, numpy, close):
     task, numpy_model = pair
     inputs = task.tokenizer(TEXTS[:1])
-    found = prune_heads(task, LOST, lambda: float(numpy(task(inputs))[0, 0]))
+    actual = prune_heads(task, LOST, lambda: float(numpy(task(inputs))[0, 0]))
     x = numpy_model.embed(inputs["token_ids"][0])[None]
     expected = [numpy_model.logits(x, lost=LOST[:count])[0, 0] for count in range(3)]
-    close(found.scores, expected)
-    close([found.before, found.after], [expected[0], expected[-1]])
-    assert found.heads == tuple(LOST)
+    close(actual.scores, expected)
+    close([actual.before, actual.after], [expected[0], expected[-1]])
+    assert actual.heads == tuple(LOST)
 
 
 def test_training_and_transformers_leave_them_out(pair, numpy, close, tmp_path, eager):

@@ -17,7 +17,7 @@ from pathlib import Path
 import keras
 from benchmarks.common import command_line
 
-from bertzoo.data.documents import Documents
+from bertzoo.data.files import Documents
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_wordpiece

@@ -6,8 +6,8 @@ import lzma
 
 import pytest
 
-from bertzoo.data import documents
-from bertzoo.data.documents import Documents
+from bertzoo.data import files
+from bertzoo.data.files import Documents
 
 pytestmark = pytest.mark.once
 
@@ -109,7 +109,7 @@ def test_xz(tmp_path):
 def test_lines_may_be_documents_and_one_without_blank_lines_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("a b\nc\n\nd\n")
     assert list(Documents([tmp_path / "a.txt"], lines=True)) == ["a b", "c", "d"]
-    monkeypatch.setattr(documents, "LARGE", 3)
+    monkeypatch.setattr(files, "LARGE", 3)
     with pytest.warns(UserWarning, match=r"a document of 5 characters in 2 lines: a blank line ends .*--lines"):
         assert list(Documents([tmp_path / "a.txt"])) == ["a b\nc", "d"]
 

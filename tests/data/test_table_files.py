@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from bertzoo.data.table_files import read_rows
+from bertzoo.data.files import read_rows
 
 pytestmark = pytest.mark.once
 

@@ -330,7 +330,7 @@ def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
         ([["a"]], [["B-TOWN"]], r"y\[0\]\[0\] must be one of the labels .* Received: 'B-TOWN'"),
         ([["a"]], [[7]], "from 0 to 4"),
         ([["a"]], [[0.5]], "from 0 to 4"),
-        ([["a"]], [["O"], ["O"]], "1 sentences and y has 2"),
+        ([["a"]], [["O"], ["O"]], "x has 1 rows and y has 2"),
         ([["a", "b"]], [["O", "I-CITY"]], "BIO does not allow"),
         (["a b"], [[(0, 9, "CITY")]], "3 characters"),
         (["a b"], [[(1, 2, "CITY")]], "covers no word"),

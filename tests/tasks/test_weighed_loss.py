@@ -125,7 +125,7 @@ def test_evaluation_is_one_mean_at_every_batch_size(kind, make, numpy, backend):
     ]
     for name in scores[0]:
         np.testing.assert_allclose([score[name] for score in scores], scores[0][name], rtol=2e-6, atol=1e-6)
-    loss, accuracy = expected(kind, model, model.data.evaluation_batches(x, y, batch_size=100)[0], numpy)
+    loss, accuracy = expected(kind, model, model.data.batches(x, y, batch_size=100, shuffle=False)[0], numpy)
     assert scores[0]["loss"] == pytest.approx(loss, rel=2e-6)
     if accuracy is not None:
         found = next(value for name, value in scores[0].items() if name not in ("loss", "perplexity"))
@@ -158,7 +158,7 @@ def test_metrics_that_a_user_passes_count_labelled_tokens_alone(name, make, nump
     scores = model.evaluate(x, y, batch_size=3, verbose=0, return_dict=True)
     assert set(scores) == {"loss", name}
     assert scores[name] == pytest.approx(
-        expected("tags", model, model.data.evaluation_batches(x, y)[0], numpy)[1], rel=1e-6
+        expected("tags", model, model.data.batches(x, y, shuffle=False)[0], numpy)[1], rel=1e-6
     )
 
 
@@ -258,7 +258,7 @@ def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
 @pytest.mark.once
 def test_negatives_are_measured_in_the_order_of_the_rows(make):
     model = make(bz.SentenceEncoder, compile={"loss": "multiple_negatives"})
-    data = model.data.evaluation_batches(PAIRS, batch_size=4)
+    data = model.data.batches(PAIRS, batch_size=4, shuffle=False, labelled=True)
     assert data.order.tolist() == list(range(len(PAIRS)))
 
 
@@ -271,7 +271,7 @@ def test_class_weights_weigh_each_example(kind, make, numpy):
     model = make(task, keras.optimizers.SGD(0.0), **options)
     names = {"LABEL_0": 3.0, "LABEL_2": 0.5} if kind == "classes" else {"x": 3.0, "z": 0.5}
     history = model.fit(x, y, class_weight=names, batch_size=4, verbose=0, sample_weight=[2.0] * len(x)).history
-    inputs, targets, *counts = model.data.evaluation_batches(x, y, batch_size=100)[0]
+    inputs, targets, *counts = model.data.batches(x, y, batch_size=100, shuffle=False)[0]
     weights = np.array([3.0, 1.0, 0.5])[targets] * (counts[0] if counts else 1.0)
     logs = log_softmax(numpy(model(inputs)))
     right = np.take_along_axis(logs, targets[..., None], -1)[..., 0]
@@ -461,7 +461,7 @@ def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
 @pytest.mark.once
 def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make):
     model = make(bz.TokenClassifier, labels=["x", "y", "z"])
-    data = model.data.evaluation_batches(SENTENCES, TAGS, batch_size=4)
+    data = model.data.batches(SENTENCES, TAGS, batch_size=4, shuffle=False)
     ready = [(x, np.where(w > 0, y, -100)) for x, y, w in data]
     right = model.evaluate(SENTENCES, TAGS, verbose=0)
     np.testing.assert_allclose(model.evaluate(Stream(*ready), verbose=0), right, rtol=2e-6)
