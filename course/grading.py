@@ -60,18 +60,18 @@ def _verdict(number: str, sources: list[str]) -> str:
 
 def needed(cell: str, above: list[str]) -> list[ast.stmt]:
     """The imports, functions, classes and plain constants of the cells above that a cell uses, in their order."""
-    found = [statement for source in above for statement in _statements(source) if _is_definition(statement)]
+    result = [statement for source in above for statement in _statements(source) if _is_definition(statement)]
     try:
         names = _used(ast.parse(_without_magics(cell)))
     except SyntaxError:  # to be said when the cell runs
         return []
     kept = set()
     while True:  # what the kept ones use in their turn
-        more = {place for place, statement in enumerate(found) if names & set(_bound(statement))} - kept
+        more = {place for place, statement in enumerate(result) if names & set(_bound(statement))} - kept
         if not more:
-            return [found[place] for place in sorted(kept)]
+            return [result[place] for place in sorted(kept)]
         kept |= more
-        names |= set().union(*(_used(found[place]) for place in more))
+        names |= set().union(*(_used(result[place]) for place in more))
 
 
 def _statements(source: str) -> list[ast.stmt]:
@@ -137,13 +137,13 @@ def grade(directory: Path, which: str) -> int:
     lines = []
     for path in chosen:
         try:
-            found = run_in_process(path)
+            result = run_in_process(path)
         except ValueError as error:
             if which != "all":
                 raise
-            found = [f"{path.name[:2]}: not yet: {error}"]
-        print(*found, sep="\n", flush=True)
-        lines += found
+            result = [f"{path.name[:2]}: not yet: {error}"]
+        print(*result, sep="\n", flush=True)
+        lines += result
     passed, undone = (sum(line.endswith(f": {verdict}") for line in lines) for verdict in ("passed", "to do"))
     if which == "all":
         rest = len(lines) - passed - undone

@@ -33,8 +33,8 @@ def address(pyproject: Path = PYPROJECT) -> str | None:
     if not pyproject.is_file():
         return None
     urls = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {}).get("urls", {})
-    found = re.fullmatch(r"(https://github\.com/[^/]+/[^/]+?)(\.git)?/?", urls.get("Repository", ""))
-    return found and found[1]
+    match = re.fullmatch(r"(https://github\.com/[^/]+/[^/]+?)(\.git)?/?", urls.get("Repository", ""))
+    return match and match[1]
 
 
 def place(notebook, name: str, repository: str | None) -> None:
@@ -51,15 +51,15 @@ def place(notebook, name: str, repository: str | None) -> None:
 
 def faults(notebook) -> list[str]:
     """What keeps an executed notebook from being stored, one sentence each."""
-    found = []
+    problems = []
     for number, cell in enumerate(notebook.cells):
         unknown = set(cell.metadata.get("tags", [])) - TAGS
         if unknown:
-            found.append(f"cell {number} has the tag {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(TAGS))}.")
+            problems.append(f"cell {number} has the tag {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(TAGS))}.")
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
-                found.append(f"cell {number} writes to stderr: {output['text'].strip()[:200]}")
-    return found
+                problems.append(f"cell {number} writes to stderr: {output['text'].strip()[:200]}")
+    return problems
 
 
 def clean(notebook) -> None:
@@ -104,11 +104,11 @@ def refresh(path: Path) -> list[str]:
     nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
     ).execute()
-    found = faults(notebook)
-    if not found:
+    problems = faults(notebook)
+    if not problems:
         clean(notebook)
         write(notebook, path)
-    return found
+    return problems
 
 
 def main(arguments: list[str]) -> int:
@@ -117,9 +117,9 @@ def main(arguments: list[str]) -> int:
     paths = [Path(name) for name in arguments] or sorted(Path(__file__).parent.glob("[0-9][0-9]_*.ipynb"))
     failed = False
     for path in paths:
-        found = refresh(path.resolve())
-        failed = failed or bool(found)
-        print(f"{path.name}: " + ("stored" if not found else "not stored"), *found, sep="\n  ")
+        problems = refresh(path.resolve())
+        failed = failed or bool(problems)
+        print(f"{path.name}: " + ("stored" if not problems else "not stored"), *problems, sep="\n  ")
     return int(failed)
 
 

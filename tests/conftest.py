@@ -194,11 +194,11 @@ def compiled(backend):
 def close():
     """The project's bound: max |difference| ≤ 1e-5 × max(1, max |reference|)."""
 
-    def check(ours, theirs, factor: float = 1e-5):
-        ours, theirs = np.asarray(ours, "float64"), np.asarray(theirs, "float64")
-        assert ours.shape == theirs.shape
-        worst = np.abs(ours - theirs).max(initial=0)
-        assert worst <= factor * max(1.0, np.abs(theirs).max(initial=0)), f"off by {worst:.2e}"
+    def check(actual, expected, factor: float = 1e-5):
+        actual, expected = np.asarray(actual, "float64"), np.asarray(expected, "float64")
+        assert actual.shape == expected.shape
+        worst = np.abs(actual - expected).max(initial=0)
+        assert worst <= factor * max(1.0, np.abs(expected).max(initial=0)), f"off by {worst:.2e}"
 
     return check
 

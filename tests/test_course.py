@@ -51,15 +51,15 @@ def functions(source: str) -> list:
 
 def exercise_cells(kind: str) -> dict:
     """Number of the exercise -> the source of its cell, of kind `Exercise` or `Solution`, over all notebooks."""
-    found = {}
+    cells = {}
     for path in NOTEBOOKS:
         for cell in code_cells(path):
             match = EXERCISE.match(cell.source)
             if match and match[1] == kind:
                 assert kind.lower() in tags(cell), f"{path.name}: {match[0].strip()} lacks the tag {kind.lower()}"
-                assert match[2] not in found and match[2].startswith(path.name[:2])
-                found[match[2]] = cell.source
-    return found
+                assert match[2] not in cells and match[2].startswith(path.name[:2])
+                cells[match[2]] = cell.source
+    return cells
 
 
 notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -341,9 +341,9 @@ def test_interview_numbers_are_recomputed():
     numbers = [question for question in INTERVIEW if "answer" in question]
     assert all(set(question) == {"notebook", "question", "name", "answer", "why"} for question in numbers)
     assert len(asked) == len(numbers) and all(len(question["why"].split()) >= 5 for question in numbers)
-    found = recomputed()
-    assert sorted(found) == sorted(asked)
-    wrong = {name: (answer, found[name]) for name, answer in asked.items() if abs(answer / found[name] - 1) > 5e-3}
+    numbers = recomputed()
+    assert sorted(numbers) == sorted(asked)
+    wrong = {name: (answer, numbers[name]) for name, answer in asked.items() if abs(answer / numbers[name] - 1) > 5e-3}
     assert not wrong
 
 
@@ -410,9 +410,9 @@ def test_the_right_choice_cannot_be_told_by_its_length(questions):
     longest, right, wrong = 0, [], []
     for question in questions:
         lengths = [len(choice["text"]) for choice in question["choices"]]
-        mine = lengths.pop(right_place(question))
-        longest += mine > max(lengths)
-        right.append(mine)
+        length = lengths.pop(right_place(question))
+        longest += length > max(lengths)
+        right.append(length)
         wrong += lengths
     assert longest <= 0.4 * len(questions)
     assert 0.85 <= np.mean(right) / np.mean(wrong) <= 1.15
@@ -421,8 +421,8 @@ def test_the_right_choice_cannot_be_told_by_its_length(questions):
 def test_faults_are_found():
     cell = nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("stream", name="stderr", text="warning")])
     cell.metadata.tags = ["quizz"]
-    found = refresh.faults(nbformat.v4.new_notebook(cells=[cell]))
-    assert len(found) == 2 and "'quizz'" in found[0] and "stderr: warning" in found[1]
+    problems = refresh.faults(nbformat.v4.new_notebook(cells=[cell]))
+    assert len(problems) == 2 and "'quizz'" in problems[0] and "stderr: warning" in problems[1]
 
 
 def test_write_replaces_whole_files_only(tmp_path, monkeypatch):

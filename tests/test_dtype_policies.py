@@ -16,10 +16,10 @@ INPUTS = {
 
 def policies(default: str, **of_paths: str):
     """`layer_1="bfloat16"` is of all that is inside that block."""
-    found = keras.dtype_policies.DTypePolicyMap(default)
+    actual = keras.dtype_policies.DTypePolicyMap(default)
     for path, policy in of_paths.items():
-        found[f"encoder/{path}/.*"] = policy
-    return found
+        actual[f"encoder/{path}/.*"] = policy
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def test_the_policy_of_each_layer_is_in_force(family, dtype, numpy, compiled):
     config = FAMILIES[family].config_class(**SIZES, initializer_range=0.3, **options)
     exact, mixed = bz.Encoder(config, pooler=False), bz.Encoder(config, pooler=False, dtype=dtype)
     wanted = numpy(compiled(exact, exact)(INPUTS)["sequence_output"])
-    found = compiled(lambda inputs: keras.ops.cast(mixed(inputs)["sequence_output"], "float32"), mixed)(INPUTS)
+    actual = compiled(lambda inputs: keras.ops.cast(mixed(inputs)["sequence_output"], "float32"), mixed)(INPUTS)
     real = INPUTS["padding_mask"] == 1
-    off = np.abs(numpy(found) - wanted)[real].max()
+    off = np.abs(numpy(actual) - wanted)[real].max()
     assert 1e-4 < off < 0.1  # half precision is at work, and in no wrong place
 
 

@@ -11,6 +11,8 @@ import bertzoo as bz
 from bertzoo import export
 from bertzoo.models.registry import FAMILIES
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 16,
@@ -67,16 +69,16 @@ def assert_same(model, path, format, numpy, close, compiled, shapes=SHAPES):
     run, call = runner(path, format), compiled(model, model)
     for shape in shapes:
         inputs = make_inputs(model, shape)
-        ours, theirs = numpy(call(inputs)), run(inputs)
-        if not isinstance(ours, dict):
-            assert len(theirs) == 1
-            close(next(iter(theirs.values())), ours, 1e-4)
+        actual, expected = numpy(call(inputs)), run(inputs)
+        if not isinstance(actual, dict):
+            assert len(expected) == 1
+            close(next(iter(expected.values())), actual, 1e-4)
             continue
-        assert set(theirs) == set(ours)
+        assert set(expected) == set(actual)
         real = inputs["padding_mask"].astype(bool)
-        for name, value in ours.items():
+        for name, value in actual.items():
             keep = real if name == "sequence_output" else slice(None)
-            close(theirs[name][keep], value[keep], 1e-4)
+            close(expected[name][keep], value[keep], 1e-4)
 
 
 # Exporters take seconds, and a classifier's file holds an encoder; alone, it has two outputs or one. Of the families
@@ -120,8 +122,8 @@ def test_inputs_of_64_bits(format, tmp_path, numpy, close, compiled):
     call = compiled(model, model)
     inputs = make_inputs(model, (3, 6))
     wide = {name: array.astype("int64") for name, array in inputs.items()}
-    theirs = runner(tmp_path / "model", format)(wide)
-    close(next(iter(theirs.values())), numpy(call(inputs)), 1e-4)
+    expected = runner(tmp_path / "model", format)(wide)
+    close(next(iter(expected.values())), numpy(call(inputs)), 1e-4)
 
 
 @pytest.mark.parametrize("fault", ["other numbers", "no file of the format"])

@@ -53,6 +53,7 @@ print(time.process_time() - begun)
 """
 
 
+@pytest.mark.slow
 def test_nothing_imports_tensorflow_unless_it_is_the_backend(python, backend, tmp_path):
     """Fault 1: TensorFlow and tensorflow-text were required and imported on every backend, which took 2.6 to 3.3 s of
     processor time."""
@@ -63,6 +64,7 @@ def test_nothing_imports_tensorflow_unless_it_is_the_backend(python, backend, tm
         assert not {"tensorflow", "tensorflow_text"} & set(imported)
 
 
+@pytest.mark.slow
 def test_it_runs_where_only_the_backend_is_installed(python, backend, tmp_path):
     """Fault 1, the other way round: the other backends can't even be found."""
     others = sorted(

@@ -64,16 +64,17 @@ def test_others_are_not(command):
     assert not installs_the_name(command)
 
 
+@pytest.mark.slow
 def test_no_text_installs_a_strangers_package_of_this_name():
-    seen, found = 0, {}
+    seen, result = 0, {}
     for path in texts():
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             text += "\n" + literals(text)
         seen += 1
         if commands := installs_the_name(text):
-            found[str(path.relative_to(ROOT))] = commands
-    assert seen > 300 and not found
+            result[str(path.relative_to(ROOT))] = commands
+    assert seen > 300 and not result
 
 
 def test_readers_are_told_why():

@@ -64,8 +64,8 @@ def key():
 
 @pytest.mark.parametrize(("seed", "step"), [(0, 1), (11, 5), (2**40 + 3, 70_000), (2**63 - 1, 2**31 - 1)])
 def test_keys_equal_the_formula(seed, step):
-    ours = ops.convert_to_numpy(step_key(seed, ops.convert_to_tensor(step, "int32")))
-    np.testing.assert_array_equal(ours.astype("int64") % WORD, step_key_np(seed, step))
+    actual = ops.convert_to_numpy(step_key(seed, ops.convert_to_tensor(step, "int32")))
+    np.testing.assert_array_equal(actual.astype("int64") % WORD, step_key_np(seed, step))
     folded = ops.convert_to_numpy(fold_in(step_key(seed, ops.convert_to_tensor(step, "int32")), 1 << 20))
     np.testing.assert_array_equal(folded.astype("int64") % WORD, fold_np(step_key_np(seed, step), 1 << 20))
 
@@ -250,6 +250,7 @@ def test_the_seed_of_keras_is_followed_until_there_is_one_of_ones_own(monkeypatc
     assert bz.get_seed() == 5
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_following_the_seed_of_keras_imports_no_tensorflow():
     code = (

@@ -55,24 +55,26 @@ def test_transformers_gives_the_same(name, compiled):
     import torch
     import transformers
 
-    kind, theirs, output = HEADS[name]
+    kind, hf_class, output = HEADS[name]
     tokenizer = transformers.AutoTokenizer.from_pretrained(ROOT / name)
     texts = ["the cat sat on the [MASK].", "[MASK] is a city in italy, and so is rome.", "one"]
     texts = [text.replace("[MASK]", tokenizer.mask_token) for text in texts]
     batch = tokenizer(texts, padding=True, return_tensors="pt")
-    peer = getattr(transformers, theirs).from_pretrained(ROOT / name, dtype=torch.float32).eval()
+    peer = getattr(transformers, hf_class).from_pretrained(ROOT / name, dtype=torch.float32).eval()
     with torch.no_grad():
-        reference = peer(**{k: v for k, v in batch.items() if k != "token_type_ids" or "Distil" not in theirs})[output]
-    ours = bz.Tokenizer.from_directory(ROOT / name)(texts)
-    np.testing.assert_array_equal(ours["token_ids"], batch["input_ids"].numpy())
+        reference = peer(**{k: v for k, v in batch.items() if k != "token_type_ids" or "Distil" not in hf_class})[
+            output
+        ]
+    inputs = bz.Tokenizer.from_directory(ROOT / name)(texts)
+    np.testing.assert_array_equal(inputs["token_ids"], batch["input_ids"].numpy())
     model = kind.from_preset(ROOT / name, verbose=False)
-    found = compiled(model, model)(ours)
-    found = found["sequence_output"] if kind is bz.Encoder else found
-    real = ours["padding_mask"].astype(bool)
-    reference, found = reference.numpy()[real], keras.ops.convert_to_numpy(found)[real]
+    outputs = compiled(model, model)(inputs)
+    outputs = outputs["sequence_output"] if kind is bz.Encoder else outputs
+    real = inputs["padding_mask"].astype(bool)
+    reference, outputs = reference.numpy()[real], keras.ops.convert_to_numpy(outputs)[real]
     # For the generator, transformers in float32 is itself 1.5e-5 away from its results in float64: twice that.
     bound = 3e-5 if name.endswith("generator") else 1e-5
-    assert np.abs(found.reshape(reference.shape) - reference).max() <= bound * np.abs(reference).max()
+    assert np.abs(outputs.reshape(reference.shape) - reference).max() <= bound * np.abs(reference).max()
 
 
 def test_paris():

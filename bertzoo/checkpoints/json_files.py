@@ -10,8 +10,6 @@ from typing import Any
 
 from bertzoo.checkpoints.errors import CheckpointError
 
-_KINDS: dict[type, str] = {dict: "object", list: "list"}
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -100,13 +98,11 @@ def read_json(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = 
         CheckpointError: The file can't be read, is no JSON, holds something else, or a value breaks its rule.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text("utf-8-sig"))
         if not isinstance(content, kind):
-            raise ValueError(f"it holds no JSON {_KINDS[kind]}")
+            raise ValueError(f"it holds no JSON {'object' if kind is dict else 'list'}")
         if isinstance(content, Mapping):
             check(content, rules or {})
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} can't be used: {error}") from error
-    except RecursionError as error:
-        raise CheckpointError(f"{path} can't be used: it is nested too deep") from error
     return content

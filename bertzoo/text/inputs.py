@@ -20,13 +20,20 @@ def as_texts(texts: Any, name: str = "texts") -> Texts:
     """
     if isinstance(texts, Texts):
         return texts
-    if isinstance(texts, str):
-        return Texts([str(texts)])
-    rows = Texts(_as_list(texts, name))
-    for index, row in enumerate(rows):
-        if not isinstance(row, str):
-            raise TypeError(_wrong_row(row, index, name))
-    return rows
+    if isinstance(texts, np.ndarray) and texts.ndim > 1:
+        raise TypeError(f"{name} must be a one-dimensional array of strings. Received: shape {texts.shape}.")
+    values = texts.tolist() if hasattr(texts, "tolist") else texts  # of NumPy and pandas
+    if isinstance(values, str):
+        return Texts([values])
+    if not isinstance(values, Sequence) or isinstance(values, (bytes, bytearray)):
+        raise TypeError(
+            f"{name} must be a string or a sequence of strings (list, tuple, NumPy array, pandas Series), "
+            f"got {type(texts).__name__}: {texts!r:.60}."
+        )
+    for index, text in enumerate(values):
+        if not isinstance(text, str):
+            raise TypeError(_describe_wrong_item(text, index, name))
+    return Texts(values)
 
 
 def with_prompt(texts: Texts, prompt: str) -> Texts:
@@ -57,51 +64,31 @@ def as_pairs(texts: Any, pairs: Any) -> tuple[Texts, Texts | None]:
     return firsts, seconds
 
 
-def explain_unencodable(columns: dict[str, list[str] | None]) -> str | None:
-    """Names the text with half of a surrogate pair, which the Rust library refuses; None where there is none."""
-    for name, rows in columns.items():
-        for index, row in enumerate(rows or ()):
-            try:
-                row.encode("utf-8")
-            except UnicodeEncodeError as error:
-                return (
-                    f"{name}[{index}] holds a lone surrogate {row[error.start]!r} at character {error.start} and is no "
-                    f"valid Unicode text; decode the source with errors='replace', or drop the character."
-                )
-    return None
+def check_encodable(texts: Texts, name: str) -> None:
+    """Refuses half of a surrogate pair, as the Rust library does, but names the text.
+
+    Raises:
+        ValueError: A text holds one.
+    """
+    for index, text in enumerate(texts):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{name}[{index}] holds a lone surrogate {text[error.start]!r} at character {error.start} and is no "
+                f"valid Unicode text; decode the source with errors='replace', or drop the character."
+            ) from None
 
 
-def _as_list(texts, name: str) -> list:
-    if isinstance(texts, np.ndarray):
-        if texts.ndim == 0 and isinstance(texts.item(), str):
-            return [texts.item()]
-        if texts.ndim != 1:
-            raise TypeError(f"{name} must be a one-dimensional array of strings. Received: shape {texts.shape}.")
-        return texts.tolist()
-    if isinstance(texts, Sequence) and not isinstance(texts, (bytes, bytearray)):
-        return list(texts)
-    if hasattr(texts, "tolist"):  # a pandas Series or Index
-        return texts.tolist()
-    raise TypeError(
-        f"{name} must be a string or a sequence of strings (list, tuple, NumPy array, pandas Series), "
-        f"got {type(texts).__name__}: {_short(texts)}."
-    )
-
-
-def _wrong_row(row, index: int, name: str) -> str:
-    message = f"{name}[{index}] must be a string. Received: {type(row).__name__}: {_short(row)}."
-    if isinstance(row, (list, tuple)):
+def _describe_wrong_item(item: Any, index: int, name: str) -> str:
+    message = f"{name}[{index}] must be a string. Received: {type(item).__name__}: {item!r:.60}."
+    if isinstance(item, (list, tuple)):
         return message + " For sentence pairs, pass the first column as `texts` and the second as `pairs`."
-    if isinstance(row, bytes):
+    if isinstance(item, bytes):
         return message + " Decode it first: value.decode('utf-8')."
-    if row is None or type(row).__name__ == "NAType" or (isinstance(row, float) and row != row):
+    if item is None or type(item).__name__ == "NAType" or (isinstance(item, float) and item != item):
         return message + " Drop the missing rows, or fill them with an empty string."
     return message
-
-
-def _short(value) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @contextmanager

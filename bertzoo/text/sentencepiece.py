@@ -7,9 +7,10 @@ and takes the shortest entry that they begin with (huggingface/tokenizers#2116).
 jamo, joiners or emoji modifiers may therefore differ from SentencePiece's.
 """
 
+import math
 import struct
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -62,15 +63,16 @@ def read_sentencepiece(source: str | Path | bytes) -> SentencePieceModel:
 
 def _model(data: bytes) -> SentencePieceModel:
     pieces, parts = [], {2: b"", 3: b""}
-    for field, value in _fields(data):
+    for field, value in _fields(data, {1: bytes, 2: bytes, 3: bytes}):
         if field == 1:
-            pieces.append(_piece(_of(value, bytes, "a piece")))
-        elif field in parts:
-            parts[field] += _of(value, bytes, "a specification")  # repeated messages are merged
+            pieces.append(_piece(value))
+        else:
+            parts[field] += value  # repeated messages are merged
     if not pieces:
         raise ValueError("it holds no pieces")
-    trainer, normalizer = dict(_fields(parts[2])), dict(_fields(parts[3]))
-    algorithm = _of(trainer.get(3, UNIGRAM), int, "model_type")
+    trainer = dict(_fields(parts[2], {3: int, 24: int, 35: int}))
+    normalizer = dict(_fields(parts[3], {2: bytes, 3: int, 4: int, 5: int}))
+    algorithm = trainer.get(3, UNIGRAM)
     if algorithm not in (UNIGRAM, BPE):
         raise ValueError(f"model_type is {algorithm}; 1 (unigram) and 2 (BPE) are supported")
     if trainer.get(24, 0):
@@ -88,40 +90,32 @@ def _model(data: bytes) -> SentencePieceModel:
         kinds=kinds,
         algorithm=algorithm,
         byte_fallback=bool(trainer.get(35, 0)),
-        charsmap=_of(normalizer.get(2, b""), bytes, "precompiled_charsmap"),
+        charsmap=normalizer.get(2, b""),
         add_dummy_prefix=bool(normalizer.get(3, 1)),
         remove_extra_whitespaces=bool(normalizer.get(4, 1)),
     )
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
-    fields = dict(_fields(data))
-    text = _of(fields.get(1, b""), bytes, "the text of a piece").decode("utf-8")
-    score = _of(fields.get(2, 0.0), float, "the score of a piece")
-    kind = _of(fields.get(3, NORMAL), int, "the type of a piece")
-    if not text or kind not in range(NORMAL, BYTE + 1) or score != score or abs(score) == float("inf"):
+    fields = dict(_fields(data, {1: bytes, 2: float, 3: int}))
+    text, score, kind = fields.get(1, b"").decode("utf-8"), fields.get(2, 0.0), fields.get(3, NORMAL)
+    if not text or kind not in range(NORMAL, BYTE + 1) or not math.isfinite(score):
         raise ValueError(f"a piece is malformed: text {text!r}, score {score}, type {kind}")
     return text, score, kind
 
 
-def _of(value: Any, kind: type, what: str) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"{what} is encoded as {type(value).__name__}, {kind.__name__} is expected")
-    return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """(field number, value) of one message: an int, a float (the 32-bit fields here are all floats) or bytes."""
+def _fields(data: bytes, types: Mapping[int, type]) -> Iterator[tuple[int, Any]]:
+    """(field number, value) of the fields of one message that `types` lists; the 32-bit fields here are floats."""
     at = 0
-    value: int | float | bytes
     while at < len(data):
         tag, at = _varint(data, at)
         field, wire = tag >> 3, tag & 7
+        value: int | float | bytes
         if wire == _VARINT:
             value, at = _varint(data, at)
         elif wire in (_FIXED32, _FIXED64):
-            size = 4 if wire == _FIXED32 else 8
-            value, at = struct.unpack_from("<f" if size == 4 else "<d", data, at)[0], at + size
+            form = "<f" if wire == _FIXED32 else "<d"
+            value, at = struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
         elif wire == _BYTES:
             size, at = _varint(data, at)
             value, at = data[at : at + size], at + size
@@ -131,7 +125,12 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
             raise ValueError(f"wire type {wire} of field {field} is not one of protocol buffers")
         if field == 0:
             raise ValueError("it has a field of number 0")
-        yield field, value
+        if field in types:
+            if not isinstance(value, types[field]):
+                raise ValueError(
+                    f"field {field} is encoded as {type(value).__name__}, {types[field].__name__} is expected"
+                )
+            yield field, value
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -170,12 +169,17 @@ def build_sentencepiece(
     Raises:
         ValueError: A piece of `front` is in the file too, or a piece that falls away is an ordinary one.
     """
-    from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from tokenizers.normalizers import Precompiled, Prepend, Replace
 
     vocabulary = _vocabulary(model, front, skipped, split_digit_comma)
+    ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
     unk = unk_token or model.pieces[model.unk_id]
-    rust = Tokenizer((_bpe if model.algorithm == BPE else _unigram)(model, vocabulary, unk))
+    if model.algorithm == BPE:
+        merges = _merges(model, ids)
+        rust = Tokenizer(models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback))
+    else:
+        rust = Tokenizer(models.Unigram(vocabulary, ids[unk], model.byte_fallback))
     steps = list(preparation)
     if model.charsmap:
         try:
@@ -216,7 +220,9 @@ def _combining() -> str:
     return "[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends)) + "]"
 
 
-def _vocabulary(model, front, skipped, split_digit_comma) -> list[tuple[str, float]]:
+def _vocabulary(
+    model: SentencePieceModel, front: tuple[str, ...], skipped: int, split_digit_comma: bool
+) -> list[tuple[str, float]]:
     """(piece, score) by id. Scores are made such that the Rust library, which knows no types, chooses as SentencePiece
     does."""
     wrong = [p for p, kind in zip(model.pieces[:skipped], model.kinds) if kind not in (UNKNOWN, CONTROL)]
@@ -239,30 +245,19 @@ def _vocabulary(model, front, skipped, split_digit_comma) -> list[tuple[str, flo
         elif split_digit_comma and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
             score -= 100.0
         vocabulary.append((piece, score))
-    double = set(front).intersection(piece for piece, _ in vocabulary[len(front) :])
+    double = sorted(set(front).intersection(piece for piece, _ in vocabulary[len(front) :]))
     if double:
-        raise ValueError(f"the file holds {sorted(double)[0]!r}, which this family adds: is it another family's file?")
+        raise ValueError(f"the file holds {double[0]!r}, which this family adds: is it another family's file?")
     return vocabulary
 
 
-def _unigram(model, vocabulary, unk):
-    from tokenizers.models import Unigram
-
-    unk_id = next(i for i, (piece, _) in enumerate(vocabulary) if piece == unk)
-    return Unigram(vocabulary, unk_id, model.byte_fallback)
-
-
-def _bpe(model, vocabulary, unk):
+def _merges(model: SentencePieceModel, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Joins the neighbours that make the piece of the best score; the file lists the pieces in that order."""
-    from tokenizers.models import BPE as RustBPE
-
-    ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
     joined = {p: score for p, score, kind in zip(model.pieces, model.scores, model.kinds) if kind == NORMAL}
     usable = {*joined, *(p for p, kind in zip(model.pieces, model.kinds) if kind == USER_DEFINED)}
-    merges = [
+    return [
         (piece[:i], piece[i:])
         for piece in sorted(joined, key=lambda p: (-joined[p], ids[p]))
         for i in range(1, len(piece))
         if piece[:i] in usable and piece[i:] in usable
     ]
-    return RustBPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback)

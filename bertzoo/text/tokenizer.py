@@ -15,9 +15,8 @@ import numpy as np
 from bertzoo.checkpoints.errors import error_source
 from bertzoo.text import tokenizer_files
 from bertzoo.text.encoded import Encoded, row_splits_from
-from bertzoo.text.inputs import as_pairs, explain_unencodable, no_garbage_collection
-from bertzoo.text.special_tokens import BERT_TOKENS
-from bertzoo.text.wordpiece import build_wordpiece
+from bertzoo.text.inputs import Texts, as_pairs, check_encodable, no_garbage_collection
+from bertzoo.text.vocabulary_files import build_wordpiece
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
@@ -113,7 +112,6 @@ class Tokenizer:
             lowercase=lowercase,
             strip_accents=strip_accents,
             tokenize_chinese_chars=tokenize_chinese_chars,
-            special_tokens=BERT_TOKENS,
         )
         return cls(rust, tokenizer_files.find_special_tokens(rust, {}), max_length=max_length)
 
@@ -212,10 +210,9 @@ class Tokenizer:
             try:
                 parts = [self._encode_chunk(rows[i : i + _CHUNK], offsets) for i in range(0, len(rows) or 1, _CHUNK)]
             except TypeError:
-                message = explain_unencodable({"texts": firsts, "pairs": seconds})
-                if message is None:
-                    raise
-                raise ValueError(message) from None
+                check_encodable(firsts, "texts")
+                check_encodable(seconds or Texts(), "pairs")
+                raise
             finally:
                 self._rust.no_truncation()
         return Encoded.concatenate(parts)
@@ -348,7 +345,7 @@ class Tokenizer:
     @property
     def lowercase(self) -> bool:
         """Whether texts are lowercased before they are split."""
-        return tokenizer_files.lowercases(self._rust)
+        return self.normalized("A") == "a"
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != "_lock"}

@@ -1,46 +1,62 @@
 """Tokenizer files of a Hugging Face checkpoint directory: what is read from them, and what is written."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.checkpoints.json_files import FLAG, NULL, OBJECT, TEXT, Rule, choice, list_of, number, object_of, read_json
-from bertzoo.text.slow_tokenizers import build_from_files, find_spec, is_byte_level, vocabulary_files
-from bertzoo.text.special_tokens import (
-    BERT_TOKENS,
-    EXTRA_TOKENS,
-    ROBERTA_TOKENS,
-    ROLES,
-    TOKEN,
-    TOKEN_OBJECT,
-    add_tokens,
-    check_template,
-    mark_special,
-    token_string,
+from bertzoo.checkpoints.errors import error_source
+from bertzoo.checkpoints.json_files import (
+    FLAG,
+    NULL,
+    OBJECT,
+    TEXT,
+    Rule,
+    check,
+    choice,
+    integer,
+    list_of,
+    number,
+    object_of,
+    read_json,
 )
-from bertzoo.text.wordpiece import build_wordpiece
+from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special, token_string
+from bertzoo.text.vocabulary_files import (
+    BYTE_BPE,
+    GENERIC_CLASSES,
+    SPECS,
+    build_from_files,
+    build_wordpiece,
+    family_named,
+    find_family,
+)
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
 
-# What tokenizer_config.json may hold. All keys that transformers interprets are done, refused, or change no token.
-_FLAGS = (
-    "add_prefix_space",
-    "do_lower_case",
-    "keep_accents",
-    "split_by_punct",
-    "split_special_tokens",
-    "strip_accents",
-    "tokenize_chinese_chars",
+# How tokenizer_config.json writes a token.
+_TOKEN_OBJECT = Rule(
+    "an object with a string as content",
+    lambda value: isinstance(value, Mapping) and isinstance(value.get("content"), str),
 )
+_TOKEN = TEXT | _TOKEN_OBJECT
+_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+# Its keys for special tokens without a role.
+_EXTRA_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+# Its keys that overrule the options of tokenizer.json's BertNormalizer, as in transformers' BertTokenizer.
+_NORMALIZER_OPTIONS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+_FLAGS = (*_NORMALIZER_OPTIONS, "add_prefix_space", "keep_accents", "split_by_punct", "split_special_tokens")
+# What tokenizer_config.json may hold. All keys that transformers interprets are done, refused, or change no token.
 RULES = {
-    **dict.fromkeys([f"{role}_token" for role in (*ROLES, "bos", "eos")], TOKEN | NULL),
-    **dict.fromkeys(EXTRA_TOKENS, list_of(TOKEN) | object_of(TOKEN) | NULL),
+    **dict.fromkeys([f"{role}_token" for role in (*ROLES, "bos", "eos")], _TOKEN | NULL),
+    **dict.fromkeys(_EXTRA_TOKENS, list_of(_TOKEN) | object_of(_TOKEN) | NULL),
     **dict.fromkeys(_FLAGS, FLAG | NULL),
     **dict.fromkeys(("model_max_length", "max_len"), number() | NULL),
-    "added_tokens_decoder": object_of(TOKEN_OBJECT) | NULL,
+    "added_tokens_decoder": object_of(_TOKEN_OBJECT) | NULL,
     "bertzoo": OBJECT | NULL,
     "tokenizer_class": TEXT | NULL,
     "truncation_side": choice("left", "right"),
@@ -63,40 +79,25 @@ def read_directory(
         ValueError: A file can't be used.
     """
     directory = Path(directory)
-    settings = read_settings(directory)
-    with _panics_as_errors(directory):
-        added = _added_tokens(directory, settings)
-        if (directory / "tokenizer.json").is_file():
-            rust = _from_json(directory / "tokenizer.json")
-            _apply_normalizer_settings(rust, settings, lowercase)
-            _apply_prefix_space(rust, settings)
-        else:
-            rust, settings = _from_vocabulary_files(directory, settings, lowercase)
-        add_tokens(rust, added, settings, directory)
-        special_tokens = find_special_tokens(rust, settings)
-        mark_special(rust, special_tokens.values())
-        check_template(rust, special_tokens, settings, directory)
-    return rust, special_tokens, settings
-
-
-@contextmanager
-def _panics_as_errors(directory: Path) -> Iterator[None]:
-    """Makes errors of what a damaged file does to the Rust library, whose panics are not even `Exception`s."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error) is not Exception and type(error).__name__ != "PanicException":  # which it raises itself
-            raise
-        raise ValueError(f"{directory}: its tokenizer's files break the library `tokenizers`: {error}.") from None
-
-
-def read_settings(directory: Path) -> dict:
-    """tokenizer_config.json, with the special tokens of special_tokens_map.json where it names none itself."""
     settings = _read_json(directory / "tokenizer_config.json", RULES)
     for key, value in _read_json(directory / "special_tokens_map.json", RULES).items():
         if settings.get(key) is None:
             settings[key] = value
-    return settings
+    try:
+        if (directory / "tokenizer.json").is_file():
+            rust = _from_json(directory / "tokenizer.json", settings, lowercase)
+        else:
+            rust, settings = _from_vocabulary_files(directory, settings, lowercase)
+        _add_tokens(rust, settings, directory)
+        special_tokens = find_special_tokens(rust, settings)
+        mark_special(rust, special_tokens.values())
+        _check_template(rust, special_tokens, settings, directory)
+    except BaseException as error:
+        # What a damaged file does to the Rust library, whose panics are not even `Exception`s.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{directory}: its tokenizer's files break the library `tokenizers`: {error}.") from None
+    return rust, special_tokens, settings
 
 
 def stored_max_length(settings: Mapping) -> int | None:
@@ -107,14 +108,13 @@ def stored_max_length(settings: Mapping) -> int | None:
 
 def find_special_tokens(rust: "tokenizers.Tokenizer", settings: Mapping) -> dict[str, str]:
     """{role: token} for those of cls, sep, pad, mask, unk that the files name and the vocabulary holds."""
-    found = {}
+    special_tokens = {}
     for role in ROLES:
         named = token_string(settings.get(f"{role}_token"))
-        for token in (named,) if named else _USUAL[role]:
-            if rust.token_to_id(token) is not None:
-                found[role] = token
-                break
-    return found
+        known = [t for t in ((named,) if named else _USUAL[role]) if rust.token_to_id(t) is not None]
+        if known:
+            special_tokens[role] = known[0]
+    return special_tokens
 
 
 def written_files(
@@ -125,11 +125,9 @@ def written_files(
     Settings that came from a file are written again, except `auto_map`, which names code to execute.
     """
     written = {key: value for key, value in settings.items() if key != "auto_map"}
-    state = normalizer_state(rust)
+    state = _normalizer_state(rust)
     if state["type"] == "BertNormalizer":
-        written["do_lower_case"] = state["lowercase"]
-        written["strip_accents"] = state["strip_accents"]
-        written["tokenize_chinese_chars"] = state["handle_chinese_chars"]
+        written |= {key: state[option] for key, option in _NORMALIZER_OPTIONS.items()}
     for role, token in special_tokens.items():
         if token_string(written.get(f"{role}_token")) != token:
             written[f"{role}_token"] = token
@@ -142,7 +140,7 @@ def written_files(
     return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": config.encode()}
 
 
-def normalizer_state(rust: "tokenizers.Tokenizer") -> dict[str, Any]:
+def _normalizer_state(rust: "tokenizers.Tokenizer") -> dict[str, Any]:
     """The normalizer as it stands in tokenizer.json; `{"type": None}` where there is none."""
     return json.loads(rust.normalizer.__getstate__()) if rust.normalizer is not None else {"type": None}
 
@@ -151,8 +149,9 @@ def _read_json(path: Path, rules: Mapping[str, Rule] | None = None) -> dict:
     return read_json(path, rules) if path.is_file() else {}
 
 
-def _from_json(path: Path):
+def _from_json(path: Path, settings: Mapping, lowercase: bool | None):
     from tokenizers import Tokenizer
+    from tokenizers.normalizers import BertNormalizer
 
     try:
         rust = Tokenizer.from_str(path.read_text("utf-8"))
@@ -161,24 +160,13 @@ def _from_json(path: Path):
     # all-MiniLM ships truncation to 128 and padding to 128, which nobody expects.
     rust.no_truncation()
     rust.no_padding()
-    return rust
-
-
-def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) -> None:
-    """tokenizer_config.json overrules tokenizer.json's BertNormalizer, as in transformers' BertTokenizer."""
-    from tokenizers.normalizers import BertNormalizer
-
-    state = normalizer_state(rust)
+    state = _normalizer_state(rust)
     kind = state.pop("type")
     if kind == "BertNormalizer":
-        for key, setting in (
-            ("lowercase", "do_lower_case"),
-            ("strip_accents", "strip_accents"),
-            ("handle_chinese_chars", "tokenize_chinese_chars"),
-        ):
+        for key, option in _NORMALIZER_OPTIONS.items():
             # Null has a meaning of its own for accents alone.
-            if settings.get(setting) is not None or (setting == "strip_accents" and setting in settings):
-                state[key] = settings[setting]
+            if settings.get(key) is not None or (key == "strip_accents" and key in settings):
+                state[option] = settings[key]
         if lowercase is not None:
             state["lowercase"] = lowercase
         rust.normalizer = BertNormalizer(**state)
@@ -186,47 +174,113 @@ def _apply_normalizer_settings(rust, settings: Mapping, lowercase: bool | None) 
         raise ValueError(
             f"lowercase={lowercase} needs a tokenizer with BERT's normalizer; this one has {kind}. Leave it out."
         )
-
-
-def _apply_prefix_space(rust, settings: Mapping) -> None:
-    """As in transformers' RobertaTokenizer and DebertaTokenizer, which make this part anew."""
-    wanted = settings.get("add_prefix_space")
-    if wanted is not None and is_byte_level(settings) and hasattr(rust.pre_tokenizer, "add_prefix_space"):
-        rust.pre_tokenizer.add_prefix_space = wanted
+    # transformers' RobertaTokenizer and DebertaTokenizer make this part anew.
+    family, add_prefix_space = family_named(settings), settings.get("add_prefix_space")
+    is_byte_level = family is not None and SPECS[family].files == BYTE_BPE
+    if is_byte_level and add_prefix_space is not None and hasattr(rust.pre_tokenizer, "add_prefix_space"):
+        rust.pre_tokenizer.add_prefix_space = add_prefix_space
+    return rust
 
 
 def _from_vocabulary_files(directory: Path, settings: dict, lowercase: bool | None):
-    found = find_spec(directory, settings, _read_json(directory / "config.json").get("model_type"))
-    if found is None:
+    family = find_family(directory, settings, _read_json(directory / "config.json").get("model_type"))
+    if family is None:
         names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
+        known = dict.fromkeys(name for spec in SPECS.values() for name in spec.files)
         raise FileNotFoundError(
-            f"no tokenizer in {directory}: looked for tokenizer.json and {', '.join(vocabulary_files())}, "
+            f"no tokenizer in {directory}: looked for tokenizer.json and {', '.join(known)}, "
             + ("but that is no directory." if names is None else f"found {names or 'an empty directory'}.")
         )
-    family, spec = found
     rust = build_from_files(directory, family, settings, lowercase)
     if family != "bert":
         # differs: transformers 5 builds the classes that older files name anew from the vocabulary, and not as the
         # models were trained (DeBERTa's pairs, the character map); this one reads tokenizer.json unchanged.
-        settings = {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": spec.input_names}
+        inputs = SPECS[family].input_names
+        settings = {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
     return rust, settings
 
 
-def _added_tokens(directory: Path, settings: Mapping) -> dict[int, dict]:
+def _add_tokens(rust, settings: Mapping[str, Any], directory: Path) -> None:
+    """Adds the tokens beside the five roles that are never split, in transformers' order: those listed by id, those
+    named by keys that end in `_token`, and lists of further ones.
+
+    Raises:
+        ValueError: A listed token would get another id.
+    """
+    roles = [f"{role}_token" for role in ROLES]
+    special = {token_string(settings.get(role)) for role in roles}
+    for index, token in sorted(_listed_tokens(directory, settings).items()):
+        content = token["content"]
+        options = {key: token[key] for key in _TOKEN_OPTIONS if key in token}
+        options["special"] = token.get("special", False) or content in special
+        known = {added.content: added for added in rust.get_added_tokens_decoder().values()}.get(content)
+        if known is None or any(getattr(known, key) != value for key, value in options.items()):
+            _add(rust, content, options)
+        if rust.token_to_id(content) != index:
+            raise ValueError(
+                f"{directory}: the files give the added token {content!r} the id {index}; after the vocabulary it gets "
+                f"{rust.token_to_id(content)}."
+            )
+    named = [v for k, v in settings.items() if k.endswith("_token") and k not in roles and _TOKEN.holds(v)]
+    for key in _EXTRA_TOKENS:
+        tokens = settings.get(key) or ()
+        named += tokens.values() if isinstance(tokens, Mapping) else tokens
+    known_tokens = {added.content for added in rust.get_added_tokens_decoder().values()}
+    for token in named:
+        if token_string(token) not in known_tokens:
+            _add(rust, token_string(token), {**(token if isinstance(token, Mapping) else {}), "special": True})
+
+
+def _listed_tokens(directory: Path, settings: Mapping) -> dict[int, Mapping]:
     """Tokens beside the vocabulary by id, from added_tokens.json and `added_tokens_decoder`, which knows more."""
-    path, added = directory / "added_tokens.json", {}
-    for token, index in _read_json(path).items():
-        if type(index) is not int or index < 0:
-            raise ValueError(f"{path}: the id of {token!r} must be an integer; it is {index!r:.80}.")
-        added[index] = {"content": token, "special": False, "normalized": False}
-    for index, token in (settings.get("added_tokens_decoder") or {}).items():
-        if not index.isdecimal():
-            raise ValueError(f"{directory}/tokenizer_config.json: added_tokens_decoder has {index!r}, which is no id.")
-        added[int(index)] = {key: value for key, value in token.items() if key != "__type"}
-    special = {token_string(settings.get(f"{role}_token")) for role in ROLES}
-    for token in added.values():
-        token["special"] = token.get("special", False) or token["content"] in special
-    return added
+    path = directory / "added_tokens.json"
+    content = _read_json(path)
+    with error_source(path):
+        check({"the file": content}, {"the file": object_of(integer())})
+    tokens: dict[int, Mapping] = {index: {"content": token, "normalized": False} for token, index in content.items()}
+    for key, token in (settings.get("added_tokens_decoder") or {}).items():
+        if not key.isdecimal():
+            raise ValueError(f"{directory}/tokenizer_config.json: added_tokens_decoder has {key!r}, which is no id.")
+        tokens[int(key)] = token
+    return tokens
+
+
+def _add(rust, content: str | None, options: Mapping[str, Any]) -> None:
+    from tokenizers import AddedToken
+
+    add = rust.add_special_tokens if options["special"] else rust.add_tokens
+    add([AddedToken(content, **{key: options[key] for key in _TOKEN_OPTIONS if key in options})])
+
+
+def _check_template(rust, special_tokens: Mapping[str, str], settings: Mapping[str, Any], directory: Path) -> None:
+    """Refuses files that contradict each other about special tokens, and ids beyond the vocabulary.
+
+    Raises:
+        ValueError: tokenizer.json puts other tokens around texts than tokenizer_config.json names, replaces unknown
+            pieces by another token, or gives ids or segments that no model has.
+    """
+    size = max(rust.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    encodings = rust.encode("a"), rust.encode("a", "a")
+    index = max(max(encoding.ids, default=0) for encoding in encodings)
+    segment = max(max(encoding.type_ids, default=0) for encoding in encodings)
+    if index >= size or segment > 1:
+        what = f"the id {index}" if index >= size else f"the segment {segment}"
+        raise ValueError(
+            f"{directory}: the template for texts has {what}; there are {size} tokens and segments 0 and 1."
+        )
+    if str(settings.get("tokenizer_class")).removesuffix("Fast") in GENERIC_CLASSES:
+        return  # tokenizer.json alone counts
+    around = [rust.id_to_token(i) for i in rust.encode("").ids]
+    used = {"cls": around[0], "sep": around[-1]} if around else {}
+    if type(rust.model).__name__ == "WordPiece":
+        used["unk"] = rust.model.unk_token
+    for role, token in used.items():
+        named = token_string(settings.get(f"{role}_token"))
+        if named is not None and named != token:
+            raise ValueError(
+                f"{directory}: tokenizer_config.json names the {role} token {named!r}, and tokenizer.json uses "
+                f"{token!r}; make them agree."
+            )
 
 
 def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:
@@ -245,14 +299,3 @@ def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:
         special_tokens=special_tokens,
     )
     return json.loads(rebuilt.to_str()) == content
-
-
-def lowercases(rust: "tokenizers.Tokenizer") -> bool:
-    """Whether the tokenizer lowercases texts."""
-    return _lowercases(normalizer_state(rust))
-
-
-def _lowercases(state: Mapping) -> bool:
-    if state["type"] == "Sequence":
-        return any(_lowercases(part) for part in state["normalizers"])
-    return state["type"] == "Lowercase" or bool(state.get("lowercase"))

@@ -5,16 +5,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertzoo.text.byte_bpe import build_byte_bpe, with_trimmed_offsets
 from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece
-from bertzoo.text.slow_tokenizers import SPECS
 from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, mark_special, template
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.tokenizer_files import find_special_tokens
-from bertzoo.text.wordpiece import build_wordpiece
+from bertzoo.text.vocabulary_files import SPECS, build_byte_bpe, build_wordpiece, with_trimmed_offsets
+
+if TYPE_CHECKING:  # imported on first use, since the package is slow to load
+    import tokenizers
 
 COVERAGE = 0.9995  # of a text's characters
 
@@ -51,13 +53,28 @@ def train_wordpiece(
     Raises:
         ValueError: A needed special token is missing, there is no room beside them, or there are no texts.
     """
-    special_tokens = _checked(special_tokens, ("[UNK]", "[CLS]", "[SEP]"), vocabulary_size, 3)
-    room = vocabulary_size - len(special_tokens)
-    texts_or_files = _sources(texts_or_files)
-    alphabet = _characters(texts_or_files, lowercase, special_tokens, room, alphabet_size)
-    pieces = _learn(texts_or_files, vocabulary_size, lowercase, min_frequency, special_tokens, *alphabet, progress)
-    rust = _wordpiece(pieces, lowercase)
-    mark_special(rust, special_tokens)
+    from tokenizers.trainers import WordPieceTrainer
+
+    specials = _checked(special_tokens, ("[UNK]", "[CLS]", "[SEP]"), vocabulary_size, 3)
+    if isinstance(texts_or_files, Iterator):
+        texts_or_files = list(texts_or_files)
+    rust = build_wordpiece(specials, lowercase=lowercase)
+    alphabet, continuations = _characters(texts_or_files, rust, vocabulary_size - len(specials), alphabet_size)
+    trainer = WordPieceTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=min_frequency,
+        # The trainer numbers `##x` in the order of a randomly seeded hash map and breaks ties between pairs by these
+        # numbers, so that each run would learn another vocabulary; handed in as special tokens they are in our order.
+        special_tokens=specials + continuations,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=progress,
+    )
+    rust = build_wordpiece(specials, lowercase=lowercase)
+    rust.train_from_iterator(_lines(texts_or_files), trainer)
+    pieces = rust.get_vocab()
+    rust = build_wordpiece(sorted(pieces, key=pieces.__getitem__), lowercase=lowercase)
+    mark_special(rust, specials)
     return Tokenizer(rust, find_special_tokens(rust, {}))
 
 
@@ -86,19 +103,18 @@ def train_byte_bpe(
     from tokenizers.pre_tokenizers import ByteLevel
     from tokenizers.trainers import BpeTrainer
 
-    special_tokens = _checked(special_tokens, ("<s>", "</s>"), vocabulary_size, 257)
+    specials = _checked(special_tokens, ("<s>", "</s>"), vocabulary_size, 257)
     trainer = BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
-        special_tokens=[AddedToken(t, lstrip=t == ROBERTA_TOKENS["mask"], normalized=False) for t in special_tokens],
+        special_tokens=[AddedToken(t, lstrip=t == ROBERTA_TOKENS["mask"], normalized=False) for t in specials],
         initial_alphabet=sorted(ByteLevel.alphabet()),
         show_progress=progress,
     )
     rust = build_byte_bpe({}, [])
-    rust.train_from_iterator(_some(_lines(_sources(texts_or_files))), trainer)
+    rust.train_from_iterator(_lines(texts_or_files), trainer)
     spec = SPECS["roberta"]
-    rows = template(ROBERTA_TOKENS, rust.token_to_id, double_separator=spec.double_separator, segments=spec.segments)
-    rust.post_processor = with_trimmed_offsets(rows)
+    rust.post_processor = with_trimmed_offsets(spec.post_processor(rust, ROBERTA_TOKENS))
     return Tokenizer(rust, find_special_tokens(rust, {}), settings={"model_input_names": spec.input_names})
 
 
@@ -127,21 +143,18 @@ def train_unigram(
     from tokenizers.normalizers import Lowercase
 
     unk = next((token for token in special_tokens if token in ("[UNK]", "<unk>")), "[UNK]")
-    special_tokens = _checked(special_tokens, (unk, "[CLS]", "[SEP]"), vocabulary_size, 3)
-    lines = _some(_lines(_sources(texts_or_files)))
-    if lowercase:
-        lines = (line.lower() for line in lines)
-    others = [token for token in special_tokens if token != unk]
-    model = read_sentencepiece(_learn_unigram(lines, vocabulary_size, unk, others))
+    specials = _checked(special_tokens, (unk, "[CLS]", "[SEP]"), vocabulary_size, 3)
+    lines = (line.lower() if lowercase else line for line in _lines(texts_or_files))
+    others = [token for token in specials if token != unk]
     rust = build_sentencepiece(
-        model,
-        front=tuple(special_tokens),
-        skipped=len(special_tokens),
+        read_sentencepiece(_learn_unigram(lines, vocabulary_size, unk, others)),
+        front=tuple(specials),
+        skipped=len(specials),
         unk_token=unk,
         preparation=(Lowercase(),) if lowercase else (),
     )
     rust.post_processor = template(BERT_TOKENS, rust.token_to_id)
-    mark_special(rust, special_tokens)
+    mark_special(rust, specials)
     return Tokenizer(rust, find_special_tokens(rust, {}))
 
 
@@ -184,103 +197,66 @@ def _learn_unigram(lines: Iterator[str], size: int, unk: str, others: list[str])
     return model.getvalue()
 
 
-def _checked(special_tokens: Sequence[str], needed: Sequence[str], vocabulary_size: int, room: int) -> list[str]:
-    special_tokens = list(special_tokens)
-    missing = [token for token in needed if token not in special_tokens]
+def _checked(special_tokens: Sequence[str], required: Sequence[str], vocabulary_size: int, room: int) -> list[str]:
+    missing = [token for token in required if token not in special_tokens]
     if missing:
-        raise ValueError(f"special_tokens must hold {', '.join(missing)}; got {special_tokens}.")
+        raise ValueError(f"special_tokens must hold {', '.join(missing)}. Received: {list(special_tokens)}.")
     if vocabulary_size - len(special_tokens) < room:
         raise ValueError(
             f"vocabulary_size={vocabulary_size} leaves no room beside {len(special_tokens)} special tokens; take "
             f"{len(special_tokens) + room} or more."
         )
-    return special_tokens
-
-
-def _sources(texts_or_files) -> Iterable[str | Path]:
-    if isinstance(texts_or_files, (str, Path)):
-        return [texts_or_files]
-    return list(texts_or_files) if isinstance(texts_or_files, Iterator) else texts_or_files
-
-
-def _some(lines: Iterator[str]) -> Iterator[str]:
-    """The lines; raises ValueError if all are blank."""
-    found = False
-    for line in lines:
-        found = found or bool(line.strip())
-        yield line
-    if not found:
-        raise ValueError("there is nothing to learn from: texts_or_files holds no text.")
-
-
-def _learn(sources, size, lowercase, min_frequency, special_tokens, alphabet, continuations, progress) -> list[str]:
-    from tokenizers.trainers import WordPieceTrainer
-
-    rust = _wordpiece(special_tokens, lowercase)
-    trainer = WordPieceTrainer(
-        vocab_size=size,
-        min_frequency=min_frequency,
-        # The trainer numbers `##x` in the order of a randomly seeded hash map and breaks ties between pairs by these
-        # numbers, so that each run would learn another vocabulary; handed in as special tokens they are in our order.
-        special_tokens=special_tokens + continuations,
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        show_progress=progress,
-    )
-    rust.train_from_iterator(_lines(sources), trainer)
-    pieces = rust.get_vocab()
-    return sorted(pieces, key=pieces.get)
+    return list(special_tokens)
 
 
 def _characters(
-    sources, lowercase: bool, special_tokens: list[str], room: int, alphabet_size: int | None
+    texts_or_files: Iterable[str | Path], rust: "tokenizers.Tokenizer", room: int, alphabet_size: int | None
 ) -> tuple[list[str], list[str]]:
     """The most frequent characters, and those of them, written `##x`, that are seen inside a word."""
     from tokenizers.trainers import WordPieceTrainer
 
-    rust = _wordpiece(special_tokens, lowercase)
+    specials = list(rust.get_vocab())
     counts: Counter[str] = Counter()
     normalizer = rust.normalizer  # the tokenizer itself is locked while it trains
 
     def counted() -> Iterator[str]:
-        for line in _lines(sources):
+        for line in _lines(texts_or_files):
             counts.update(normalizer.normalize_str(line))
             yield line
 
     # With no room for merges, what is learnt are the single characters.
-    trainer = WordPieceTrainer(vocab_size=0, special_tokens=special_tokens, show_progress=False)
-    rust.train_from_iterator(counted(), trainer)
-    seen = set(rust.get_vocab()).difference(special_tokens)
-    if not seen:
-        raise ValueError("there is nothing to learn from: texts_or_files holds no text.")
-    alphabet = sorted((c for c in counts if c in seen), key=lambda c: (-counts[c], c))
-    alphabet = alphabet[: _alphabet_size(alphabet, counts, seen, room) if alphabet_size is None else alphabet_size]
+    rust.train_from_iterator(counted(), WordPieceTrainer(vocab_size=0, special_tokens=specials, show_progress=False))
+    seen = set(rust.get_vocab()).difference(specials)
+    alphabet = sorted(seen.intersection(counts), key=lambda c: (-counts[c], c))
+    if alphabet_size is None:
+        shares = np.cumsum([counts[c] for c in alphabet]) / sum(counts[c] for c in alphabet)
+        covering = int(np.searchsorted(shares, COVERAGE)) + 1
+        inside = sum("##" + c in seen for c in alphabet[:covering])  # as many more pieces
+        words = inside < len(alphabet[:covering]) / 2
+        alphabet_size = max(min(1000, room // 3), min(covering, room * 9 // 10 if words else room // 3))
+    alphabet = alphabet[:alphabet_size]
     return sorted(alphabet), sorted(seen.intersection("##" + c for c in alphabet))
 
 
-def _alphabet_size(alphabet: list[str], counts: Counter, seen: set[str], room: int) -> int:
-    """How many of the characters, most frequent first, to keep."""
-    shares = np.cumsum([counts[c] for c in alphabet]) / sum(counts[c] for c in alphabet)
-    covering = int(np.searchsorted(shares, COVERAGE)) + 1
-    inside = ["##" + c in seen for c in alphabet[:covering]]  # as many more pieces
-    return max(min(1000, room // 3), min(covering, (room * 9 // 10 if sum(inside) < len(inside) / 2 else room // 3)))
+def _lines(texts_or_files: str | Path | Iterable[str | Path]) -> Iterator[str]:
+    """The texts, and the lines of the files.
+
+    Raises:
+        TypeError: An item is neither a string nor a path.
+        ValueError: All of them are blank.
+    """
+    is_blank = True
+    for index, item in enumerate([texts_or_files] if isinstance(texts_or_files, (str, Path)) else texts_or_files):
+        if not isinstance(item, (str, Path)):
+            kind = type(item).__name__
+            raise TypeError(f"texts_or_files[{index}] must be a string or a pathlib.Path. Received: {kind}: {item!r}.")
+        for line in [item] if isinstance(item, str) else _file_lines(item):
+            is_blank = is_blank and not line.strip()
+            yield line
+    if is_blank:
+        raise ValueError("there is nothing to learn from: texts_or_files holds no text.")
 
 
-def _wordpiece(tokens: Sequence[str], lowercase: bool):
-    return build_wordpiece(
-        tokens, lowercase=lowercase, strip_accents=None, tokenize_chinese_chars=True, special_tokens=BERT_TOKENS
-    )
-
-
-def _lines(texts_or_files: Iterable[str | Path]) -> Iterator[str]:
-    for index, item in enumerate(texts_or_files):
-        if isinstance(item, Path):
-            opener = gzip.open if item.suffix == ".gz" else open
-            with opener(item, "rt", encoding="utf-8") as file:
-                yield from file
-        elif isinstance(item, str):
-            yield item
-        else:
-            raise TypeError(
-                f"texts_or_files[{index}] must be a string or a pathlib.Path, got {type(item).__name__}: {item!r}."
-            )
+def _file_lines(path: Path) -> Iterator[str]:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        yield from file

@@ -21,7 +21,7 @@ class Windows:
     rows: the token rows, special tokens included, without offsets.
     pieces: the texts' own tokens, one row for each text, without special tokens and truncation, with offsets.
     source: (n,) the text that a row is cut from.
-    column: (n,) where in the row its piece of text begins.
+    column: (n,) the position in the row where its piece of the text begins.
     begin, end: (n,) the range of the text's tokens in the row.
     own_begin, own_end: (n,) the range of tokens for which the row has the most context on both sides; these ranges
     partition the text.
@@ -48,10 +48,10 @@ class Windows:
 
     def join(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Joins a model's outputs for the rows, (length, …) each, to one array for each text, (tokens, …)."""
-        parts: list[list[np.ndarray]] = [[] for _ in range(len(self.pieces))]
+        joined: list[list[np.ndarray]] = [[] for _ in range(len(self.pieces))]
         for window, source in enumerate(self.source):
-            parts[source].append(outputs[window][self.own_columns(window)])
-        return [np.concatenate(part) for part in parts]
+            joined[source].append(outputs[window][self.own_columns(window)])
+        return [np.concatenate(arrays) for arrays in joined]
 
     def spread(self, values: np.ndarray, fill: int) -> np.ndarray:
         """One int32 a token of the texts, end to end -> one a token of the rows, `fill` where a token is not the
@@ -88,26 +88,33 @@ def cut_windows(
     """
     if stride is not None and stride < 0:
         raise ValueError(f"stride is the overlap of two rows, at least 0 tokens. Received: stride={stride}.")
-    frame = _Frame(tokenizer, pairs=questions is not None)
-    pieces = _without_specials(tokenizer, texts)
-    if questions is None:
-        asked = [np.zeros(0, np.int32)] * len(pieces)
-    else:
-        found = _without_specials(tokenizer, questions)
-        asked = [found.row(i)[:max_query_length] for i in range(len(found))]
-    step = None if questions is None else SQUAD_STEP
-    ids, kinds, table = [], [], []
-    for text, question in enumerate(asked):
+    pieces, no_question = _without_specials(tokenizer, texts), np.zeros(0, np.int32)
+    asked = None if questions is None else _without_specials(tokenizer, questions)
+    specials, segments = _template(tokenizer, pairs=questions is not None)
+    ids: list[np.ndarray] = []
+    kinds: list[np.ndarray] = []
+    table, lengths = [], []
+    for text in range(len(pieces)):
         tokens = pieces.row(text)
-        room = frame.room(tokenizer.max_length, len(question), len(tokens))
-        column = len(frame.before) + len(question) + len(frame.between)
-        for begin, end, own_begin, own_end in _cuts(len(tokens), room, stride, step):
-            table.append((text, column, begin, end, own_begin, own_end))
-            row = frame.row(question, tokens[begin:end])
-            ids.append(row[0])
-            kinds.append(row[1])
-    lengths = np.array([len(row) for row in ids], dtype=np.int64)
-    rows = Encoded(_joined(ids, np.int32), _joined(kinds, np.int8), row_splits_from(lengths))
+        question = no_question if asked is None else asked.row(text)[:max_query_length]
+        taken = sum(map(len, specials)) + len(question)
+        room = max(len(tokens), 1) if tokenizer.max_length is None else tokenizer.max_length - taken
+        if room < 1:
+            raise ValueError(
+                f"the longest row is {tokenizer.max_length} tokens, and the question with the special tokens takes "
+                f"{taken}: raise max_length, or lower the limit of the question."
+            )
+        if stride is not None:
+            overlap = stride
+        else:
+            overlap = min(MOST_OVERLAP, room // 4) if asked is None else max(0, room - SQUAD_STEP)
+        for begin, end, own_begin, own_end in _cuts(len(tokens), room, overlap):
+            table.append((text, taken - len(specials[2]), begin, end, own_begin, own_end))
+            ids += [specials[0], question, specials[1], tokens[begin:end], specials[2]]
+            first, second = np.full(len(question), segments[1]), np.full(end - begin, segments[3])
+            kinds += [segments[0], first, segments[2], second, segments[4]]
+            lengths.append(taken + end - begin)
+    rows = Encoded(_joined(ids, np.int32), _joined(kinds, np.int8), row_splits_from(np.array(lengths, np.int64)))
     columns = np.array(table, dtype=np.int64).reshape(-1, 6).T
     return Windows(rows, pieces, *columns)
 
@@ -124,20 +131,17 @@ def whole_rows(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     return Encoded.concatenate([*parts, encoded.rows(begin, len(encoded))]) if long else encoded
 
 
-def _joined(parts: list[np.ndarray], dtype) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype)
 
 
-def _cuts(length: int, room: int, stride: int | None, step: int | None) -> list[tuple[int, int, int, int]]:
+def _cuts(length: int, room: int, stride: int) -> list[tuple[int, int, int, int]]:
     """(begin, end, own begin, own end) of each row. Where two overlap, the middle is the border of what is whose."""
-    if stride is None:
-        stride = min(MOST_OVERLAP, room // 4) if step is None else max(0, room - step)
     if length > room <= stride:
         raise ValueError(f"stride must be less than the {room} tokens of text in a row. Received: stride={stride}.")
-    step = room - stride
     begins = [0]
     while begins[-1] + room < length:
-        begins.append(begins[-1] + step)
+        begins.append(begins[-1] + room - stride)
     ends = [min(begin + room, length) for begin in begins]
     borders = [0, *((end + begin) // 2 for end, begin in zip(ends, begins[1:])), length]
     return list(zip(begins, ends, borders, borders[1:]))
@@ -146,68 +150,26 @@ def _cuts(length: int, room: int, stride: int | None, step: int | None) -> list[
 def _without_specials(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     whole = tokenizer.encode(texts, offsets=True, truncate=False)
     assert whole.offsets is not None and whole.word_ids is not None  # because offsets=True
-    before, after = _specials(tokenizer, pairs=False)
+    before, _, after = map(len, _template(tokenizer, pairs=False)[0])
     keep = np.ones(len(whole.token_ids), dtype=bool)
-    for i in range(len(before)):
+    for i in range(before):
         keep[whole.row_splits[:-1] + i] = False
-    for i in range(len(after)):
+    for i in range(after):
         keep[whole.row_splits[1:] - 1 - i] = False
-    lengths = whole.lengths - len(before) - len(after)
-    return Encoded(
-        whole.token_ids[keep],
-        whole.segment_ids[keep],
-        row_splits_from(lengths),
-        whole.offsets[keep],
-        whole.word_ids[keep],
-    )
+    splits = row_splits_from(whole.lengths - before - after)
+    return Encoded(whole.token_ids[keep], whole.segment_ids[keep], splits, whole.offsets[keep], whole.word_ids[keep])
 
 
-def _probe(tokenizer: Tokenizer, pairs: bool) -> tuple[Encoded, np.ndarray]:
-    """The row of a short text or pair, and which of its tokens are special."""
+def _template(tokenizer: Tokenizer, pairs: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The special tokens before, between and after two texts, none between where there is one; and the segments of a
+    row's five parts: before, the first text, between, the second or only text, after."""
     row = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
     assert row.word_ids is not None  # because offsets=True
-    return row, row.word_ids == -1
-
-
-def _specials(tokenizer: Tokenizer, pairs: bool) -> list[np.ndarray]:
-    """Ids of the special tokens before, between and after two texts; before and after where there is one."""
-    probe, special = _probe(tokenizer, pairs)
-    group = np.cumsum(np.diff(special.astype(int), prepend=1) < 0)  # counts the texts begun
-    return [probe.token_ids[special & (group == i)] for i in range(2 + pairs)]
-
-
-class _Frame:
-    """What surrounds the text in every row."""
-
-    def __init__(self, tokenizer: Tokenizer, pairs: bool):
-        self.before, *between, self.after = _specials(tokenizer, pairs)
-        self.between = between[0] if pairs else self.before[:0]
-        probe, special = _probe(tokenizer, pairs)
-        kinds, inside = probe.segment_ids, np.flatnonzero(~special)
-        self.first_kind, self.kind = kinds[inside[0]], kinds[inside[-1]]
-        self.kinds = kinds[special]
-
-    def room(self, limit: int | None, question: int, length: int) -> int:
-        """Tokens of text that fit in a row."""
-        taken = len(self.before) + question + len(self.between) + len(self.after)
-        room = max(length, 1) if limit is None else limit - taken
-        if room < 1:
-            raise ValueError(
-                f"the longest row is {limit} tokens, and the question with the special tokens takes {taken}: "
-                "raise max_length, or lower the limit of the question."
-            )
-        return room
-
-    def row(self, question: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ids = np.concatenate([self.before, question, self.between, tokens, self.after])
-        a, b = len(self.before), len(self.before) + len(self.between)
-        kinds = np.concatenate(
-            [
-                self.kinds[:a],
-                np.full(len(question), self.first_kind),
-                self.kinds[a:b],
-                np.full(len(tokens), self.kind),
-                self.kinds[b:],
-            ]
-        )
-        return ids.astype(np.int32), kinds.astype(np.int8)
+    is_special = row.word_ids == -1
+    group = np.cumsum(np.diff(is_special.astype(int), prepend=1) < 0)  # counts the texts begun
+    masks = [is_special & (group == i) for i in range(2 + pairs)]
+    if not pairs:
+        masks.insert(1, np.zeros_like(is_special))
+    texts = row.segment_ids[~is_special]
+    before, between, after = (row.segment_ids[mask] for mask in masks)
+    return [row.token_ids[mask] for mask in masks], [before, texts[:1], between, texts[-1:], after]

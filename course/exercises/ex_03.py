@@ -22,25 +22,25 @@ def attention_weights(answer: Callable) -> str | None:
     return None if np.isfinite(large).all() else "right for small scores; for large ones it gives nan. What overflows?"
 
 
-def _hint(found: np.ndarray, query: np.ndarray, key: np.ndarray, lengths: np.ndarray) -> str | None:
+def _hint(actual: np.ndarray, query: np.ndarray, key: np.ndarray, lengths: np.ndarray) -> str | None:
     batch, heads, length, d = query.shape
-    if found.shape != (batch, heads, length, length):
-        return f"the shape is {found.shape}, expected {(batch, heads, length, length)}."
+    if actual.shape != (batch, heads, length, length):
+        return f"the shape is {actual.shape}, expected {(batch, heads, length, length)}."
     real = np.arange(length) < lengths[:, None]
-    if not np.isfinite(found).all():
+    if not np.isfinite(actual).all():
         return "some weights are not finite numbers."
-    if np.abs(np.where(real[:, None, None, :], 0, found)).max(initial=0) > 1e-6:
+    if np.abs(np.where(real[:, None, None, :], 0, actual)).max(initial=0) > 1e-6:
         text = int(np.argmax(lengths < length))
         return f"text {text} has {lengths[text]} real words, but later columns have weight. Who is looked at?"
-    if not np.allclose(found.sum(axis=-1), 1):
-        return f"a row sums to {found.sum(axis=-1).min():.2f}, expected 1. Is the mask there before the softmax?"
-    if np.allclose(found, _reference(query, key, real)):
+    if not np.allclose(actual.sum(axis=-1), 1):
+        return f"a row sums to {actual.sum(axis=-1).min():.2f}, expected 1. Is the mask there before the softmax?"
+    if np.allclose(actual, _reference(query, key, real)):
         return None
-    if np.allclose(found, _reference(query * np.sqrt(d), key, real)):
+    if np.allclose(actual, _reference(query * np.sqrt(d), key, real)):
         return "weights are harder than they should be: what becomes of the scores as d grows?"
-    if np.allclose(found, _reference(query / np.sqrt(d), key, real)):
+    if np.allclose(actual, _reference(query / np.sqrt(d), key, real)):
         return f"weights are more even than they should be: the scores are divided by √d = {np.sqrt(d):.3g}, not by d."
-    if np.allclose(found, _reference(key, query, real)):
+    if np.allclose(actual, _reference(key, query, real)):
         return "rows and columns are exchanged: a row is the word that looks, with its query."
     return "rows sum to 1 and padding has none, but the weights differ from softmax of the scaled dot products."
 

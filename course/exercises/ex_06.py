@@ -12,10 +12,10 @@ def report(answer: Callable) -> str | None:
         *(rng.random((seeds, sizes)) for seeds, sizes in ((5, 4), (3, 3), (8, 1))),
     ]
     for scores in cases:
-        found = answer(scores.copy())
-        if not isinstance(found, (tuple, list, np.ndarray)) or len(found) != 2:
-            return f"report of {len(scores)} seeds: got {type(found).__name__}, expected a pair: means, deviations."
-        hint = _hint(np.asarray(found[0], float), np.asarray(found[1], float), scores)
+        actual = answer(scores.copy())
+        if not isinstance(actual, (tuple, list, np.ndarray)) or len(actual) != 2:
+            return f"report of {len(scores)} seeds: got {type(actual).__name__}, expected a pair: means, deviations."
+        hint = _hint(np.asarray(actual[0], float), np.asarray(actual[1], float), scores)
         if hint is not None:
             return f"report({np.round(scores, 2).tolist()}): {hint}"
     return None

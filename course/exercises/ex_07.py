@@ -13,11 +13,11 @@ def best_path(answer: Callable) -> str | None:
     barred = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.0, -1e4, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     ends = np.zeros((2, 2)), np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 5.0], [3.0, 0.0, 0.0]])
     single = np.array([[0.5, 0.0, 0.2]]), rng.normal(size=(4, 4))
-    several = [(rng.normal(size=(n, k)), 2 * rng.normal(size=(k + 1, k + 1))) for n, k in [(2, 3), (5, 3), (6, 4)] * 4]
-    for emissions, transitions in (alone, barred, ends, single, *several):
+    more = [(rng.normal(size=(n, k)), 2 * rng.normal(size=(k + 1, k + 1))) for n, k in [(2, 3), (5, 3), (6, 4)] * 4]
+    for emissions, transitions in (alone, barred, ends, single, *more):
         hint = _path_hint(answer(emissions.copy(), transitions.copy()), emissions, transitions)
         if hint is not None:
-            return f"for {emissions.shape[0]} words and {emissions.shape[1]} labels {hint}{_cause(answer, several)}"
+            return f"for {emissions.shape[0]} words and {emissions.shape[1]} labels {hint}{_cause(answer, more)}"
     return None
 
 
@@ -36,8 +36,8 @@ def _path_hint(path, emissions: np.ndarray, transitions: np.ndarray) -> str | No
     best = max(product(range(labels), repeat=words), key=lambda p: _score(emissions, transitions, p))
     if path == list(best):
         return None
-    found, most = _score(emissions, transitions, path), _score(emissions, transitions, best)
-    return f"it gives {path} with score {found:.2f}; {list(best)} has {most:.2f}."
+    actual, most = _score(emissions, transitions, path), _score(emissions, transitions, best)
+    return f"it gives {path} with score {actual:.2f}; {list(best)} has {most:.2f}."
 
 
 def _cause(answer: Callable, cases: list) -> str:

@@ -14,22 +14,22 @@ def accumulate(answer: Callable) -> str | None:
         means = np.array([rows.mean(axis=0) if len(rows) else np.full(shape, np.nan) for rows in each])
         rows = np.concatenate(each)
         expected = rows.mean(axis=0) if len(rows) else np.zeros(shape)
-        found = np.asarray(answer(means.copy(), np.array(holes)))
-        hint = _gradient_hint(found, expected, holes)
+        actual = np.asarray(answer(means.copy(), np.array(holes)))
+        hint = _gradient_hint(actual, expected, holes)
         if hint is not None:
             return f"for holes {holes} and gradients {np.round(means, 2).tolist()} {hint}"
     return None
 
 
-def _gradient_hint(found: np.ndarray, expected: np.ndarray, holes: list[int]) -> str | None:
-    if found.shape != expected.shape:
-        return f"the shape is {found.shape}, expected {expected.shape}, that of one gradient."
-    if found.dtype.kind not in "fi":
-        return f"it gives {found!r:.60}, expected numbers."
-    if np.isnan(found).any():
+def _gradient_hint(actual: np.ndarray, expected: np.ndarray, holes: list[int]) -> str | None:
+    if actual.shape != expected.shape:
+        return f"the shape is {actual.shape}, expected {expected.shape}, that of one gradient."
+    if actual.dtype.kind not in "fi":
+        return f"it gives {actual!r:.60}, expected numbers."
+    if np.isnan(actual).any():
         return "it gives NaN. What is the mean over no hole?"
-    if np.abs(found - expected).max(initial=0.0) > 1e-9:
-        return f"it gives {np.round(found, 3).tolist()}; all holes together have {expected.round(3).tolist()}."
+    if np.abs(actual - expected).max(initial=0.0) > 1e-9:
+        return f"it gives {np.round(actual, 3).tolist()}; all holes together have {expected.round(3).tolist()}."
     return None
 
 

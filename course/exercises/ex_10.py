@@ -12,18 +12,18 @@ def block_parameters(answer: Callable) -> str | None:
         for share in SHARES:
             copies = [1 if share in (part, "all") else layers for part in ("attention", "feed-forward")]
             expected = copies[0] * attention + copies[1] * feed_forward
-            found = answer(width, inner, layers, share)
-            if found != expected:
-                return f"block_parameters({width}, {inner}, {layers}, {share!r}): {_hint(found, expected, layers)}"
+            actual = answer(width, inner, layers, share)
+            if actual != expected:
+                return f"block_parameters({width}, {inner}, {layers}, {share!r}): {_hint(actual, expected, layers)}"
     return None
 
 
-def _hint(found, expected: int, layers: int) -> str:
-    if not isinstance(found, int):
-        return f"it gives {found!r}, expected a whole number."
+def _hint(actual, expected: int, layers: int) -> str:
+    if not isinstance(actual, int):
+        return f"it gives {actual!r}, expected a whole number."
     if layers == 1:
-        return f"it gives {found}. With one layer nothing can be shared: count the matrices, biases and norms again."
-    return f"it gives {found}, which is too {'many' if found > expected else 'few'}. One layer was right."
+        return f"it gives {actual}. With one layer nothing can be shared: count the matrices, biases and norms again."
+    return f"it gives {actual}, which is too {'many' if actual > expected else 'few'}. One layer was right."
 
 
 CHECKS = {"10.1": block_parameters}

@@ -12,12 +12,12 @@ def soft_gradient(answer: Callable) -> str | None:
     for classes, temperature in ((3, 1.0), (4, 2.0), (5, 8.0), (3, 0.5), (6, 3.0)):
         teacher, student = rng.normal(0, 2, (2, classes))
         name = f"{classes} classes, T = {temperature:g}"
-        found = np.asarray(answer(teacher.copy(), student.copy(), temperature))
-        if found.shape != (classes,):
-            return f"{name}: the shape is {found.shape}, expected {(classes,)}, one number for each logit."
+        actual = np.asarray(answer(teacher.copy(), student.copy(), temperature))
+        if actual.shape != (classes,):
+            return f"{name}: the shape is {actual.shape}, expected {(classes,)}, one number for each logit."
         expected = _by_steps(teacher, student, temperature)
-        if not np.allclose(found, expected, atol=1e-4):
-            return f"{name}: {_hint(found, expected)}"
+        if not np.allclose(actual, expected, atol=1e-4):
+            return f"{name}: {_hint(actual, expected)}"
         at_rest = np.asarray(answer(student.copy(), student.copy(), temperature))
         if np.abs(at_rest).max() > 1e-9:
             return f"{name}: where both agree, the gradient is not 0."
@@ -35,13 +35,13 @@ def _by_steps(teacher: np.ndarray, student: np.ndarray, temperature: float) -> n
     return (np.array(up) - np.array(down)) / (2 * STEP)
 
 
-def _hint(found: np.ndarray, expected: np.ndarray) -> str:
-    if np.allclose(found, -expected, atol=1e-4):
+def _hint(actual: np.ndarray, expected: np.ndarray) -> str:
+    if np.allclose(actual, -expected, atol=1e-4):
         return "your vector points downhill; the gradient points to where the loss grows."
-    factor = float(found @ expected / (expected @ expected))
-    if np.allclose(found, factor * expected, atol=1e-4):
+    factor = float(actual @ expected / (expected @ expected))
+    if np.allclose(actual, factor * expected, atol=1e-4):
         return f"the direction is right, the length is {factor:.3g} times what small steps give."
-    return f"small steps give {np.round(expected, 3).tolist()}, you gave {np.round(found, 3).tolist()}."
+    return f"small steps give {np.round(expected, 3).tolist()}, you gave {np.round(actual, 3).tolist()}."
 
 
 CHECKS = {"11.1": soft_gradient}

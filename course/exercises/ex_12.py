@@ -34,13 +34,13 @@ def _row_hint(answer: Callable, ids, positions, used, drawn) -> str | None:
     for row, slot in zip(*np.nonzero(used)):
         expected[row, positions[row, slot]] = drawn[row, slot]
     before = ids.copy()
-    found = answer(ids, positions.copy(), used.copy(), drawn.copy())
+    actual = answer(ids, positions.copy(), used.copy(), drawn.copy())
     case = f"for ids {ids.tolist()}, positions {positions.tolist()}, used {used.tolist()}, drawn {drawn.tolist()}"
-    if not isinstance(found, (tuple, list)) or len(found) != 2:
-        return f"{case} it gives {type(found).__name__}, expected a pair: ids that are read, and labels."
+    if not isinstance(actual, (tuple, list)) or len(actual) != 2:
+        return f"{case} it gives {type(actual).__name__}, expected a pair: ids that are read, and labels."
     if not (ids == before).all():
         return f"{case} your function changes the ids that it was given; the originals are still needed."
-    read, labels = map(np.asarray, found)
+    read, labels = map(np.asarray, actual)
     if read.shape != ids.shape or not (read == expected).all():
         return f"{case} the ids read are {read.tolist()}. Which slots are in use?"
     if labels.shape != ids.shape or not (labels == (expected != ids)).all():

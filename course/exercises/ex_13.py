@@ -12,17 +12,17 @@ def log_buckets(answer: Callable) -> str | None:
         half = buckets // 2
         distances = _distances(half, max_distance)
         call = f"log_buckets(distances, {buckets}, {max_distance})"
-        found = np.asarray(answer(distances.copy(), buckets, max_distance))
-        if found.shape != distances.shape:
-            return f"{call}: the shape is {found.shape}, expected {distances.shape}, one bucket for each distance."
-        if not np.issubdtype(found.dtype, np.integer) and not np.equal(found, np.round(found)).all():
+        actual = np.asarray(answer(distances.copy(), buckets, max_distance))
+        if actual.shape != distances.shape:
+            return f"{call}: the shape is {actual.shape}, expected {distances.shape}, one bucket for each distance."
+        if not np.issubdtype(actual.dtype, np.integer) and not np.equal(actual, np.round(actual)).all():
             return f"{call}: a bucket is a whole number; not all of these are."
         expected = np.array([_bucket(int(distance), half, max_distance) for distance in distances])
-        if (found == expected).all():
+        if (actual == expected).all():
             continue
-        wrong = distances[found != expected]
+        wrong = distances[actual != expected]
         first = int(wrong[np.argmin(np.abs(wrong))])
-        got = int(found[distances == first][0])
+        got = int(actual[distances == first][0])
         return f"{call}: distance {first} gets bucket {got}. {_hint(first, half, max_distance)}"
     return None
 

@@ -17,15 +17,15 @@ def grow_table(answer: Callable) -> str | None:
     ]
     for name, pieces in cases:
         before = table.copy()
-        found = np.asarray(answer(table, pieces))
+        actual = np.asarray(answer(table, pieces))
         if not np.array_equal(table, before):
             return f"{name}: your function changed the table that it was given."
         shape = (len(table) + len(pieces), 3)
-        if found.shape != shape:
-            return f"{name}: the shape is {found.shape}, expected {shape}."
-        if not np.allclose(found[: len(table)], table):
+        if actual.shape != shape:
+            return f"{name}: the shape is {actual.shape}, expected {shape}."
+        if not np.allclose(actual[: len(table)], table):
             return f"{name}: the rows of the old tokens are not what they were."
-        for row, word in zip(found[len(table) :], pieces):
+        for row, word in zip(actual[len(table) :], pieces):
             expected = table[word].mean(axis=0) if word else table.mean(axis=0)
             if not np.allclose(row, expected):
                 return f"{name}: the new row is {np.round(row, 2).tolist()}, {_hint(table, row, word)}"

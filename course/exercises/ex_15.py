@@ -10,26 +10,26 @@ def whiten(answer: Callable) -> str | None:
     for width in (2, 3, 6):
         vectors = rng.normal(size=(200, width)) @ rng.normal(size=(width, width)) + rng.normal(0, 3, width)
         name = f"200 vectors of {width} numbers"
-        found = np.asarray(answer(vectors.copy()))
-        if found.shape != vectors.shape:
-            return f"{name}: the shape is {found.shape}, expected {vectors.shape}."
-        if not np.isfinite(found).all():
+        actual = np.asarray(answer(vectors.copy()))
+        if actual.shape != vectors.shape:
+            return f"{name}: the shape is {actual.shape}, expected {vectors.shape}."
+        if not np.isfinite(actual).all():
             return f"{name}: some of your numbers are not finite."
-        if np.abs(found.mean(axis=0)).max() > 1e-6:
-            return f"{name}: the mean of your vectors is {np.round(found.mean(axis=0), 2).tolist()}, expected zeros."
-        hint = _spread_hint(found)
+        if np.abs(actual.mean(axis=0)).max() > 1e-6:
+            return f"{name}: the mean of your vectors is {np.round(actual.mean(axis=0), 2).tolist()}, expected zeros."
+        hint = _spread_hint(actual)
         if hint is not None:
             return f"{name}: {hint}"
-        if not _is_linear(vectors, found):
+        if not _is_linear(vectors, actual):
             return f"{name}: your vectors are no linear map of the centred ones; is each moved and turned alike?"
     return None
 
 
-def _spread_hint(found: np.ndarray) -> str | None:
-    spread = found.T @ found / len(found)
+def _spread_hint(actual: np.ndarray) -> str | None:
+    spread = actual.T @ actual / len(actual)
     alone = np.diag(spread)
     if np.abs(alone - 1).max() > 1e-3:
-        size = len(found)
+        size = len(actual)
         if np.abs(alone * size / (size - 1) - 1).max() < 1e-6:
             return f"the mean squares are {alone[0]:.3f}, expected 1: the covariance was divided by n − 1, here by n."
         return f"the mean squares of your numbers, place by place, are {np.round(alone, 3).tolist()}, expected 1 each."
@@ -39,10 +39,10 @@ def _spread_hint(found: np.ndarray) -> str | None:
     return None
 
 
-def _is_linear(vectors: np.ndarray, found: np.ndarray) -> bool:
+def _is_linear(vectors: np.ndarray, actual: np.ndarray) -> bool:
     centred = vectors - vectors.mean(axis=0)
-    kernel = np.linalg.lstsq(centred, found, rcond=None)[0]
-    return bool(np.abs(centred @ kernel - found).max() < 1e-6)
+    kernel = np.linalg.lstsq(centred, actual, rcond=None)[0]
+    return bool(np.abs(centred @ kernel - actual).max() < 1e-6)
 
 
 CHECKS = {"15.1": whiten}

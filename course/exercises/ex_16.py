@@ -26,21 +26,21 @@ def _random_cases() -> list:
     for _ in range(8):
         heads, length = int(rng.integers(1, 4)), int(rng.integers(3, 7))
         real = np.arange(length) < rng.integers(2, length + 1)
-        odds = rng.random((heads, length, length)) * real
-        cases.append((odds / odds.sum(axis=-1, keepdims=True), real, int(rng.integers(0, real.sum()))))
+        weights = rng.random((heads, length, length)) * real
+        cases.append((weights / weights.sum(axis=-1, keepdims=True), real, int(rng.integers(0, real.sum()))))
     return cases
 
 
 def _hint(answer: Callable, weights: np.ndarray, real: np.ndarray, column: int) -> str | None:
     rows = [row for row in range(len(real)) if real[row] and row != column]
     expected = np.array([sum(head[row, column] for row in rows) / len(rows) for head in weights])
-    found = np.asarray(answer(weights.copy(), real.copy(), column))
+    actual = np.asarray(answer(weights.copy(), real.copy(), column))
     case = f"for weights {weights.round(2).tolist()}, real {real.tolist()} and column {column}"
-    if found.shape != expected.shape:
-        return f"{case} the shape is {found.shape}, expected {expected.shape}: one number for each head."
-    if np.abs(found - expected).max() > 1e-6:
+    if actual.shape != expected.shape:
+        return f"{case} the shape is {actual.shape}, expected {expected.shape}: one number for each head."
+    if np.abs(actual - expected).max() > 1e-6:
         return (
-            f"{case} it gives {found.round(3).tolist()}. Which rows count, which are padding or the token itself, and "
+            f"{case} it gives {actual.round(3).tolist()}. Which rows count, which are padding or the token itself, and "
             "is a row who looks?"
         )
     return None

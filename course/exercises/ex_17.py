@@ -6,16 +6,16 @@ import numpy as np
 
 
 def layers_needed(answer: Callable) -> str | None:
-    for name, attend in _cases():
-        before = attend.copy()
-        found = answer(attend)
-        if not np.array_equal(attend, before):
+    for name, attention_mask in _cases():
+        before = attention_mask.copy()
+        actual = answer(attention_mask)
+        if not np.array_equal(attention_mask, before):
             return f"{name}: your function changed the table that it was given."
-        expected = _count(attend)
-        if np.ndim(found) or int(found) != found:
-            return f"{name}: you gave {found!r}, expected one whole number."
-        if found != expected:
-            return f"{name}: you gave {int(found)}, it is {expected}. {_hint(expected)}"
+        expected = _count(attention_mask)
+        if np.ndim(actual) or int(actual) != actual:
+            return f"{name}: you gave {actual!r}, expected one whole number."
+        if actual != expected:
+            return f"{name}: you gave {int(actual)}, it is {expected}. {_hint(expected)}"
     return None
 
 
@@ -40,12 +40,12 @@ def _cases() -> list[tuple[str, np.ndarray]]:
     return cases
 
 
-def _count(attend: np.ndarray) -> int:
-    heard = attend
-    for layers in range(1, len(attend) + 1):
+def _count(attention_mask: np.ndarray) -> int:
+    heard = attention_mask
+    for layers in range(1, len(attention_mask) + 1):
         if heard.all():
             return layers
-        heard = (heard.astype(int) @ attend.astype(int)) > 0
+        heard = (heard.astype(int) @ attention_mask.astype(int)) > 0
     return -1
 
 

@@ -73,7 +73,7 @@ def test_weights_come_back_after_an_error(pair, numpy):
 def test_scores_without_each_head(write_checkpoint, close):
     directory, reference = write_checkpoint("BertForSequenceClassification")
     task = bz.TextClassifier.from_preset(directory, verbose=False)
-    found = ablate_each_head(task, lambda: float(keras.ops.convert_to_numpy(task(INPUTS))[0, 0]))
+    actual = ablate_each_head(task, lambda: float(keras.ops.convert_to_numpy(task(INPUTS))[0, 0]))
     logits = reference.classifier
 
     def expected(lost):
@@ -81,9 +81,9 @@ def test_scores_without_each_head(write_checkpoint, close):
             out = torch.tensor(without_heads(reference.bert, lost))
             return float(logits(reference.bert.pooler(out))[0, 0])
 
-    assert found.before == pytest.approx(expected([]), abs=1e-5)
-    close(found.after, [[expected([(block, head)]) for head in range(4)] for block in range(2)])
-    close(found.change, found.after - found.before)
+    assert actual.before == pytest.approx(expected([]), abs=1e-5)
+    close(actual.after, [[expected([(block, head)]) for head in range(4)] for block in range(2)])
+    close(actual.change, actual.after - actual.before)
 
 
 def test_heads_that_there_are_not(pair):

@@ -27,27 +27,27 @@ def task(write_checkpoint, words):
 
 
 def test_weights_are_transformers_and_padding_gets_none(task, close):
-    ours, reference = task
-    encoded, _ = encode_pieces(ours, TEXTS)
-    maps = attention_maps(ours, TEXTS)
-    assert [found.weights.shape for found in maps] == [(2, 4, 11, 11), (2, 4, 5, 5)]
-    for row, found in enumerate(maps):  # the second was computed with padding, the reference without
+    result, reference = task
+    encoded, _ = encode_pieces(result, TEXTS)
+    maps = attention_maps(result, TEXTS)
+    assert [actual.weights.shape for actual in maps] == [(2, 4, 11, 11), (2, 4, 5, 5)]
+    for row, actual in enumerate(maps):  # the second was computed with padding, the reference without
         with torch.no_grad():
             expected = reference(torch.tensor(encoded.row(row))[None].long(), output_attentions=True).attentions
-        close(found.weights, torch.stack(expected)[:, 0])
-        close(found.weights.sum(axis=-1), np.ones(found.weights.shape[:-1]))
-    encoder = ours.backbone
-    (alone,) = attention_maps(encoder, TEXTS[1], tokenizer=ours.tokenizer, batch_size=1)
+        close(actual.weights, torch.stack(expected)[:, 0])
+        close(actual.weights.sum(axis=-1), np.ones(actual.weights.shape[:-1]))
+    encoder = result.backbone
+    (alone,) = attention_maps(encoder, TEXTS[1], tokenizer=result.tokenizer, batch_size=1)
     close(alone.weights, maps[1].weights)
     with pytest.raises(ValueError, match="pass tokenizer="):
         attention_maps(encoder, TEXTS)
 
 
 def test_names_and_words(task):
-    (found, second) = attention_maps(task[0], TEXTS)
-    assert found.names == PIECES
-    assert found.word_names == WORDS
-    assert found.word_of.tolist() == [0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8]
+    (actual, second) = attention_maps(task[0], TEXTS)
+    assert actual.names == PIECES
+    assert actual.word_names == WORDS
+    assert actual.word_of.tolist() == [0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8]
     assert second.names == second.word_names == ("[CLS]", "Paris", "in", "rome", "[SEP]")
 
 
@@ -66,19 +66,19 @@ def test_names_of_byte_level_pieces_are_the_texts_characters(task):
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     rust.post_processor = template(ROBERTA_TOKENS, rust.token_to_id)
     tokenizer = Tokenizer(rust, ROBERTA_TOKENS)
-    _, (found,) = encode_pieces(task[0], "a cé", tokenizer=tokenizer)
-    assert found.strings[:3] == ("<s>", "a", "c") and found.strings[3].startswith("##")
-    assert found.words == ("<s>", "a", "cé", "</s>")
+    _, (actual,) = encode_pieces(task[0], "a cé", tokenizer=tokenizer)
+    assert actual.strings[:3] == ("<s>", "a", "c") and actual.strings[3].startswith("##")
+    assert actual.words == ("<s>", "a", "cé", "</s>")
 
 
 def test_between_words_sums_to_and_averages_from(task, close):
-    found = attention_maps(task[0], TEXTS)[0]
-    words = found.by_word()
+    actual = attention_maps(task[0], TEXTS)[0]
+    words = actual.by_word()
     expected = np.zeros((2, 4, 9, 9))
     for row in range(9):
         for column in range(9):
-            rows, columns = (np.flatnonzero(found.word_of == i) for i in (row, column))
-            expected[:, :, row, column] = np.mean([found.weights[:, :, i, columns].sum(axis=-1) for i in rows], axis=0)
+            rows, columns = (np.flatnonzero(actual.word_of == i) for i in (row, column))
+            expected[:, :, row, column] = np.mean([actual.weights[:, :, i, columns].sum(axis=-1) for i in rows], axis=0)
     close(words.weights, expected)
     close(words.weights.sum(axis=-1), np.ones((2, 4, 9)))
     assert words.names == WORDS
@@ -86,20 +86,20 @@ def test_between_words_sums_to_and_averages_from(task, close):
 
 
 def test_entropy_distance_and_rollout_from_the_formulas(task, close):
-    found = attention_maps(task[0], TEXTS)[0]
-    weights = found.weights.astype("float64")
+    actual = attention_maps(task[0], TEXTS)[0]
+    weights = actual.weights.astype("float64")
     for layer in range(2):
         for head in range(4):
             rows = weights[layer, head]
-            close(found.entropy()[layer, head], np.mean([sum(-p * np.log(p) for p in row) for row in rows]))
+            close(actual.entropy()[layer, head], np.mean([sum(-p * np.log(p) for p in row) for row in rows]))
             far = [sum(p * abs(i - j) for j, p in enumerate(row)) for i, row in enumerate(rows)]
-            close(found.distance()[layer, head], np.mean(far))
+            close(actual.distance()[layer, head], np.mean(far))
     mixed = [(weights[layer].mean(axis=0) + np.eye(11)) / 2 for layer in range(2)]
-    close(found.rollout(), np.stack([mixed[0], mixed[1] @ mixed[0]]))
-    close(found.rollout().sum(axis=-1), np.ones((2, 11)))
+    close(actual.rollout(), np.stack([mixed[0], mixed[1] @ mixed[0]]))
+    close(actual.rollout().sum(axis=-1), np.ones((2, 11)))
 
 
 def test_zero_weights_have_no_entropy(task):
-    found = attention_maps(task[0], TEXTS)[1]
-    one_place = type(found)(np.eye(5)[None, None], found.names, found.word_names, found.word_of)
+    actual = attention_maps(task[0], TEXTS)[1]
+    one_place = type(actual)(np.eye(5)[None, None], actual.names, actual.word_names, actual.word_of)
     assert one_place.entropy().tolist() == [[0]] and one_place.distance().tolist() == [[0]]

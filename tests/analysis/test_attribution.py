@@ -33,25 +33,25 @@ def test_integrated_gradients_are_the_formulas_and_sum_to_the_difference(pair, c
     assert ids[1] == 1
     start, end = numpy_model.embed(blank), numpy_model.embed(ids)
     for output in (0, 1):
-        found = integrated_gradients(task, TEXT, output, steps=8, batch_size=8)
+        actual = integrated_gradients(task, TEXT, output, steps=8, batch_size=8)
         total = 0
         for place, weight in zip(*np.polynomial.legendre.leggauss(8)):
             point = start + (place + 1) / 2 * (end - start)
             total = total + weight / 2 * slope(lambda x: numpy_model.logits(x)[:, output], point)  # noqa: B023
-        close(found.scores, ((end - start) * total).sum(axis=-1))
-        close(found.value, numpy_model.logits(end[None])[0, output])
-        close(found.base, numpy_model.logits(start[None])[0, output])
+        close(actual.scores, ((end - start) * total).sum(axis=-1))
+        close(actual.value, numpy_model.logits(end[None])[0, output])
+        close(actual.base, numpy_model.logits(start[None])[0, output])
         whole = integrated_gradients(task, TEXT, output, batch_size=8)
         assert whole.scores.sum() == pytest.approx(whole.value - whole.base, rel=0.01)
-    assert found.names == ("[CLS]", "unheard", ",", "a", "film", ".", "[SEP]")
-    assert found.scores[1] != 0 and found.scores[0] == found.scores[-1] == 0
+    assert actual.names == ("[CLS]", "unheard", ",", "a", "film", ".", "[SEP]")
+    assert actual.scores[1] != 0 and actual.scores[0] == actual.scores[-1] == 0
 
 
 def test_words_get_the_sum_of_their_pieces(pair, close):
-    found = integrated_gradients(pair[0], "badly unhappy film.", 0, steps=8)
-    words = found.by_word()
-    assert words.names == ("[CLS]", "badly", "unhappy", "film", ".", "[SEP]") and found.names[2:4] == ("un", "##happy")
-    close(words.scores, [0, found.scores[1], found.scores[2:4].sum(), *found.scores[4:]])
+    actual = integrated_gradients(pair[0], "badly unhappy film.", 0, steps=8)
+    words = actual.by_word()
+    assert words.names == ("[CLS]", "badly", "unhappy", "film", ".", "[SEP]") and actual.names[2:4] == ("un", "##happy")
+    close(words.scores, [0, actual.scores[1], actual.scores[2:4].sum(), *actual.scores[4:]])
 
 
 def test_occlusion_is_the_fall_of_the_logit(pair, close):
@@ -62,19 +62,19 @@ def test_occlusion_is_the_fall_of_the_logit(pair, close):
     def logit(hidden):
         return numpy_model.logits(numpy_model.embed(np.where(hidden, MASK, ids))[None])[0, 1]
 
-    found = occlusion(task, text, 1, batch_size=3)
-    assert found.names == ("[CLS]", "badly", "un", "##happy", "film", ".", "[SEP]")
+    actual = occlusion(task, text, 1, batch_size=3)
+    assert actual.names == ("[CLS]", "badly", "un", "##happy", "film", ".", "[SEP]")
     expected, whole = np.zeros(7), logit(np.zeros(7, bool))
     for places in ([1], [2, 3], [4], [5]):
         expected[places] = (whole - logit(np.isin(np.arange(7), places))) / len(places)
-    close(found.scores, expected)
-    close([found.value, found.base], [whole, logit(np.isin(np.arange(7), range(1, 6)))])
+    close(actual.scores, expected)
+    close([actual.value, actual.base], [whole, logit(np.isin(np.arange(7), range(1, 6)))])
 
 
 def test_gradient_times_attention_is_the_formulas(pair, close):
     task, numpy_model = pair
     text = "badly unhappy film."
-    found = gradient_times_attention(task, text, 1)
+    actual = gradient_times_attention(task, text, 1)
     x = numpy_model.embed(ids_of(task, text))
     numpy_model.logits(x[None])
     weights = [layer[0] for layer in numpy_model.attentions]
@@ -83,21 +83,21 @@ def test_gradient_times_attention_is_the_formulas(pair, close):
             lambda added: numpy_model.logits(np.repeat(x[None], len(added), axis=0), {layer: added})[:, 1],  # noqa: B023
             np.zeros_like(weight),
         )
-        close(found.scores[layer], weight * gradient)
-    words = found.by_word()
+        close(actual.scores[layer], weight * gradient)
+    words = actual.by_word()
     assert words.names == ("[CLS]", "badly", "unhappy", "film", ".", "[SEP]")
-    close(words.scores[:, :, 1, 2], found.scores[:, :, 1, 2:4].sum(axis=-1))
-    close(words.by_head(), found.by_head())
+    close(words.scores[:, :, 1, 2], actual.scores[:, :, 1, 2:4].sum(axis=-1))
+    close(words.by_head(), actual.by_head())
 
 
 def test_pairs_of_texts_and_numbers_of_tokens(pair, write_checkpoint):
-    found = integrated_gradients(pair[0], ("the film", "was bad"), 0, steps=8)
-    assert found.names == ("[CLS]", "the", "film", "[SEP]", "was", "bad", "[SEP]")
-    assert found.scores.sum() == pytest.approx(found.value - found.base, rel=0.01)
+    actual = integrated_gradients(pair[0], ("the film", "was bad"), 0, steps=8)
+    assert actual.names == ("[CLS]", "the", "film", "[SEP]", "was", "bad", "[SEP]")
+    assert actual.scores.sum() == pytest.approx(actual.value - actual.base, rel=0.01)
     masked = bz.MaskedLM.from_preset(write_checkpoint("BertForMaskedLM")[0], verbose=False)
-    found = integrated_gradients(masked, "the [MASK] was bad.", (2, 7), steps=8)
-    assert found.names[2] == "[MASK]"
-    assert found.scores.sum() == pytest.approx(found.value - found.base, rel=0.01)
+    actual = integrated_gradients(masked, "the [MASK] was bad.", (2, 7), steps=8)
+    assert actual.names[2] == "[MASK]"
+    assert actual.scores.sum() == pytest.approx(actual.value - actual.base, rel=0.01)
 
 
 def test_a_model_is_left_as_it_was(pair, numpy):

@@ -100,18 +100,18 @@ def test_curves_over_layers():
 
 
 def test_confidence():
-    found = bins()
-    figure = calibration_figure(found, "held out")
+    actual = bins()
+    figure = calibration_figure(actual, "held out")
     assert_readable(figure)
-    full = found.counts > 0
+    full = actual.counts > 0
     np.testing.assert_array_equal(
-        figure.axes[0].lines[1].get_xydata().T, [found.confidence[full], found.accuracy[full]]
+        figure.axes[0].lines[1].get_xydata().T, [actual.confidence[full], actual.accuracy[full]]
     )
-    figure = errors_figure(found)
+    figure = errors_figure(actual)
     assert_readable(figure)
     heights = [bar.get_height() for bar in figure.axes[0].patches]
-    np.testing.assert_allclose(heights[:10], np.nan_to_num(found.accuracy) * found.counts)
-    np.testing.assert_allclose(np.add(heights[:10], heights[10:]), found.counts)
+    np.testing.assert_allclose(heights[:10], np.nan_to_num(actual.accuracy) * actual.counts)
+    np.testing.assert_allclose(np.add(heights[:10], heights[10:]), actual.counts)
 
 
 def test_numbers_by_head_and_signed_maps():

@@ -20,14 +20,14 @@ def test_from_text(write_checkpoint):
     directory, reference = write_checkpoint("BertForSequenceClassification")
     task = bz.TextClassifier.from_preset(directory, labels=["no", "yes"], verbose=False)
     task.temperature = 2.0
-    found = predictions(task, TEXTS, ["yes", "no", "yes", "no"], batch_size=3)
+    actual = predictions(task, TEXTS, ["yes", "no", "yes", "no"], batch_size=3)
     for number, text in enumerate(TEXTS):
         with torch.no_grad():
             ids = torch.tensor(task.tokenizer([text])["token_ids"]).long()
-            odds = torch.softmax(reference(ids).logits[0] / 2, dim=-1).numpy()
-        assert found.predicted[number] == ["no", "yes"][odds.argmax()]
-        assert found.confidence[number] == pytest.approx(odds.max(), abs=1e-5)
-    assert found.texts == tuple(TEXTS) and found.truth == ("yes", "no", "yes", "no")
+            probabilities = torch.softmax(reference(ids).logits[0] / 2, dim=-1).numpy()
+        assert actual.predicted[number] == ["no", "yes"][probabilities.argmax()]
+        assert actual.confidence[number] == pytest.approx(probabilities.max(), abs=1e-5)
+    assert actual.texts == tuple(TEXTS) and actual.truth == ("yes", "no", "yes", "no")
     assert predictions(task, (TEXTS, TEXTS), [0, 1, 0, 1]).texts[0] == (TEXTS[0], TEXTS[0])
     with pytest.raises(ValueError, match="needs a single-label TextClassifier"):
         predictions(bz.TextClassifier(task.backbone, task.tokenizer, labels=1), TEXTS, [1.0] * 4)
@@ -38,18 +38,18 @@ def test_bins_and_error():
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.5, 1, 300)
     right = rng.uniform(size=300) < confidence**2
-    found = made(confidence, right).by_confidence(7)
+    actual = made(confidence, right).by_confidence(7)
     expected = metrics.binary_calibration_error(torch.tensor(confidence), torch.tensor(right).long(), n_bins=7)
-    assert found.error == pytest.approx(float(expected), abs=1e-6)
-    assert found.counts.sum() == 300 and np.isnan(found.accuracy[0])
+    assert actual.error == pytest.approx(float(expected), abs=1e-6)
+    assert actual.counts.sum() == 300 and np.isnan(actual.accuracy[0])
     last = confidence > 6 / 7
-    assert found.accuracy[-1] == pytest.approx(right[last].mean())
-    assert found.confidence[-1] == pytest.approx(confidence[last].mean())
+    assert actual.accuracy[-1] == pytest.approx(right[last].mean())
+    assert actual.confidence[-1] == pytest.approx(confidence[last].mean())
 
 
 def test_errors_are_the_surest_first():
-    found = made([0.6, 0.9, 0.8, 1.0], [False, False, True, True])
-    assert found.errors() == [1, 0] and found.right.tolist() == [False, False, True, True]
-    assert found.by_confidence(2).counts.tolist() == [0, 4]
+    actual = made([0.6, 0.9, 0.8, 1.0], [False, False, True, True])
+    assert actual.errors() == [1, 0] and actual.right.tolist() == [False, False, True, True]
+    assert actual.by_confidence(2).counts.tolist() == [0, 4]
     with pytest.raises(ValueError, match="bins must be"):
-        found.by_confidence(0)
+        actual.by_confidence(0)

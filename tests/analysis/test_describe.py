@@ -31,9 +31,9 @@ def counted(model) -> dict[str, int]:
 @pytest.mark.parametrize("name", ["BertModel", "BertForSequenceClassification", "BertForMaskedLM"])
 def test_parts_of_a_directory(write_checkpoint, name):
     directory, model = write_checkpoint(name)
-    found = bz.describe(directory)
-    assert {part: n for part, n in found.parts.items() if n} == counted(model)
-    assert found.parameters == model.num_parameters()
+    actual = bz.describe(directory)
+    assert {part: n for part, n in actual.parts.items() if n} == counted(model)
+    assert actual.parameters == model.num_parameters()
 
 
 @pytest.mark.parametrize("shown", ["google-bert/bert-base-uncased", "hf://google-bert/bert-base-uncased"])
@@ -42,12 +42,13 @@ def test_parts_of_a_published_one(shown):
 
     with torch.device("meta"):
         model = transformers.BertModel(transformers.BertConfig())
-    found = bz.describe(shown)
-    assert {part: n for part, n in found.parts.items() if n} == counted(model)
-    text = str(found)
-    assert "109,482,240" in text and "12 layers × 768" in text and found.published.use in text
+    actual = bz.describe(shown)
+    assert {part: n for part, n in actual.parts.items() if n} == counted(model)
+    text = str(actual)
+    assert "109,482,240" in text and "12 layers × 768" in text and actual.published.use in text
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_the_catalog_agrees_with_what_is_counted():
     seen = {}

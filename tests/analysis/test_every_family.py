@@ -64,12 +64,12 @@ def task(request, words):
 
 
 def test_rows_sum_to_1_and_padding_gets_0(task, numpy, close):
-    (found, _) = attention_maps(task, TEXTS)
-    assert found.weights.shape == (2, 2, 12, 12)
+    (actual, _) = attention_maps(task, TEXTS)
+    assert actual.weights.shape == (2, 2, 12, 12)
     ones = np.ones((2, 2, 12))
-    close(found.weights.sum(axis=-1), ones)
-    close(found.by_word().weights.sum(axis=-1), np.ones((2, 2, 11)))
-    close(found.rollout().sum(axis=-1), ones[0])
+    close(actual.weights.sum(axis=-1), ones)
+    close(actual.by_word().weights.sum(axis=-1), np.ones((2, 2, 11)))
+    close(actual.rollout().sum(axis=-1), ones[0])
     inputs = task.tokenizer(TEXTS)
     real = int(inputs["padding_mask"][1].sum())
     assert real < 12
@@ -93,21 +93,21 @@ def test_an_ablated_head_adds_nothing(task, numpy):
         kernel.assign(trained)
     assert np.abs(whole - without).max() > 1e-3
     np.testing.assert_array_equal(numpy(encoder(inputs)["sequence_output"]), whole)
-    found = ablate_each_head(task, lambda: float(numpy(task(inputs))[0, 0]))
-    assert found.after.shape == (len(encoder.blocks), 2) and np.abs(found.change).max() > 1e-4
+    actual = ablate_each_head(task, lambda: float(numpy(task(inputs))[0, 0]))
+    assert actual.after.shape == (len(encoder.blocks), 2) and np.abs(actual.change).max() > 1e-4
 
 
 def test_attributions_sum_to_the_difference(task, numpy):
-    found = integrated_gradients(task, TEXTS[0], 0, steps=32, batch_size=32)
-    assert found.scores.sum() == pytest.approx(found.value - found.base, rel=0.01)
+    actual = integrated_gradients(task, TEXTS[0], 0, steps=32, batch_size=32)
+    assert actual.scores.sum() == pytest.approx(actual.value - actual.base, rel=0.01)
     value = numpy(task(task.tokenizer(TEXTS[:1])))[0, 0]
-    assert found.value == pytest.approx(value, abs=1e-5)
+    assert actual.value == pytest.approx(value, abs=1e-5)
     hidden = occlusion(task, TEXTS[0], 0, batch_size=2)
-    assert hidden.value == pytest.approx(found.value, abs=1e-5) and hidden.base == pytest.approx(found.base, abs=1e-5)
+    assert hidden.value == pytest.approx(actual.value, abs=1e-5) and hidden.base == pytest.approx(actual.base, abs=1e-5)
 
 
 def test_gradient_times_attention_is_the_derivative_of_a_heads_factor(task, numpy, close):
-    found = gradient_times_attention(task, TEXTS[0], 0)
+    actual = gradient_times_attention(task, TEXTS[0], 0)
     inputs, encoder = task.tokenizer(TEXTS[:1]), task.backbone
     kernel = encoder.blocks[-1].attention.output_dense.kernel
     trained, ends = numpy(kernel.value).copy(), []
@@ -118,13 +118,13 @@ def test_gradient_times_attention_is_the_derivative_of_a_heads_factor(task, nump
         ends.append(float(numpy(task(inputs))[0, 0]))
     kernel.assign(trained)
     layers = [i for i, block in enumerate(encoder.layer_schedule) if block == encoder.layer_schedule[-1]]
-    assert found.by_head()[layers, 0].sum() == pytest.approx((ends[0] - ends[1]) / 0.02, abs=2e-3)
+    assert actual.by_head()[layers, 0].sum() == pytest.approx((ends[0] - ends[1]) / 0.02, abs=2e-3)
 
 
 def test_words_anisotropy_and_pruning(task, numpy):
-    found = word_vectors(task, TEXTS, "Film")
-    assert found.vectors.shape == (3, 2, 16) and found.words == ("film", "film") and found.texts.tolist() == [0, 1]
-    assert np.abs(found.vectors[-1, 0] - found.vectors[-1, 1]).max() > 1e-3
+    actual = word_vectors(task, TEXTS, "Film")
+    assert actual.vectors.shape == (3, 2, 16) and actual.words == ("film", "film") and actual.texts.tolist() == [0, 1]
+    assert np.abs(actual.vectors[-1, 0] - actual.vectors[-1, 1]).max() > 1e-3
     cones = layer_anisotropy(task, TEXTS)
     assert cones.before.shape == cones.after.shape == (3,) and cones.dimensions.max() <= 8
     inputs = task.tokenizer(TEXTS)

@@ -46,11 +46,11 @@ def assert_readable(figure):
 
 @pytest.mark.parametrize("names", [NAMES, ("[CLS]", "yes", "[SEP]"), tuple("abcdefghij" * 6)])
 def test_one_head(names):
-    found = made(names)
-    figure = head_figure(found, 1, 2)
+    actual = made(names)
+    figure = head_figure(actual, 1, 2)
     assert_readable(figure)
     axes = figure.axes[0]
-    np.testing.assert_array_equal(axes.images[0].get_array(), found.weights[1, 2])
+    np.testing.assert_array_equal(axes.images[0].get_array(), actual.weights[1, 2])
     shown = [label.get_text() for label in axes.get_xticklabels()]
     assert shown == [label.get_text() for label in axes.get_yticklabels()]
     assert [s.rstrip("…") for s in shown] == [n if len(n) <= 18 else n[:17] for n in names]
@@ -59,25 +59,25 @@ def test_one_head(names):
 
 @pytest.mark.parametrize("names", [NAMES, ("[CLS]", "yes", "[SEP]")])
 def test_grid_of_heads(names):
-    found = made(names)
-    figure = heads_figure(found)
+    actual = made(names)
+    figure = heads_figure(actual)
     assert_readable(figure)
     panels = figure.axes[:-1]
     assert len(panels) == 6
     for number, axes in enumerate(panels):
-        np.testing.assert_array_equal(axes.images[0].get_array(), found.weights[divmod(number, 3)])
+        np.testing.assert_array_equal(axes.images[0].get_array(), actual.weights[divmod(number, 3)])
         assert axes.images[0].get_clim() == (0, 1)
-    some = heads_figure(found, layers=[1], heads=[2, 0])
+    some = heads_figure(actual, layers=[1], heads=[2, 0])
     assert [axes.get_title() for axes in some.axes[:-1]] == ["layer 1, head 2", "layer 1, head 0"]
     assert_readable(some)
 
 
 def test_what_cannot_be_drawn():
-    found = made(("a", "b"))
+    actual = made(("a", "b"))
     with pytest.raises(ValueError, match="2 layers and 3 heads"):
-        head_figure(found, 2, 0)
+        head_figure(actual, 2, 0)
     with pytest.raises(ValueError, match="2 layers and 3 heads"):
-        heads_figure(found, heads=[])
+        heads_figure(actual, heads=[])
     with pytest.raises(ValueError, match=r"must have shape \(2, 2\)"):
         heat_map(np.ones((3, 3)), ("a", "b"))
     with pytest.raises(ValueError, match="shorter text"):

@@ -41,19 +41,19 @@ def kept(model_type: str):
     options = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(made).parameters else {}
     model = made._from_config(config, attn_implementation="sdpa", **options).eval()
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    found = {}
+    actual = {}
 
     def keep(tensor):
         own = tensor.is_floating_point() and tensor.untyped_storage().data_ptr() not in weights
         # A normalisation keeps a mean and a deviation a token besides, and fused attention a sum a head: not counted.
         if own and tensor.numel() >= LENGTH * 32:
-            found[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+            actual[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         out = model(torch.full((1, LENGTH), 5))[0]
     out.sum()
-    return EncoderConfig.from_hf(config.to_dict()), sum(found.values())
+    return EncoderConfig.from_hf(config.to_dict()), sum(actual.values())
 
 
 @pytest.mark.parametrize("model_type", CASES)

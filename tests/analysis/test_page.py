@@ -60,9 +60,9 @@ def drawn(page, folder, chosen, token=-1):
         "--dump-dom",
     ]
     done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120)
-    found = re.search(r'<pre id="seen">([^<]+)</pre>', done.stdout)
-    assert found, done.stderr[-2000:]
-    return json.loads(urllib.parse.unquote(base64.b64decode(found[1]).decode()))
+    actual = re.search(r'<pre id="seen">([^<]+)</pre>', done.stdout)
+    assert actual, done.stderr[-2000:]
+    return json.loads(urllib.parse.unquote(base64.b64decode(actual[1]).decode()))
 
 
 def test_what_is_chosen_is_drawn(tmp_path):

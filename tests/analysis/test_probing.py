@@ -21,23 +21,23 @@ def test_a_words_kind_is_in_its_embedding(task):
         picked = RNG.permutation(NOUNS + OTHERS)[:5].tolist()
         texts.append(" ".join(picked))
         labels.append(["noun" if word in NOUNS else "other" for word in picked])
-    found = probe(task, texts, labels)
-    assert found.accuracy.shape == found.control_task.shape == (3,)
-    assert found.accuracy[0] > 0.95 > found.majority > 0.4
+    actual = probe(task, texts, labels)
+    assert actual.accuracy.shape == actual.control_task.shape == (3,)
+    assert actual.accuracy[0] > 0.95 > actual.majority > 0.4
     # Ten words are few enough for a probe to learn by heart, so it is not selective, and no training is needed.
-    assert found.control_task[0] > 0.95 and abs(found.selectivity[0]) < 0.06 and abs(found.gain[0]) < 0.06
+    assert actual.control_task[0] > 0.95 and abs(actual.selectivity[0]) < 0.06 and abs(actual.gain[0]) < 0.06
     again = probe(task, texts, labels)
-    np.testing.assert_array_equal(again.random_encoder, found.random_encoder)
-    np.testing.assert_allclose(found.selectivity, found.accuracy - found.control_task)
+    np.testing.assert_array_equal(again.random_encoder, actual.random_encoder)
+    np.testing.assert_allclose(actual.selectivity, actual.accuracy - actual.control_task)
 
 
 def test_labels_of_texts(task):
     texts = [
         " ".join(RNG.permutation(["good" if i % 2 else "bad", "the", "film", "was", *OTHERS[:3]])) for i in range(64)
     ]
-    found = probe(task, texts, [i % 2 for i in range(64)])
-    assert found.accuracy[0] == 1 and found.majority < 0.7
-    assert found.control_task.mean() < 0.8
+    actual = probe(task, texts, [i % 2 for i in range(64)])
+    assert actual.accuracy[0] == 1 and actual.majority < 0.7
+    assert actual.control_task.mean() < 0.8
 
 
 def test_what_cannot_be_probed(task):

@@ -21,12 +21,12 @@ def pair(write_checkpoint, numpy_bert):
 def test_scores_before_and_after_each(pair, numpy, close):
     task, numpy_model = pair
     inputs = task.tokenizer(TEXTS[:1])
-    found = prune_heads(task, LOST, lambda: float(numpy(task(inputs))[0, 0]))
+    actual = prune_heads(task, LOST, lambda: float(numpy(task(inputs))[0, 0]))
     x = numpy_model.embed(inputs["token_ids"][0])[None]
     expected = [numpy_model.logits(x, lost=LOST[:count])[0, 0] for count in range(3)]
-    close(found.scores, expected)
-    close([found.before, found.after], [expected[0], expected[-1]])
-    assert found.heads == tuple(LOST)
+    close(actual.scores, expected)
+    close([actual.before, actual.after], [expected[0], expected[-1]])
+    assert actual.heads == tuple(LOST)
 
 
 def test_training_and_transformers_leave_them_out(pair, numpy, close, tmp_path, eager):
@@ -71,9 +71,9 @@ def test_what_a_pruned_head_carries_is_nothing(model_type, numpy):
         if weight.path.endswith("bias"):
             weight.assign(np.ones(weight.shape))
     x = keras.ops.convert_to_tensor(np.random.default_rng(0).normal(size=(1, 5, 16)).astype("float32"))
-    before = numpy(attention.project(x)[2])
+    before = numpy(attention._project(x)[2])
     prune_heads(encoder, [(0, 1)], lambda: 0.0)
-    value = numpy(attention.project(x)[2])
+    value = numpy(attention._project(x)[2])
     assert not value[:, :, 1].any() and not numpy(attention.output_dense.kernel.value)[8:].any()
     np.testing.assert_allclose(value[:, :, 0], before[:, :, 0], rtol=1e-6)
 

@@ -52,9 +52,9 @@ def test_layers_are_transformers_without_padding(write_checkpoint, close):
     for layer in range(3):
         close(tokens[layer], np.concatenate([states[0][layer], states[1][layer]]))
         close(means[layer], np.stack([states[row][layer].mean(axis=0) for row in range(2)]))
-    found = cka_matrix(tokens)
-    close(found, [[by_kernels(x.astype("float64"), y.astype("float64")) for y in tokens] for x in tokens])
-    close(np.diag(found), np.ones(3))
+    actual = cka_matrix(tokens)
+    close(actual, [[by_kernels(x.astype("float64"), y.astype("float64")) for y in tokens] for x in tokens])
+    close(np.diag(actual), np.ones(3))
     assert cka_matrix(tokens, tokens[:1]).shape == (3, 1)
     with pytest.raises(ValueError, match="per must be"):
         layer_vectors(task, TEXTS, per="word")

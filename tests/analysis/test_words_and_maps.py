@@ -23,9 +23,9 @@ def test_word_vectors_are_means_of_transformers_states(pair, close):
         ids = torch.tensor(task.tokenizer([text])["token_ids"]).long()
         with torch.no_grad():
             states.append(np.stack([s[0].numpy() for s in reference(ids, output_hidden_states=True).hidden_states]))
-    found = word_vectors(task, TEXTS, "the")
-    assert found.words == ("the", "The", "THE") and found.texts.tolist() == [0, 1, 1]
-    close(found.vectors, np.stack([states[0][:, 4], states[1][:, 1], states[1][:, 4]], axis=1))
+    actual = word_vectors(task, TEXTS, "the")
+    assert actual.words == ("the", "The", "THE") and actual.texts.tolist() == [0, 1, 1]
+    close(actual.vectors, np.stack([states[0][:, 4], states[1][:, 1], states[1][:, 4]], axis=1))
     whole = word_vectors(task, TEXTS, batch_size=1)
     assert whole.words == ("unhappy", ",", "the", "film", "ends", ".", "The", "plot", "of", "THE", "film")
     close(whole.vectors[:, 0], states[0][:, 1:3].mean(axis=1))
@@ -36,9 +36,9 @@ def test_word_vectors_are_means_of_transformers_states(pair, close):
 
 def test_anisotropy_of_layers(pair):
     task, _ = pair
-    found = layer_anisotropy(task, TEXTS)
+    actual = layer_anisotropy(task, TEXTS)
     vectors = layer_vectors(task, TEXTS)
-    for layer, before, after, dimensions in zip(vectors, found.before, found.after, found.dimensions):
+    for layer, before, after, dimensions in zip(vectors, actual.before, actual.after, actual.dimensions):
         assert before == mean_cosine(layer) and dimensions == len(layer) // 2
         centred = layer.astype("float64") - layer.mean(axis=0, dtype="float64")
         left, _, _ = np.linalg.svd(centred, full_matrices=False)
@@ -53,10 +53,10 @@ def test_anisotropy_of_layers(pair):
 def test_map_is_the_first_two_principal_components():
     sklearn = pytest.importorskip("sklearn.decomposition")
     vectors = np.random.default_rng(0).normal(size=(20, 7)) * np.arange(1, 8)
-    found = pca(vectors)
+    actual = pca(vectors)
     reference = sklearn.PCA(2).fit(vectors)
-    np.testing.assert_allclose(np.abs(found.points), np.abs(reference.transform(vectors)), atol=1e-4)
-    np.testing.assert_allclose(found.shares, reference.explained_variance_ratio_, atol=1e-5)
+    np.testing.assert_allclose(np.abs(actual.points), np.abs(reference.transform(vectors)), atol=1e-4)
+    np.testing.assert_allclose(actual.shares, reference.explained_variance_ratio_, atol=1e-5)
     for wrong in (vectors[:2], vectors[:, :1]):
         with pytest.raises(ValueError, match="at least three vectors"):
             pca(wrong)

@@ -172,11 +172,11 @@ def in_process(run: dict) -> dict | None:
 def show(lines: list[dict]) -> None:
     """A row a run, with how many times as long as bertzoo's it took."""
     print(f"\n{'task':6}{'contestant':22}{'epoch':>9}{'first':>9}{'examples/s':>12}{'tokens/s':>12}{'ratio':>7}")
-    ours = {line["task"]: line["seconds"] for line in lines if line["contestant"] == "bertzoo"}
+    bertzoo_seconds = {line["task"]: line["seconds"] for line in lines if line["contestant"] == "bertzoo"}
     for line in lines:
         times = f"{line['seconds']:7.2f} s{line['first_seconds']:7.1f} s"
         rates = f"{line['examples/s']:12,.0f}{line['tokens/s']:12,.0f}"
-        ratio = f"{line['seconds'] / ours[line['task']]:7.2f}" if line["task"] in ours else ""
+        ratio = f"{line['seconds'] / bertzoo_seconds[line['task']]:7.2f}" if line["task"] in bertzoo_seconds else ""
         print(f"{line['task']:6}{line['contestant']:22}{times}{rates}{ratio}")
 
 

@@ -86,14 +86,16 @@ def squad() -> tuple[dict[str, str], dict[str, str], dict[str, list[str]]]:
 def vectors(model: str) -> None:
     from bertzoo.retrieval import evaluate_retrieval
 
-    ours, theirs = load("bertzoo", model), load("sentence_transformers", model)
+    bertzoo_model, peer = load("bertzoo", model), load("sentence_transformers", model)
     firsts, seconds, _ = stsb("test")
     texts = firsts[:500] + seconds[:500]
-    print(f"1,000 sentences: max |difference| {np.abs(ours.encode(texts) - theirs.encode(texts)).max():.1e}")
-    print(f"STS-B test, Spearman: {correlation(ours):.5f} and {correlation(theirs):.5f}")
+    print(f"1,000 sentences: max |difference| {np.abs(bertzoo_model.encode(texts) - peer.encode(texts)).max():.1e}")
+    print(f"STS-B test, Spearman: {correlation(bertzoo_model):.5f} and {correlation(peer):.5f}")
     queries, corpus, relevant = squad()
-    found = [evaluate_retrieval(_Plain(encoder), queries, corpus, relevant, at=(10,)) for encoder in (ours, theirs)]
-    print(f"SQuAD dev, {len(queries)} questions, {len(corpus)} paragraphs: {found[0]} and {found[1]}")
+    result = [
+        evaluate_retrieval(_Plain(encoder), queries, corpus, relevant, at=(10,)) for encoder in (bertzoo_model, peer)
+    ]
+    print(f"SQuAD dev, {len(queries)} questions, {len(corpus)} paragraphs: {result[0]} and {result[1]}")
 
 
 def speed(model: str, libraries: list[str]) -> None:
@@ -130,15 +132,15 @@ def tune(model: str, who: str, seeds: int) -> None:
         "cosine": (firsts, seconds, (scores / 5).tolist()),
         "multiple_negatives": ([pair[0] for pair in pairs], [pair[1] for pair in pairs], None),
     }
-    train = {"bertzoo": tune_ours, "sentence_transformers": tune_theirs}[who]
+    train = {"bertzoo": tune_bertzoo, "sentence_transformers": tune_peer}[who]
     for loss, columns in tasks.items():
-        found = [correlation(train(model, loss, seed, *columns)) for seed in range(seeds)]
-        error = np.std(found, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else float("nan")
-        each = " ".join(f"{value:.4f}" for value in found)
-        print(f"{who}, {loss}: Spearman {np.mean(found):.4f} ± {error:.4f} (standard error): {each}", flush=True)
+        result = [correlation(train(model, loss, seed, *columns)) for seed in range(seeds)]
+        error = np.std(result, ddof=1) / np.sqrt(len(result)) if len(result) > 1 else float("nan")
+        each = " ".join(f"{value:.4f}" for value in result)
+        print(f"{who}, {loss}: Spearman {np.mean(result):.4f} ± {error:.4f} (standard error): {each}", flush=True)
 
 
-def tune_ours(model: str, loss: str, seed: int, firsts, seconds, scores):
+def tune_bertzoo(model: str, loss: str, seed: int, firsts, seconds, scores):
     import bertzoo as bz
 
     bz.set_seed(seed)
@@ -148,7 +150,7 @@ def tune_ours(model: str, loss: str, seed: int, firsts, seconds, scores):
     return encoder
 
 
-def tune_theirs(model: str, loss: str, seed: int, firsts, seconds, scores):
+def tune_peer(model: str, loss: str, seed: int, firsts, seconds, scores):
     """Its losses in a plain loop: its Trainer asks for `datasets`, and does the same."""
     import torch
     from sentence_transformers.sentence_transformer import losses

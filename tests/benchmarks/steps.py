@@ -70,9 +70,9 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder, create_perfetto_trace=True):
             fit()
-        found = kernels(folder)
+        results = kernels(folder)
     total, count = collections.Counter(), collections.Counter()
-    for event in found:
+    for event in results:
         total[event["name"]] += event["dur"] / 1e3 / run.steps
         count[event["name"]] += 1 / run.steps
     print(f"kernels run for {total.total():.2f} ms a step, {count.total():.0f} of them")

@@ -23,8 +23,8 @@ STRIDE, QUESTION, ANSWER, N_BEST = 128, 64, 30, 20
 
 
 def load(task: str, split: str, count: int | None, seed: int = 0) -> list[dict]:
-    found = data.load(task, split)
-    rows = found if isinstance(found, list) else [dict(zip(found, row)) for row in zip(*found.values())]
+    result = data.load(task, split)
+    rows = result if isinstance(result, list) else [dict(zip(result, row)) for row in zip(*result.values())]
     if count is not None and count < len(rows):
         rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))[:count]]
     return rows

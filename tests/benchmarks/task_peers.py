@@ -202,14 +202,14 @@ class SquadPeer(Peer):
         return list(zip(out.start_logits.float().cpu().numpy(), out.end_logits.float().cpu().numpy()))
 
     def read(self, examples, rows, outputs):
-        found = [(-math.inf, "")] * len(examples)
+        result = [(-math.inf, "")] * len(examples)
         for row, (starts, ends) in zip(rows, outputs):
             starts, ends = (logits[row["column"] : row["column"] + row["length"]] for logits in (starts, ends))
             top_ends = np.argsort(-ends)[:N_BEST]
             for a in [i for i in np.argsort(-starts)[:N_BEST] if row["own"][i]]:
                 for b in top_ends:
                     score = starts[a] + ends[b]
-                    if a <= b < a + ANSWER and score > found[row["example"]][0]:
+                    if a <= b < a + ANSWER and score > result[row["example"]][0]:
                         span = slice(row["offsets"][a][0], row["offsets"][b][1])
-                        found[row["example"]] = (score, examples[row["example"]]["context"][span])
-        return [text for _, text in found]
+                        result[row["example"]] = (score, examples[row["example"]]["context"][span])
+        return [text for _, text in result]

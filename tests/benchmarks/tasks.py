@@ -60,8 +60,8 @@ def run_bertzoo(task: str, model: str, train, held, seed: int, epochs: int, rate
         logits = network.predict(bundle(texts(held, task)), batch_size=64, verbose=0)
         return logits[:, 0] if task == "stsb" else logits.argmax(axis=1)
     if task == "squad":
-        found = network.answer([{k: row[k] for k in ("question", "context")} for row in held], batch_size=64)
-        return column(found, "text")
+        result = network.answer([{k: row[k] for k in ("question", "context")} for row in held], batch_size=64)
+        return column(result, "text")
     return network.tag_words(column(held, "tokens"), batch_size=64)
 
 

@@ -72,15 +72,15 @@ def test_what_is_finished_is_not_done_again(fake, tmp_path):
     table = run(*command)
     assert len(fake.calls) == 12 - 7 + 1  # and the best once more
     runs = json.loads(path.read_text())["runs"]
-    found = {}
+    actual = {}
     for record in runs:
         cell = (record["batch_size"], record["learning_rate"])
-        found.setdefault(cell, []).append(record["scores"]["accuracy"])
-    assert list(found) == [(size, rate) for size in (16, 32) for rate in (2e-5, 3e-5, 5e-5)]
-    best = max(found, key=lambda cell: np.mean(found[cell]))
+        actual.setdefault(cell, []).append(record["scores"]["accuracy"])
+    assert list(actual) == [(size, rate) for size in (16, 32) for rate in (2e-5, 3e-5, 5e-5)]
+    best = max(actual, key=lambda cell: np.mean(actual[cell]))
     assert (fake.calls[-1].batch_size, fake.calls[-1].learning_rate) == best
-    assert fake.calls[-1].seed == int(np.argmax(found[best]))
-    for scores in found.values():
+    assert fake.calls[-1].seed == int(np.argmax(actual[best]))
+    for scores in actual.values():
         assert f"{100 * np.mean(scores):.1f}" in table and f"{100 * np.std(scores, ddof=1):.1f}" in table
     write(tmp_path / "a.tsv", text=TEXTS, label=LABELS[::-1])  # other data, other runs
     fake.calls = []

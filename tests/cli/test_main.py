@@ -82,6 +82,7 @@ def test_help_and_version_import_no_keras():
     assert run("--version").stdout == f"bertzoo {bz.__version__}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_missing_backend_is_a_sentence(tmp_path):
     code = (
@@ -447,6 +448,7 @@ def test_course_grades_all_notebooks_and_counts(tmp_path):
     assert "`bertzoo course DIRECTORY` copies them" in complaint("course", tmp_path, "--check", "all")
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_course_grading_says_what_keeps_it_from_a_verdict(tmp_path, monkeypatch):
     write_notebook(tmp_path / "01_mine.ipynb", RIGHT + "while True: ...", CHECK)
@@ -460,6 +462,7 @@ def test_course_grading_says_what_keeps_it_from_a_verdict(tmp_path, monkeypatch)
     assert "could not be graded: json.decoder.JSONDecodeError" in complaint("course", tmp_path, "--check", "01")
 
 
+@pytest.mark.slow
 @pytest.mark.once  # the program runs on each backend in pretraining/test_program.py
 def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
     corpus = tmp_path / "corpus.txt"

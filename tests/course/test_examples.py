@@ -12,6 +12,8 @@ from templated import relations as make_relations
 import bertzoo as bz
 from bertzoo.tasks.added_tokens import add_tokens
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["[E1] Anna Bell [/E1] works for [E2] Royal Bank [/E2] .", "[E2] Royal Bank [/E2] hired [E1] Anna Bell [/E1] ."]
 
 
@@ -51,8 +53,8 @@ def test_added_tokens_change_nothing_else(preset, tmp_path):
     table = ops.convert_to_numpy(larger.embeddings.token)
     assert np.isclose(table[size:], table[:size].mean(axis=0), atol=2 * 0.02 + 1e-6).all()
     larger.save_to_preset(tmp_path / "larger", knowing)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "larger")
-    assert theirs(TEXTS)["input_ids"] == [row[row > 0].tolist() for row in knowing(TEXTS)["token_ids"]]
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path / "larger")
+    assert reference(TEXTS)["input_ids"] == [row[row > 0].tolist() for row in knowing(TEXTS)["token_ids"]]
     again, same = add_tokens(larger, knowing, MARKERS)
     assert again.config.vocab_size == size + 4 and same.vocabulary_size == size + 4
 
@@ -83,8 +85,8 @@ def test_relations_run_on_a_tiny_model(preset):
 
 @pytest.mark.once  # its model is a plain TextClassifier
 def test_entailment_runs_on_a_tiny_model(preset):
-    found = entailment.scores(entailment.fit(preset, rows=32, epochs=1), rows=60)
-    assert found.keys() == {"all", "traps"} and all(0 <= score <= 1 for score in found.values())
+    actual = entailment.scores(entailment.fit(preset, rows=32, epochs=1), rows=60)
+    assert actual.keys() == {"all", "traps"} and all(0 <= score <= 1 for score in actual.values())
     assert entailment.is_trap("the doctor helped the judge .", "the judge helped the doctor .", "neutral")
     assert not entailment.is_trap("the doctor slept .", "the doctor did not sleep .", "contradiction")
 

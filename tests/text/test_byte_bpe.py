@@ -120,9 +120,9 @@ def test_fairseq_files_give_the_same_pieces(files, tmp_path, marked_probes):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.json", "{", r"vocab\.json is not valid JSON"),
-        ("vocab.json", '["a"]', r"vocab\.json must hold an object"),
-        ("vocab.json", '{"a": -1}', r"vocab\.json must hold an object"),
+        ("vocab.json", "{", r"vocab\.json can't be used"),
+        ("vocab.json", '["a"]', r"vocab\.json can't be used: it holds no JSON object"),
+        ("vocab.json", '{"a": -1}', r"vocab\.json can't be used: .*an integer of at least 0"),
         ("vocab.json", '{"a": 0}', "merges do not belong to the vocabulary"),
         ("merges.txt", "a b c\n", r"merges\.txt, line 1 must hold two pieces"),
         ("merges.txt", "#version: 0.2\n\u0120 t\nab\n", r"merges\.txt, line 3 must hold two pieces.*'ab'"),

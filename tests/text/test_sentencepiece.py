@@ -342,7 +342,7 @@ def malformed(content: bytes) -> dict[str, tuple[bytes, str]]:
         "not a number": (unknown + piece(b"a", b"\x15" + struct.pack("<f", float("nan"))), "malformed.*nan"),
         "not UTF-8": (unknown + piece(b"\xff"), "utf-8"),
         "no text": (unknown + piece(b""), "malformed"),
-        "score as text": (unknown + piece(b"a", b"\x12\x01a"), "score of a piece is encoded as bytes"),
+        "score as text": (unknown + piece(b"a", b"\x12\x01a"), "field 2 is encoded as bytes, float is expected"),
         "words": (unknown + b"\x12\x02\x18\x03", "model_type is 3"),
         "unescaped": (unknown + b"\x1a\x02\x28\x00", "escape"),
         "suffix": (unknown + b"\x12\x03\xc0\x01\x01", "at their end"),

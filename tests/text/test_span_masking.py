@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.masking import Masking
-from bertzoo.text.span_masking import SpanSampler
+from bertzoo.text.masking import Masking, SpanSampler
 
 pytestmark = pytest.mark.once
 

@@ -4,7 +4,7 @@ import pytest
 import tokenizers
 
 import bertzoo as bz
-from bertzoo.text.span_masking import word_starts
+from bertzoo.text.masking import word_starts
 
 pytestmark = pytest.mark.once
 

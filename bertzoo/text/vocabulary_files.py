@@ -1,0 +1,327 @@
+"""Tokenizers of directories without tokenizer.json: each family's vocabulary files, and the tokenizer they make.
+
+Sources: the published files, and the tokenizers of google-research, fairseq and microsoft/DeBERTa.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertzoo.checkpoints.catalog import known_lowercase
+from bertzoo.checkpoints.errors import error_source
+from bertzoo.checkpoints.json_files import check, integer, object_of, read_json
+from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
+from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special, template, token_string
+
+if TYPE_CHECKING:  # imported on first use, since the package is slow to load
+    import tokenizers
+
+WORDPIECE, BYTE_BPE, FAIRSEQ_BPE = (
+    ("vocab.txt",),
+    ("vocab.json", "merges.txt"),
+    ("dict.txt", "encoder.json", "vocab.bpe"),
+)
+
+
+@dataclass(frozen=True)
+class TokenizerSpec:
+    """A family's tokenizer.
+
+    Attributes:
+        hf_class: Its class in transformers.
+        files: Its vocabulary files.
+        special_tokens: Tokens by role; tokenizer_config.json may name others.
+        double_separator, segments: The template of pairs, see `template`.
+        space_before_mask: `[MASK]` includes the white space before it.
+        front, skipped: How the ids of a SentencePiece file are shifted, see `build_sentencepiece`.
+    """
+
+    hf_class: str
+    files: tuple[str, ...]
+    special_tokens: Mapping[str, str] = field(default_factory=lambda: BERT_TOKENS)
+    double_separator: bool = False
+    segments: bool = True
+    space_before_mask: bool = False
+    front: tuple[str, ...] = ()
+    skipped: int = 0
+
+    @property
+    def input_names(self) -> list[str]:
+        """The inputs that transformers passes to the model."""
+        return ["input_ids", *(["token_type_ids"] if self.segments else []), "attention_mask"]
+
+    def post_processor(self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str]) -> Any:
+        """What puts special tokens around texts."""
+        options = {"double_separator": self.double_separator, "segments": self.segments}
+        return template(special_tokens, rust.token_to_id, **options)
+
+
+_ROBERTA = TokenizerSpec(
+    "RobertaTokenizer", BYTE_BPE, ROBERTA_TOKENS, double_separator=True, segments=False, space_before_mask=True
+)
+# By `model_type`.
+SPECS = {
+    "bert": TokenizerSpec("BertTokenizer", WORDPIECE),
+    "electra": TokenizerSpec("ElectraTokenizer", WORDPIECE),
+    "distilbert": TokenizerSpec("DistilBertTokenizer", WORDPIECE, segments=False),
+    "mpnet": TokenizerSpec(
+        "MPNetTokenizer", WORDPIECE, {**ROBERTA_TOKENS, "unk": "[UNK]"}, double_separator=True, segments=False
+    ),
+    "roberta": _ROBERTA,
+    "deberta": TokenizerSpec("DebertaTokenizer", BYTE_BPE, space_before_mask=True),
+    "albert": TokenizerSpec(
+        "AlbertTokenizer",
+        ("spiece.model",),
+        {**BERT_TOKENS, "pad": "<pad>", "unk": "<unk>"},
+        space_before_mask=True,
+    ),
+    "xlm-roberta": replace(
+        _ROBERTA,
+        hf_class="XLMRobertaTokenizer",
+        files=("sentencepiece.bpe.model",),
+        front=("<s>", "<pad>", "</s>", "<unk>"),
+        skipped=3,
+    ),
+    "camembert": replace(
+        _ROBERTA,
+        hf_class="CamembertTokenizer",
+        files=("sentencepiece.bpe.model",),
+        front=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+        skipped=1,
+    ),
+    "deberta-v2": TokenizerSpec("DebertaV2Tokenizer", ("spm.model",)),
+}
+_FAMILIES = {spec.hf_class: family for family, spec in SPECS.items()}
+# Classes that name no tokenizer of their own.
+GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
+
+
+def family_named(settings: Mapping[str, Any]) -> str | None:
+    """The family whose class tokenizer_config.json names."""
+    return _FAMILIES.get(str(settings.get("tokenizer_class")).removesuffix("Fast"))
+
+
+def find_family(directory: Path, settings: Mapping[str, Any], model_type: str | None) -> str | None:
+    """The family whose vocabulary files a directory has; None if it has no family's.
+
+    The class in tokenizer_config.json goes before the model's type: paraphrase-multilingual-MiniLM is a BERT with the
+    tokenizer of XLM-R.
+
+    Raises:
+        ValueError: tokenizer_config.json names a class that bertzoo does not have.
+    """
+    named, named_class = family_named(settings), settings.get("tokenizer_class")
+    if named is None and named_class is not None and named_class.removesuffix("Fast") not in GENERIC_CLASSES:
+        raise ValueError(
+            f"{directory}/tokenizer_config.json names {named_class}, which bertzoo does not have without a "
+            f"tokenizer.json; it has {', '.join(sorted(_FAMILIES))}."
+        )
+    for name in dict.fromkeys([*(name for name in (named, model_type) if name in SPECS), *SPECS]):
+        for files in (SPECS[name].files, *([FAIRSEQ_BPE] if name == "roberta" else [])):
+            if all((directory / file).is_file() for file in files):
+                return name
+    return None
+
+
+def build_from_files(
+    directory: Path, family: str, settings: Mapping[str, Any], lowercase: bool | None
+) -> "tokenizers.Tokenizer":
+    """The tokenizer of a family from its vocabulary files.
+
+    Raises:
+        ValueError: A file cannot be read or does not belong to the family.
+    """
+    from tokenizers import AddedToken
+
+    spec = SPECS[family]
+    special_tokens = {r: token_string(settings.get(f"{r}_token")) or spec.special_tokens[r] for r in ROLES}
+    if spec.files == WORDPIECE:
+        rust = _read_wordpiece(directory / "vocab.txt", settings, lowercase, special_tokens)
+        rust.post_processor = spec.post_processor(rust, special_tokens)
+        return rust
+    if spec.files == BYTE_BPE:
+        rust = _read_byte_bpe(directory, settings, lowercase)
+    else:
+        rust = _read_sentencepiece(directory / spec.files[0], family, settings, lowercase)
+    lacking = [t for role, t in special_tokens.items() if role != "mask" and rust.token_to_id(t) is None]
+    if lacking:
+        raise ValueError(
+            f"{directory}: the vocabulary has no token {lacking[0]!r}; name its own in tokenizer_config.json."
+        )
+    # The mask is appended where the vocabulary lacks it.
+    rust.add_special_tokens([AddedToken(special_tokens["mask"], lstrip=spec.space_before_mask)])
+    mark_special(rust, special_tokens.values())
+    rust.post_processor = spec.post_processor(rust, special_tokens)
+    if spec.files == BYTE_BPE:
+        rust.post_processor = with_trimmed_offsets(rust.post_processor, bool(settings.get("add_prefix_space")))
+    return rust
+
+
+def build_wordpiece(
+    tokens: Sequence[str],
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+    special_tokens: Mapping[str, str] = BERT_TOKENS,
+) -> "tokenizers.Tokenizer":
+    """BERT's tokenizer, the longest piece first: `[CLS] A [SEP] B [SEP]` (Devlin et al. 2019, section 3).
+
+    Args:
+        tokens: The pieces by id. Of a token that is listed twice the later id counts, as in transformers.
+        lowercase, strip_accents, tokenize_chinese_chars: See `Tokenizer.from_vocabulary`.
+        special_tokens: Tokens by role (cls, sep, pad, mask, unk).
+
+    Raises:
+        ValueError: The cls, sep or unk token is not in the list.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    for role in ("cls", "sep", "unk"):
+        if special_tokens.get(role) not in vocabulary:
+            raise ValueError(
+                f"the vocabulary of {len(vocabulary)} tokens has no {role} token {special_tokens.get(role)!r}; add it, "
+                f"or name the one that it has as `{role}_token` in tokenizer_config.json."
+            )
+    rust = Tokenizer(models.WordPiece(vocabulary, unk_token=special_tokens["unk"]))
+    rust.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=tokenize_chinese_chars,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
+    )
+    rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    rust.decoder = decoders.WordPiece(prefix="##")
+    rust.post_processor = template(special_tokens, rust.token_to_id)
+    mark_special(rust, special_tokens.values())
+    return rust
+
+
+def build_byte_bpe(
+    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, add_prefix_space: bool = False
+) -> "tokenizers.Tokenizer":
+    """RoBERTa's tokenizer without special tokens and template: byte-pair encoding of UTF-8 bytes (Radford et al. 2019).
+
+    Raises:
+        ValueError: The merges have pieces that are not in the vocabulary.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    try:
+        rust = Tokenizer(models.BPE(dict(vocabulary), list(merges)))
+    except Exception as error:  # the Rust library raises bare Exception
+        raise ValueError(f"the merges do not belong to the vocabulary: {error}.") from None
+    rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    rust.decoder = decoders.ByteLevel()
+    return rust
+
+
+def with_trimmed_offsets(template: Any, add_prefix_space: bool = False) -> "tokenizers.processors.PostProcessor":
+    """A post-processor whose offsets leave out the space that a token begins with."""
+    from tokenizers import processors
+
+    return processors.Sequence([processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), template])
+
+
+def _read_wordpiece(path: Path, settings: Mapping[str, Any], lowercase: bool | None, special_tokens: Mapping[str, str]):
+    # Only the line end is taken off: pieces may hold any other white space.
+    tokens = [line.removesuffix("\r") for line in _read_text(path).split("\n")]
+    if tokens[-1] == "":
+        tokens.pop()
+    sources = (lowercase, settings.get("do_lower_case"), known_lowercase(path.parent), _looks_uncased(tokens))
+    with error_source(path):
+        return build_wordpiece(
+            tokens,
+            lowercase=next(value for value in sources if value is not None),
+            strip_accents=settings.get("strip_accents"),
+            tokenize_chinese_chars=settings.get("tokenize_chinese_chars") is not False,
+            special_tokens=special_tokens,
+        )
+
+
+def _looks_uncased(tokens: Sequence[str]) -> bool:
+    """Whether a vocabulary was made from lowercased texts."""
+    # differs: transformers lowercases wherever no config says otherwise, which ruins cased vocabularies that come
+    # alone (Google's first releases). Cased ones hold thousands of capitals, uncased ones none.
+    words = [token for token in tokens if not token.startswith("[")]
+    return sum(token != token.lower() for token in words) < 0.01 * len(words)
+
+
+def _read_byte_bpe(directory: Path, settings: Mapping[str, Any], lowercase: bool | None):
+    if lowercase is not None:
+        raise ValueError(f"lowercase={lowercase} is not for byte-level BPE, which keeps capitals; leave it out.")
+    if all((directory / name).is_file() for name in BYTE_BPE):
+        vocabulary, merges = _read_ids(directory / "vocab.json"), _read_merges(directory / "merges.txt")
+    else:
+        vocabulary, merges = _read_fairseq_vocabulary(directory), _read_merges(directory / "vocab.bpe")
+    with error_source(directory):
+        return build_byte_bpe(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
+
+
+def _read_ids(path: Path) -> dict[str, int]:
+    """vocab.json: {piece: id}."""
+    content = read_json(path)
+    with error_source(path):
+        check({"the vocabulary": content}, {"the vocabulary": object_of(integer())})
+    return content
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    """merges.txt, or fairseq's vocab.bpe: a pair of pieces a line, after a line that may name the version."""
+    merges = []
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        first, _, second = line.partition(" ")
+        if not first or not second or " " in second:
+            raise ValueError(f"{path}, line {number} must hold two pieces with a space between, it is {line!r}.")
+        merges.append((first, second))
+    return merges
+
+
+def _read_fairseq_vocabulary(directory: Path) -> dict[str, int]:
+    """{piece: id} of fairseq's RoBERTa: dict.txt lists GPT-2's ids by count, encoder.json has their pieces.
+
+    fairseq puts four tokens before them, and its masked-LM task one behind (fairseq/data/dictionary.py).
+    """
+    pieces = {index: piece for piece, index in _read_ids(directory / "encoder.json").items()}
+    tokens = ["<s>", "<pad>", "</s>", "<unk>"]
+    for number, line in enumerate(_read_text(directory / "dict.txt").splitlines(), start=1):
+        name = line.rsplit(" ", 1)[0]
+        if name.isdecimal() and int(name) not in pieces:
+            raise ValueError(f"{directory}/dict.txt, line {number}: encoder.json has no piece of the id {name}.")
+        tokens.append(pieces[int(name)] if name.isdecimal() else name)
+    return {token: index for index, token in enumerate([*tokens, "<mask>"])}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")  # editors of Windows put a mark before the text
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}.") from None
+
+
+def _read_sentencepiece(path: Path, family: str, settings: Mapping[str, Any], lowercase: bool | None):
+    from tokenizers.normalizers import Lowercase, Normalizer, Replace
+
+    spec, is_albert = SPECS[family], family == "albert"
+    steps: list[Normalizer] = []
+    if is_albert:
+        steps += [Replace("``", '"'), Replace("''", '"')]
+        steps += () if settings.get("keep_accents") else without_accents()
+    if next(value for value in (lowercase, settings.get("do_lower_case"), is_albert) if value is not None):
+        steps.append(Lowercase())
+    model = read_sentencepiece(path)
+    with error_source(path):
+        return build_sentencepiece(
+            model,
+            front=spec.front,
+            skipped=spec.skipped,
+            unk_token="<unk>" if spec.front else None,
+            preparation=tuple(steps),
+            split_punctuation=bool(settings.get("split_by_punct")),
+            split_digit_comma=is_albert,
+        )
