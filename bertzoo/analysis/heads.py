@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from bertzoo.analysis.pieces import encoder_of
-from bertzoo.layers.disentangled import FirstDisentangledAttention
+from bertzoo.layers.deberta import FirstDisentangledAttention
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 

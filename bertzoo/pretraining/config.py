@@ -17,13 +17,6 @@ from bertzoo.text.masking import Masking
 from bertzoo.training.optimizer import AdamW
 
 RECIPES = Path(__file__).with_name("recipes")
-# Table -> its keys. Those of [encoder] depend on the family.
-KEYS = {
-    "masking": ("mlm_probability", "mask_prob", "random_prob", "whole_word_mask", "max_ngram", "rarity"),
-    "generator": ("hidden", "layers", "weight", "sharing"),
-    "distillation": ("teacher", "layers", "temperature", "alpha_ce", "alpha_mlm", "alpha_cos"),
-    "batches": ("length", "batch_size", "share"),
-}
 
 
 @dataclass(frozen=True)
@@ -37,7 +30,8 @@ class TrainingConfig:
         seed: Seed of the weights, examples, masks and dropout.
         dtype, dropout, attention_dropout, remat: See `Encoder`.
         global_clipnorm: Largest global norm of the gradients; 0 clips nothing.
-        short_seq_prob: Share of examples that are shorter than the batch (BERT).
+        gradient_accumulation_steps: Batches of an update.
+        short_seq_prob: Probability that an example is shorter than the batch (BERT).
         steps_per_epoch, dupe_factor: See `CorpusDataset`.
         log_every: Steps from one point of the loss curve to the next.
         verbose: 0 prints nothing.
@@ -80,29 +74,45 @@ class TrainingConfig:
         """An optimizer whose schedule covers the run."""
         accumulated = self.gradient_accumulation_steps
         optimizer = AdamW(
-            self.learning_rate,
-            self.weight_decay,
-            self.beta_1,
-            self.beta_2,
-            self.epsilon,
-            bias_correction=self.bias_correction,
-            warmup=self.warmup,
-            schedule=self.schedule,
+            **{name: getattr(self, name) for name in _ADAMW},
             global_clipnorm=self.global_clipnorm or None,
             gradient_accumulation_steps=accumulated if accumulated > 1 else None,
         )
-        optimizer.set_total_steps(max(1, self.steps // accumulated))
+        optimizer.set_total_steps(self.steps // accumulated)
         return optimizer
 
     def encoder_options(self) -> dict[str, Any]:
         """The arguments of `Encoder` besides its configuration."""
-        names = ("dtype", "dropout", "attention_dropout", "remat")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("dtype", "dropout", "attention_dropout", "remat")}
+
+
+_ADAMW = ("learning_rate", "weight_decay", "beta_1", "beta_2", "epsilon", "bias_correction", "warmup", "schedule")
+# Table -> its keys. Those of [encoder] depend on the family.
+KEYS = {
+    "training": tuple(field.name for field in fields(TrainingConfig)),
+    "batches": tuple(field.name for field in fields(BatchSpec)),
+    "masking": ("mlm_probability", "mask_prob", "random_prob", "whole_word_mask", "max_ngram", "rarity"),
+    "generator": ("hidden", "layers", "weight", "sharing"),
+    "distillation": ("teacher", "layers", "temperature", "alpha_ce", "alpha_mlm", "alpha_cos"),
+}
 
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """A pre-training run: the tables of its file, and the corpus."""
+    """A pre-training run: the tables of its file, and the corpus.
+
+    Args:
+        encoder: The table [encoder]: fields of the family's configuration, or `from`, a preset to continue from.
+        training: The table [training].
+        batches: The tables [[batches]].
+        masking: The table [masking]: arguments of `Masking.for_tokenizer`, and `rarity`, a power by which rarer tokens
+            are masked more often.
+        generator: The table [generator]: the arguments of `generator_config`, and `weight` and `sharing` of
+            `ReplacedTokenTraining`.
+        distillation: The table [distillation]: `teacher`, a preset; `layers` of the student; and the temperature and
+            weights of `Distillation`.
+        corpus: The corpus.
+    """
 
     encoder: dict[str, Any]
     training: TrainingConfig
@@ -116,17 +126,17 @@ class PretrainConfig:
     def read(cls, file: str | Path, corpus: TokenCorpus) -> "PretrainConfig":
         """Reads a TOML file, or the recipe of this name that comes with bertzoo.
 
+        Args:
+            file: Path of the file, or name of the recipe, such as "bert_base".
+            corpus: The corpus.
+
         Raises:
             ValueError: A table or key is missing or unknown, or a value is out of range.
         """
         content = read_toml(file)
-        training = _check_keys("training", content["training"], [field.name for field in fields(TrainingConfig)])
-        batches = [BatchSpec(**_check_keys("batches", table, KEYS["batches"])) for table in content["batches"]]
-        tables = {
-            name: _check_keys(name, content.get(name, {}), KEYS[name])
-            for name in ("masking", "generator", "distillation")
-        }
-        return cls(content.get("encoder", {}), TrainingConfig(**training), tuple(batches), **tables, corpus=corpus)
+        tables = {name: content.get(name, {}) for name in ("encoder", "masking", "generator", "distillation")}
+        batches = tuple(BatchSpec(**table) for table in content["batches"])
+        return cls(training=TrainingConfig(**content["training"]), batches=batches, corpus=corpus, **tables)
 
     def encoder_config(self) -> EncoderConfig:
         """The encoder's configuration, for the vocabulary of the corpus.
@@ -182,7 +192,7 @@ def read_toml(file: str | Path) -> dict[str, Any]:
     """The tables of a run's file, or of the recipe of that name.
 
     Raises:
-        ValueError: The file is not TOML, or a table or needed key is missing.
+        ValueError: The file is not TOML, or a table or key is missing or unknown.
     """
     path = Path(file)
     if not path.suffix and not path.exists() and (RECIPES / f"{path}.toml").is_file():
@@ -191,25 +201,21 @@ def read_toml(file: str | Path) -> dict[str, Any]:
         content = tomllib.loads(path.read_bytes().decode("utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not a TOML file: {error}.") from None
-    kinds = {"training": dict, "batches": list}
-    if "distillation" not in content:
-        kinds = {"encoder": dict, **kinds}
-    missing = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
+    needed = {"training": dict, "batches": list, **({} if "distillation" in content else {"encoder": dict})}
+    missing = [name for name, kind in needed.items() if not isinstance(content.get(name), kind)]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}: it needs [encoder], [training] and [[batches]].")
-    unknown = set(content) - {"encoder", "training", *KEYS}
+    unknown = set(content) - {"encoder", *KEYS}
     if unknown:
         raise ValueError(f"{path} has unknown tables: {', '.join(sorted(unknown))}.")
+    for name, keys in KEYS.items():
+        for table in content["batches"] if name == "batches" else [content.get(name, {})]:
+            unknown = set(table) - set(keys)
+            if unknown:
+                raise ValueError(f"[{name}] has no key {', '.join(sorted(unknown))}; it has {', '.join(keys)}.")
     missing = [name for name in ("steps", "learning_rate") if name not in content["training"]]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)} in [training].")
-    return content
-
-
-def _check_keys(table: str, content: dict[str, Any], known) -> dict[str, Any]:
-    unknown = sorted(set(content) - set(known))
-    if unknown:
-        raise ValueError(f"[{table}] has no key {', '.join(unknown)}; it has {', '.join(known)}.")
     return content
 
 

@@ -11,7 +11,8 @@ from keras import ops
 from bertzoo.checkpoints.loading import weight_names
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.added_tokens import with_new_rows
-from bertzoo.tasks.task import Task
+from bertzoo.tasks.masked_lm import MaskedLM
+from bertzoo.tasks.pretraining_heads import ForPreTraining
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -21,6 +22,10 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
     Words are matched after normalisation, so in any case if the tokenizer lowercases, and as whole words only. They may
     contain single spaces. Words that are tokens already, duplicates after normalisation and empty strings are skipped.
+
+    Args:
+        tokenizer: The tokenizer, which does not change.
+        words: The words to add.
 
     Raises:
         ValueError: A word contains other white space than single spaces.
@@ -44,11 +49,22 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def load_task(
-    task: type[Task], table: dict[str, Any], tokenizer: Tokenizer, masking: Masking, options: dict[str, Any]
-) -> Task:
-    """A task from the preset `table["from"]`, for a tokenizer whose vocabulary is the preset's or extends it.
+    task: type[MaskedLM] | type[ForPreTraining],
+    table: dict[str, Any],
+    tokenizer: Tokenizer,
+    masking: Masking,
+    options: dict[str, Any],
+) -> Any:
+    """Loads a task for a tokenizer whose vocabulary is the preset's or extends it.
 
     The embeddings of new tokens are the mean of those of the pieces into which the old tokenizer splits them.
+
+    Args:
+        task: The class of the task.
+        table: {"from": preset}, as in the file of a run.
+        tokenizer: The tokenizer.
+        masking: The masking of the task.
+        options: `dropout`, `attention_dropout`, `remat` and `dtype`, as for `from_preset`.
 
     Raises:
         ValueError: The table has other keys, or the tokenizer has another vocabulary.
@@ -56,9 +72,16 @@ def load_task(
     if set(table) != {"from"}:
         others = ", ".join(sorted(set(table) - {"from"}))
         raise ValueError(f"[encoder] from takes no other keys, which the checkpoint defines. Received: {others}.")
-    loaded = task.from_preset(table["from"], masking=masking, verbose=False, **options)
-    old = loaded.tokenizer
-    _check_vocabulary(old, tokenizer, table["from"])
+    preset = table["from"]
+    loaded = task.from_preset(preset, masking=masking, verbose=False, **options)
+    old, vocabulary = loaded.tokenizer, tokenizer.vocabulary
+    token = next((token for token, index in old.vocabulary.items() if vocabulary.get(token) != index), None)
+    if token is not None:
+        raise ValueError(
+            f"the corpus must be tokenized with the vocabulary of {preset}, in which {token!r} is token "
+            f"{old.vocabulary[token]}. Received: a corpus of another vocabulary. Make it with "
+            f"`bertzoo prepare --tokenizer {preset}`."
+        )
     if tokenizer.vocabulary_size <= old.vocabulary_size:
         loaded.tokenizer = tokenizer
         return loaded
@@ -72,20 +95,3 @@ def load_task(
         by_token = name.endswith(("/token", "/bias", "/decoder")) and value.shape[0] == size
         weight.assign(with_new_rows(value, old, tokenizer, config.vocab_size) if by_token else value)
     return larger
-
-
-def _check_vocabulary(old: Tokenizer, new: Tokenizer, preset: str) -> None:
-    differing = next((i for i in range(old.vocabulary_size) if _token(old, i) != _token(new, i)), None)
-    if differing is not None:
-        raise ValueError(
-            f"the corpus must be tokenized with the vocabulary of {preset}: token {differing} must be "
-            f"{_token(old, differing)!r}. Received: {_token(new, differing)!r}. "
-            f"Make the corpus with `bertzoo prepare --tokenizer {preset}`."
-        )
-
-
-def _token(tokenizer: Tokenizer, index: int) -> str | None:
-    try:
-        return tokenizer.id_to_token(index)
-    except ValueError:
-        return None

@@ -119,18 +119,6 @@ class Sentences:
         return np.searchsorted(self.bounds, sentences, "right") - 1
 
 
-def sentences_of(corpus: TokenCorpus, sentences: Sentences | None = None) -> Sentences:
-    """The sentences of a corpus, found unless they are passed.
-
-    Raises:
-        ValueError: The corpus holds no words.
-    """
-    sentences = sentences or Sentences(corpus)
-    if len(sentences.starts) == 0:
-        raise ValueError("the corpus holds no words.")
-    return sentences
-
-
 def end_tokens(tokenizer: Tokenizer) -> list[int]:
     """The ids of the tokens that end a sentence."""
     ids = sorted(tokenizer.vocabulary.values())

@@ -2,20 +2,100 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
 
-from bertzoo.pretraining.corpus import Sentences, TokenCorpus, sentences_of
+from bertzoo.pretraining.corpus import Sentences, TokenCorpus
+
+KINDS = ("nsp", "sop")
+ATTEMPTS = 10
+SINGLE_SEGMENT_PROB = 0.1  # of ELECTRA's examples
 
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """Batches of `batch_size` examples of `length` tokens; in each round there are `share` batches of this shape."""
+    """The shape of batches.
+
+    Args:
+        length: Tokens of an example.
+        batch_size: Examples of a batch.
+        share: Batches of this shape in each round of shapes.
+    """
 
     length: int
     batch_size: int
     share: int = 1
+
+
+class Sampler:
+    """The base of what samples examples from a corpus; called with a `BatchSpec` and a generator, it returns a batch.
+
+    A batch has `token_ids` and `padding_mask`, int32 (batch, length), `lengths`, int32 (batch,), and where examples
+    have two segments `segment_ids`, int32 (batch, length).
+
+    Args:
+        corpus: The corpus.
+        short_seq_prob: Probability that an example is shorter than the batch.
+        sentences: The sentences of the corpus; computed if None.
+
+    Raises:
+        ValueError: The corpus holds no words.
+    """
+
+    def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.1, sentences: Sentences | None = None):
+        self.corpus, self.short_seq_prob = corpus, short_seq_prob
+        self.sentences = sentences or Sentences(corpus)
+        if len(self.sentences.starts) == 0:
+            raise ValueError("the corpus holds no words.")
+
+    def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+    def sample_lengths(self, rows: int, shortest: int, longest: int, rng: np.random.Generator) -> np.ndarray:
+        """Numbers of tokens (rows,): `longest`, or for short examples a random one from `shortest` on."""
+        is_short = rng.random(rows) < self.short_seq_prob
+        return np.where(is_short, rng.integers(shortest, longest + 1, rows), longest)
+
+    def window(
+        self, sampled: np.ndarray, target: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The first and last sentences, int (rows,) each, of windows of `target` tokens (rows,) around sampled
+        sentences (rows,), within their documents.
+
+        The sampled sentence lies at a random position of the window. If windows began with it, the ends of documents
+        would make many examples short, and first sentences would be rare.
+        """
+        starts, ends, bounds = self.sentences.starts, self.sentences.ends, self.sentences.bounds
+        document = self.sentences.document(sampled)
+        first, last = bounds[document], bounds[document + 1] - 1
+        start = starts[sampled] - (rng.random(len(sampled)) * target).astype(np.int64)
+        start = np.clip(start, starts[first], np.maximum(starts[first], ends[last] - target))
+        begin = np.searchsorted(starts, start, "right") - 1
+        end = np.searchsorted(starts, start + target, "left") - 1
+        return begin, np.clip(end, begin, last)
+
+    def join_segments(
+        self, length: int, a: np.ndarray, a_sizes: np.ndarray, b: np.ndarray, b_sizes: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The batch of [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, from the first tokens and the sizes of
+        the segments, int (rows,) each."""
+        tokens, tokenizer, columns = self.corpus.tokens, self.corpus.tokenizer, np.arange(length)
+        a, a_sizes, b, b_sizes = (array[:, None] for array in (a, a_sizes, b, b_sizes))
+        source = np.where(columns <= a_sizes, a + columns - 1, b + columns - a_sizes - 2)
+        ids = tokens[np.clip(source, 0, len(tokens) - 1)].astype("int32")
+        lengths = a_sizes + 2 + np.where(b_sizes > 0, b_sizes + 1, 0)
+        real = columns < lengths
+        ids[~real] = tokenizer.pad_id
+        ids[:, 0] = tokenizer.cls_id
+        ids[(columns == a_sizes + 1) | (columns == lengths - 1)] = tokenizer.sep_id
+        return {
+            "token_ids": ids,
+            "segment_ids": (real & (columns > a_sizes + 1)).astype("int32"),
+            "padding_mask": real.astype("int32"),
+            "lengths": lengths[:, 0].astype("int32"),
+        }
 
 
 class CorpusDataset(keras.utils.PyDataset):
@@ -29,7 +109,7 @@ class CorpusDataset(keras.utils.PyDataset):
     section 4.1); with `dupe_factor` the masks repeat too, after that many epochs (static masking: 10 in BERT).
 
     Args:
-        examples: (spec, generator) -> inputs, int32: `FullSentences` or another sampler.
+        examples: What samples the examples: `FullSentences`, `SentencePairs` or `ElectraSegments`.
         batches: The shapes of batches; they alternate, so that all positions are trained throughout.
         transform: (inputs, generator) -> batch; usually the masking.
         steps: Number of batches.
@@ -44,9 +124,9 @@ class CorpusDataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        examples: Callable[[BatchSpec, np.random.Generator], dict[str, np.ndarray]],
+        examples: Sampler,
         batches: Sequence[BatchSpec],
-        transform: Callable | None,
+        transform: Callable[[dict[str, np.ndarray], np.random.Generator], Any],
         *,
         steps: int,
         seed: int = 0,
@@ -57,9 +137,11 @@ class CorpusDataset(keras.utils.PyDataset):
         super().__init__(workers=1)
         self.examples, self.transform = examples, transform
         self.steps, self.seed, self.first_step = steps, seed, first_step
-        self.steps_per_epoch, self.dupe_factor = steps_per_epoch, dupe_factor
         if dupe_factor is not None and steps_per_epoch is None:
             raise ValueError("dupe_factor needs steps_per_epoch, after which the examples repeat.")
+        never = 2**62
+        self.example_period = steps_per_epoch or never
+        self.mask_period = never if dupe_factor is None else self.example_period * dupe_factor
         self.round = [spec for spec in batches for _ in range(spec.share)][::-1]
         total, longest = len(examples.corpus.tokens), max(spec.length for spec in batches)
         if total < longest:
@@ -68,56 +150,167 @@ class CorpusDataset(keras.utils.PyDataset):
     def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, index: int) -> tuple:
+    def __getitem__(self, index: int) -> Any:
         step = self.first_step + index
-        mask_step = step if self.dupe_factor is None else step % (self.steps_per_epoch * self.dupe_factor)
-        inputs = self.examples(self.spec(step), self._generator(self._step_of_epoch(step), 0))
-        return self.transform(inputs, self._generator(mask_step, 1))
+        inputs = self.examples(self.spec(step), self._generator(step % self.example_period, 0))
+        return self.transform(inputs, self._generator(step % self.mask_period, 1))
 
     def spec(self, step: int) -> BatchSpec:
         """The shape of batch `step` of the run."""
-        return self.round[self._step_of_epoch(step) % len(self.round)]
-
-    def _step_of_epoch(self, step: int) -> int:
-        return step if self.steps_per_epoch is None else step % self.steps_per_epoch
+        return self.round[step % self.example_period % len(self.round)]
 
     def _generator(self, step: int, use: int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(key=[self.seed, use], counter=[0, 0, 0, step]))
 
 
-class FullSentences:
+class FullSentences(Sampler):
     """[CLS], a sentence and the text that follows it until the example is full, [SEP]; also across documents.
 
+    With probability `short_seq_prob`, an example ends with its first sentence, since a model trained on full examples
+    only is poor at single sentences.
+
     Source: Liu et al. 2019, section 4.2.
+    """
+
+    def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        tokens, room = self.corpus.tokens, spec.length - 2
+        starts, ends = self.sentences.starts, self.sentences.ends
+        # No example begins at the last sentences, which leave no room for one.
+        count = max(1, int(np.searchsorted(starts, len(tokens) - spec.length, "right")))
+        sampled = rng.integers(0, count, spec.batch_size)
+        is_short = rng.random(spec.batch_size) < self.short_seq_prob
+        a = starts[sampled]
+        sizes = np.minimum(np.where(is_short, ends[sampled] - a, room), room)
+        # An example that ends with its document already has the document's separator.
+        sizes = sizes - (tokens[np.minimum(a + sizes, len(tokens)) - 1] == self.corpus.tokenizer.sep_id)
+        batch = self.join_segments(spec.length, a, sizes, a, np.zeros_like(sizes))
+        del batch["segment_ids"]
+        return batch
+
+
+class SentencePairs(Sampler):
+    """[CLS] A [SEP] B [SEP], where A and B are consecutive sentences of a document, split at a random one.
+
+    In half of the examples, those with `pair` = 1, B comes from another document ("nsp", next-sentence prediction) or A
+    and B are swapped ("sop", sentence-order prediction); in the others `pair` = 0 and B follows A. `pair` is int32
+    (batch,).
+
+    As in the authors' code, an example takes sentences until it is full, and tokens are then removed from the longer
+    segment, at random from its front or back. Two things differ: examples surround randomly sampled sentences instead
+    of following one another, and there are two sentences even if one would fill the example. (The authors' code then
+    takes B from another document, so that more than half of its examples are negative.)
+
+    Source: Devlin et al. 2019, A.2; Lan et al. 2020, section 3.1.
 
     Args:
         corpus: The corpus.
-        short_seq_prob: Share of the examples that end with their first sentence, since a model trained on full
-            examples only is poor at single sentences.
-        sentences: The sentences of the corpus; found if None.
+        kind: "nsp" or "sop".
+        short_seq_prob: Probability that an example has a random number of tokens instead of the maximum.
+        sentences: The sentences of the corpus; computed if None.
 
     Raises:
-        ValueError: The corpus holds no words.
+        ValueError: No document has two sentences; or the kind is "nsp" and there is one document.
     """
 
-    def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.1, sentences: Sentences | None = None):
-        self.corpus, self.short_seq_prob = corpus, short_seq_prob
-        self.sentences = sentences_of(corpus, sentences)
+    def __init__(self, corpus: TokenCorpus, kind: str, short_seq_prob: float = 0.1, sentences: Sentences | None = None):
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}. Received: {kind!r}.")
+        super().__init__(corpus, short_seq_prob, sentences)
+        self.kind = kind
+        if len(self.sentences.followed) == 0:
+            raise ValueError("sentence pairs need documents of two or more sentences. Received: a corpus without any.")
+        if kind == "nsp" and len(self.sentences.bounds) < 3:
+            raise ValueError(
+                "next-sentence prediction needs second segments of other documents. Received: a corpus of one "
+                "document. Separate documents by blank lines, or use sentence order (sop)."
+            )
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        tokenizer, tokens, room = self.corpus.tokenizer, self.corpus.tokens, spec.length - 2
-        # No example begins at the last sentences, which leave no room for one.
-        fitting = max(1, np.searchsorted(self.sentences.starts, len(tokens) - spec.length, "right"))
-        chosen = rng.integers(0, fitting, spec.batch_size)
-        starts = self.sentences.starts[chosen]
-        sizes = np.where(rng.random(spec.batch_size) < self.short_seq_prob, self.sentences.ends[chosen] - starts, room)
-        sizes = np.minimum(sizes, room)[:, None]
-        columns = np.arange(spec.length)
-        ids = tokens[np.minimum(starts[:, None] + np.minimum(columns, room), len(tokens) - 1)].astype("int32")
-        ids = np.concatenate([np.full((spec.batch_size, 1), tokenizer.cls_id, "int32"), ids[:, :-1]], axis=1)
-        # An example that ends with its document already has the document's separator.
-        sizes = sizes - (np.take_along_axis(ids, sizes, axis=1) == tokenizer.sep_id)
-        ids[columns > sizes] = tokenizer.pad_id
-        np.put_along_axis(ids, sizes + 1, tokenizer.sep_id, axis=1)
-        lengths = (sizes[:, 0] + 2).astype("int32")
-        return {"token_ids": ids, "padding_mask": (columns < lengths[:, None]).astype("int32"), "lengths": lengths}
+        rows, room = spec.batch_size, spec.length - 3
+        target = self.sample_lengths(rows, 2, room, rng)
+        a, between, b_end = self._segments(target, rng)
+        a_sizes, b, b_sizes = between - a, between.copy(), b_end - between
+        pair = rng.integers(0, 2, rows)
+        negative = pair == 1
+        if self.kind == "nsp":
+            least = np.where(a_sizes + b_sizes >= room, room - a_sizes, 0)  # of a full example, which must stay full
+            b[negative], b_sizes[negative] = self._elsewhere(
+                a[negative], b_sizes[negative], least[negative], target[negative], rng
+            )
+        else:
+            a, b = np.where(negative, b, a), np.where(negative, a, b)
+            a_sizes, b_sizes = np.where(negative, b_sizes, a_sizes), np.where(negative, a_sizes, b_sizes)
+        segments = truncate(a, a_sizes, b, b_sizes, room, rng)
+        return {**self.join_segments(spec.length, *segments), "pair": pair.astype("int32")}
+
+    def _segments(self, target: np.ndarray, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where A begins, where it ends and B begins, and where B ends: token indices (rows,)."""
+        sentences, rows = self.sentences, len(target)
+        sampled = sentences.followed[rng.integers(0, len(sentences.followed), rows)]
+        begin, end = self.window(sampled, target, rng)
+        last = sentences.bounds[sentences.document(begin) + 1] - 1
+        begin = np.minimum(begin, last - 1)
+        end = np.maximum(end, begin + 1)
+        second = begin + 1 + (rng.random(rows) * (end - begin)).astype(np.int64)
+        return sentences.starts[begin], sentences.starts[second], sentences.ends[end]
+
+    def _elsewhere(self, positions, sizes, least, target, rng) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and sizes of segments from other documents than those of `positions`. Their sizes are as close to
+        `sizes` as whole sentences allow, so that the length does not reveal the label, and at least `least`."""
+        starts, ends, bounds = self.sentences.starts, self.sentences.ends, self.sentences.bounds
+        own = self.sentences.document(np.searchsorted(starts, positions))
+        first, after = bounds[own], bounds[own + 1]
+        begin, end = np.zeros((2, len(positions)), np.int64)
+        is_short = np.ones(len(positions), bool)
+        for _ in range(ATTEMPTS):  # most documents may be shorter
+            sampled = (rng.random(len(positions)) * (len(starts) - (after - first))).astype(np.int64)
+            sampled += np.where(sampled >= first, after - first, 0)
+            others = self.window(sampled, target, rng)
+            begin, end = np.where(is_short, others[0], begin), np.where(is_short, others[1], end)
+            is_short = ends[end] - starts[begin] < sizes
+        ideal = ends[end] - sizes
+        start = np.clip(np.searchsorted(starts, ideal, "right") - 1, begin, end)
+        later = np.minimum(start + 1, end)
+        is_nearer = starts[later] - ideal < ideal - starts[start]
+        start = starts[np.where(is_nearer & (ends[end] - starts[later] >= least), later, start)]
+        return start, ends[end] - start
+
+
+class ElectraSegments(Sampler):
+    """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] in a tenth of the examples; B follows A in the document.
+
+    A takes sentences up to half of the example; the sentence that exceeds the half goes to A or B at random. The end is
+    truncated. (In the authors' code a later short sentence may still go to A.) With probability `short_seq_prob`, an
+    example has a random number of tokens, at least 5.
+
+    Source: google-research/electra, build_pretraining_dataset.py.
+    """
+
+    def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.05, sentences: Sentences | None = None):
+        super().__init__(corpus, short_seq_prob, sentences)
+
+    def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        starts, ends, rows, length = self.sentences.starts, self.sentences.ends, spec.batch_size, spec.length
+        target = self.sample_lengths(rows, min(5, length), length, rng)
+        begin, end = self.window(rng.integers(0, len(starts), rows), target, rng)
+        a, stop = starts[begin], ends[end]
+        half = np.where(rng.random(rows) < SINGLE_SEGMENT_PROB, stop - a + 1, (target - 3) // 2)
+        # The sentence that spans the end of the half goes to A or B at random.
+        last = np.clip(np.searchsorted(ends, a + half, "left") - 1, begin - 1, end)
+        more = (last < begin) | ((last < end) & (rng.random(rows) < 0.5))
+        between = ends[np.minimum(last + more, end)]
+        a_sizes = np.minimum(between - a, length - 2)
+        b_sizes = np.clip(length - a_sizes - 3, 0, stop - between)
+        return self.join_segments(length, a, a_sizes, between, b_sizes)
+
+
+def truncate(
+    a: np.ndarray, a_sizes: np.ndarray, b: np.ndarray, b_sizes: np.ndarray, room: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Starts and sizes of the segments after removing tokens of the longer one until both fit into `room`."""
+    half = room // 2
+    a_left = np.where(b_sizes <= half, room - b_sizes, np.where(a_sizes <= half, a_sizes, room - half))
+    b_left = np.where(a_sizes <= half, room - a_sizes, np.where(b_sizes <= half, b_sizes, half))
+    a_left, b_left = np.minimum(a_sizes, a_left), np.minimum(b_sizes, b_left)
+    a_front, b_front = rng.binomial(a_sizes - a_left, 0.5), rng.binomial(b_sizes - b_left, 0.5)
+    return a + a_front, a_left, b + b_front, b_left

@@ -9,7 +9,7 @@ from keras import ops
 
 from bertzoo.models.encoder import Encoder
 from bertzoo.text.masking import Masking
-from bertzoo.training.loss_mean import LossMean
+from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor

@@ -7,6 +7,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -24,7 +25,7 @@ CHARACTERS_AT_ONCE = 100_000  # of one document
 CHUNKS_PER_RECORD = 16
 HEADER_BYTES = 128
 
-_worker: Tokenizer | None = None
+_worker_tokenizer: Tokenizer  # in a process of the pool
 
 
 def prepare(
@@ -43,66 +44,61 @@ def prepare(
     depend on the number of processes, and the corpus is never held in memory.
 
     Args:
-        sources, column, lines: See `Documents`.
+        sources: Paths of files, or objects that yield mappings; see `bertzoo.data.documents.Documents`.
         tokenizer: The tokenizer; its separator ends each document.
         directory: The directory to write.
         processes: Processes that tokenize; with 1, this process with the tokenizer's threads.
-        progress: Called with the number of documents so far and the share of the files' bytes that was read.
+        progress: Called with the number of documents so far and the fraction of the files' bytes that was read.
+        column: The column of the texts, in files with columns.
+        lines: Each line of a text file is a document.
 
     Raises:
         ValueError: The files hold no documents or no text, or the corpus can't be written.
     """
     directory, documents = Path(directory), Documents(sources, column, lines)
-    if processes < 1:
-        raise ValueError(f"processes must be 1 or more. Received: {processes}.")
     tokenizer = tokenizer.with_tokens(())  # the caller's keeps its max_length
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
     recover(directory)
     part = _PartialCorpus(directory, tokenizer, documents)
-    rows = islice(documents, part.documents, None)
+    rest = islice(documents, part.documents, None)
     with part:
-        for tokens, lengths in _encoded(rows, tokenizer, processes):
+        for tokens, lengths in _encoded(rest, tokenizer, processes):
             part.add(tokens, lengths)
             if progress is not None:
                 progress(part.documents, documents.position / max(documents.size, 1))
     if not part.tokens:
         part.remove()
         raise ValueError("expected texts. Received: files without a document.")
-    files = {name: content for name, content in tokenizer.files().items()}
     counts = {"tokens": part.tokens, "documents": part.documents}
-    files["corpus.json"] = (json.dumps(counts) + "\n").encode()
-    write_preset(directory, files | part.files())
+    counts_file = {"corpus.json": (json.dumps(counts) + "\n").encode()}
+    write_preset(directory, {**tokenizer.files(), **counts_file, **part.files()})
     part.remove()
     return TokenCorpus.open(directory)
 
 
 class _PartialCorpus:
-    """TokenCorpus in the making: token ids and document ends as they come, and a note of what is surely on disk."""
+    """An unfinished corpus: files of token ids and of document ends, and a record of what is certainly on disk."""
 
     def __init__(self, directory: Path, tokenizer: Tokenizer, documents: Documents):
         self.folder = directory.with_name(f".{directory.name}.preparing")
         self.dtype = np.dtype(np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.int32)
         self.fingerprint = _fingerprint(tokenizer, documents)
-        self.documents, self.tokens, self._chunks = 0, 0, 0
+        self.documents = self.tokens = self._chunks = 0
         self.folder.mkdir(exist_ok=True)
-        self._read_record()
-
-    def _read_record(self) -> None:
-        try:
+        with suppress(OSError, ValueError):
             record = json.loads((self.folder / "progress.json").read_text())
-            sizes = [(self.folder / name).stat().st_size for name in ("tokens", "ends")]
-        except (OSError, ValueError):
-            return
-        enough = (
-            sizes[0] >= HEADER_BYTES + record["tokens"] * self.dtype.itemsize and sizes[1] >= 8 * record["documents"]
-        )
-        if self.fingerprint is not None and record["fingerprint"] == self.fingerprint and enough:
-            self.documents, self.tokens = record["documents"], record["tokens"]
+            sizes = self._sizes(record["tokens"], record["documents"])
+            is_on_disk = all((self.folder / name).stat().st_size >= size for name, size in sizes.items())
+            if is_on_disk and self.fingerprint is not None and record["fingerprint"] == self.fingerprint:
+                self.documents, self.tokens = record["documents"], record["tokens"]
+
+    def _sizes(self, tokens: int, documents: int) -> dict[str, int]:
+        return {"tokens": HEADER_BYTES + tokens * self.dtype.itemsize, "ends": 8 * documents}
 
     def __enter__(self) -> "_PartialCorpus":
         self._files = []
-        for name, size in (("tokens", HEADER_BYTES + self.tokens * self.dtype.itemsize), ("ends", 8 * self.documents)):
+        for name, size in self._sizes(self.tokens, self.documents).items():
             path = self.folder / name
             if not self.documents:
                 path.unlink(missing_ok=True)  # a hard link to a finished corpus, after a kill in `prepare`
@@ -113,7 +109,7 @@ class _PartialCorpus:
             self._files.append(file)
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         tokens, ends = self._files
         with tokens, ends:
             self._record()
@@ -136,8 +132,11 @@ class _PartialCorpus:
 
     def files(self) -> dict[str, Callable[[Path], None]]:
         """tokens.npy and documents.npy, for `write_preset`."""
+        # The header of a one-dimensional .npy file, of fixed size, so that it can be written when the length is known.
+        header = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': ({self.tokens},), }}"
+        start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
         with open(self.folder / "tokens", "r+b") as file:
-            file.write(_header(self.dtype, self.tokens))
+            file.write(start + header.encode().ljust(HEADER_BYTES - 11) + b"\n")
         ends = np.fromfile(self.folder / "ends", np.int64)
         return {
             # The original is kept in case the rest is not written.
@@ -152,13 +151,6 @@ class _PartialCorpus:
 def _save(array: np.ndarray, path: Path) -> None:
     with open(path, "wb") as file:
         np.save(file, array)
-
-
-def _header(dtype: np.dtype, count: int) -> bytes:
-    """The header of a one-dimensional .npy file, of fixed size, so that it can be written when the length is known."""
-    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}"
-    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
-    return start + text.encode().ljust(HEADER_BYTES - 11) + b"\n"
 
 
 def _fingerprint(tokenizer: Tokenizer, documents: Documents) -> str | None:
@@ -180,43 +172,42 @@ def _encoded(documents: Iterator[str], tokenizer: Tokenizer, processes: int) -> 
         return
     # Spawned, since forking a process with threads may hang.
     with ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (tokenizer,)) as pool:
-        ahead = deque(pool.submit(_encode_there, chunk) for chunk in islice(chunks, 2 * processes))
+        ahead = deque(pool.submit(_encode_in_worker, chunk) for chunk in islice(chunks, 2 * processes))
         try:
             while ahead:
                 yield ahead.popleft().result()
-                ahead.extend(pool.submit(_encode_there, chunk) for chunk in islice(chunks, 1))
+                ahead.extend(pool.submit(_encode_in_worker, chunk) for chunk in islice(chunks, 1))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _start_worker(tokenizer: Tokenizer) -> None:
-    global _worker
+    global _worker_tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _worker = tokenizer
+    _worker_tokenizer = tokenizer
 
 
-def _encode_there(chunk: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    return _encode(_worker, chunk)
+def _encode_in_worker(chunk: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    return _encode(_worker_tokenizer, chunk)
 
 
 def _encode(tokenizer: Tokenizer, chunk: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    parts = [_parts_of(document) for document in chunk]
-    encoded = tokenizer.encode([part for document in parts for part in document])
-    last = np.cumsum([len(document) for document in parts]) - 1
-    # The first token of each row, [CLS], goes; the last, [SEP], stays where it closes a document.
+    split = [_split(document) for document in chunk]
+    encoded = tokenizer.encode([text for texts in split for text in texts])
+    last = np.cumsum([len(texts) for texts in split]) - 1
+    # The first token of each text, [CLS], goes; the last, [SEP], stays where it closes a document.
     keep = np.ones(len(encoded.token_ids), bool)
     keep[encoded.row_splits[:-1]] = False
     keep[np.delete(encoded.row_splits[1:], last) - 1] = False
     return encoded.token_ids[keep], np.diff(np.concatenate([[0], np.cumsum(keep)[encoded.row_splits[1:][last] - 1]]))
 
 
-def _parts_of(document: str) -> list[str]:
-    """A document in parts of whole lines, since encoding takes a hundred times the memory of the text."""
-    if len(document) <= CHARACTERS_AT_ONCE:
-        return [document]
-    parts, begin = [], 0
-    while begin < len(document):
+def _split(document: str) -> list[str]:
+    """A document in texts of whole lines, since encoding takes a hundred times the memory of the text."""
+    texts: list[str] = []
+    begin = 0
+    while begin < len(document) or not texts:
         end = document.find("\n", begin + CHARACTERS_AT_ONCE) + 1 or len(document)
-        parts.append(document[begin:end])
+        texts.append(document[begin:end])
         begin = end
-    return parts
+    return texts

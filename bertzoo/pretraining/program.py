@@ -11,11 +11,11 @@ import numpy as np
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import Sentences, TokenCorpus, overlap
 from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
-from bertzoo.pretraining.objectives import OBJECTIVES, Objective
+from bertzoo.pretraining.objectives import Objective, find_objective
 from bertzoo.pretraining.trainer import Trainer
 from bertzoo.random import set_seed
-from bertzoo.training.loss_mean import TOTALS, WEIGHTS
-from bertzoo.training.state import TrainingState, remove_state
+from bertzoo.training.metrics import TOTALS, WEIGHTS
+from bertzoo.training.resume import TrainingState
 from bertzoo.training.step import BackendStep, should_jit_compile
 
 
@@ -53,7 +53,7 @@ def pretrain(
     """
     tokens = TokenCorpus.open(corpus)
     config = PretrainConfig.read(config_file, tokens)
-    objective = _objective(config)
+    objective = find_objective(config)
     held = None if held_out is None else _open_held_out(held_out, config, objective)
     if not resume and TrainingState.read(out) is not None:
         raise ValueError(f"{out} holds an unfinished run: continue it (--resume), or remove its training_state.")
@@ -77,7 +77,7 @@ def pretrain(
         result["held_out"] = evaluate(model, objective, held, min(spec.length for spec in config.batches))
         result["held_out"]["overlap"] = overlap(tokens, held)
         _write(out, result)
-    remove_state(out)
+    TrainingState.remove(out)
     return result
 
 
@@ -98,17 +98,10 @@ def _open_held_out(directory: str | Path, config: PretrainConfig, objective: Obj
             "`bertzoo prepare --tokenizer DIR`, where DIR holds the training corpus."
         )
     try:
-        CorpusDataset(objective.examples(held, 0.0, Sentences(held)), config.batches[:1], None, steps=1)
+        CorpusDataset(objective.examples(held), config.batches[:1], lambda inputs, rng: inputs, steps=1)
     except ValueError as error:
         raise ValueError(f"the held-out corpus in {directory} can't be used: {error}") from None
     return held
-
-
-def _objective(config: PretrainConfig) -> Objective:
-    name = config.training.objective
-    if name not in OBJECTIVES:
-        raise ValueError(f"[training] objective must be one of {', '.join(OBJECTIVES)}. Received: {name!r}.")
-    return OBJECTIVES[name]
 
 
 def evaluate(
@@ -127,16 +120,15 @@ def evaluate(
     """
     length = min(length, len(corpus.tokens))
     steps = max(1, len(corpus.tokens) // (length * batch_size))
-    examples = objective.examples(corpus, 0.0, Sentences(corpus, length - 2))
+    examples = objective.examples(corpus, short_seq_prob=0.0, sentences=Sentences(corpus, length - 2))
     data = CorpusDataset(examples, [BatchSpec(length, batch_size)], objective.transform(model), steps=steps, seed=seed)
     scores = BackendStep.evaluate(model, data, verbose=0, return_dict=True)
-    ordinary = np.asarray(corpus.tokens)
-    ordinary = ordinary[~np.isin(ordinary, corpus.tokenizer.special_ids)]
+    ordinary = corpus.tokens[~np.isin(corpus.tokens, corpus.tokenizer.special_ids)]
     counts = np.bincount(ordinary)
-    shares = counts[counts > 0] / counts.sum()
+    probabilities = counts[counts > 0] / counts.sum()
     return {
         **{name: float(value) for name, value in scores.items() if name not in (TOTALS, WEIGHTS)},
-        "unigram_entropy": float(-(shares * np.log(shares)).sum()),
+        "unigram_entropy": float(-(probabilities * np.log(probabilities)).sum()),
     }
 
 
@@ -146,6 +138,10 @@ def use_devices(count: int, batches: Sequence[BatchSpec] = ()) -> None:
     JAX compiles one program for all devices, in which means over the batch are means over the whole batch and dropout
     depends on the row's index in it, so that the run equals that of one device. `keras.distribution` supports JAX only;
     on TensorFlow and PyTorch several devices need a custom training loop.
+
+    Args:
+        count: Number of devices.
+        batches: The shapes of the batches, which `count` must divide.
 
     Raises:
         ValueError: The backend is not JAX, there are fewer devices, or a batch can't be divided evenly.

@@ -50,9 +50,9 @@ class DisentangledEmbeddings(MaskedEmbeddings):
         # In a function, since Keras would otherwise track the owner's tables as this layer's.
         self._owner = lambda: owner
 
-    def make_tables(self) -> None:
+    def _make_tables(self) -> None:
         owner = self._owner()
-        self.segment = self._table("segment", self.segments)
+        self.segment = self.add_table("segment", self.segments, self.width)
         self.token_difference = self._difference("token", owner.token)
         self.position_difference = None if owner.position is None else self._difference("position", owner.position)
 

@@ -3,8 +3,6 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,100 +14,11 @@ from bertzoo.accelerator import peak_flops
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import Sentences
 from bertzoo.pretraining.corpus_dataset import CorpusDataset
-from bertzoo.pretraining.objectives import Objective
-from bertzoo.training.loss_mean import TOTALS, WEIGHTS
-from bertzoo.training.state import TrainingState, model_groups, write_state
+from bertzoo.pretraining.objectives import Objective, step_flops
+from bertzoo.training.calls import handles_signals
+from bertzoo.training.metrics import TOTALS, WEIGHTS
+from bertzoo.training.resume import TrainingState
 from bertzoo.training.step import BackendStep
-
-
-class ProgressLogger(keras.callbacks.Callback):
-    """Records the mean loss of every `log_every` steps, as [step, loss], over all blocks of a run, and prints it.
-
-    Args:
-        steps: Steps of the whole run.
-        log_every: Steps from one point of the curve to the next.
-        tokens, flops: Functions of (first step, last step): what the steps between take.
-        peak: Operations a second of the device; None if unknown.
-        verbose: Whether to print.
-    """
-
-    # Keras then reads the logs in another thread; otherwise each step would wait for the device.
-    async_safe = True
-
-    def __init__(
-        self,
-        steps: int,
-        log_every: int,
-        tokens: Callable[[int, int], int],
-        flops: Callable[[int, int], float],
-        peak: float | None,
-        verbose: bool,
-    ):
-        super().__init__()
-        self.steps, self.log_every, self.tokens, self.flops = steps, log_every, tokens, flops
-        self.peak, self.verbose = peak, verbose
-        self.points: list[list[float]] = []
-        self.is_stopping = False
-        self._totals, self._weights, self._lock = 0.0, 0.0, threading.Lock()  # since the last point, by loss
-        self.begin_block(0)
-
-    def begin_block(self, step: int) -> None:
-        """Prepares for a block that begins after `step`."""
-        self._first, self._seen = step, (0.0, 0.0)
-        self._next, self._waiting = (step // self.log_every + 1) * self.log_every, {}
-        self._clock, self._clock_step = time.time(), step
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        if self.is_stopping:
-            # Not `self.model`, which would fetch the state from the device on JAX.
-            model_of(self).stop_training = True
-        step = self._first + batch + 1
-        if step % self.log_every == 0:
-            with self._lock:  # Keras has several threads, which may arrive out of order
-                self._waiting[step] = logs
-                while self._next in self._waiting:
-                    self._add_point(self._next, self._waiting.pop(self._next))
-                    self._next += self.log_every
-
-    def end_block(self, logs: dict) -> None:
-        """Adds the block's last steps; `logs` are those of the whole block."""
-        self._add(logs)
-
-    def get_state(self) -> dict[str, Any]:
-        """What another process needs to continue the curve."""
-        totals, weights = (np.atleast_1d(part).tolist() for part in (self._totals, self._weights))
-        return {"points": self.points, "totals": totals, "weights": weights}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continues the curve of `get_state`."""
-        self.points = state["points"]
-        self._totals, self._weights = np.array(state["totals"]), np.array(state["weights"])
-
-    def _add(self, logs) -> None:
-        # The logs are sums since the beginning of the block.
-        totals, weights = (np.array(logs[name], "float64") for name in (TOTALS, WEIGHTS))
-        self._totals = self._totals + totals - self._seen[0]
-        self._weights = self._weights + weights - self._seen[1]
-        self._seen = totals, weights
-
-    def _add_point(self, step: int, logs) -> None:
-        self._add(logs)
-        loss = float(np.sum(self._totals / np.maximum(self._weights, 1e-30)))
-        self.points.append([step, round(loss, 6)])
-        self._totals, self._weights = 0.0, 0.0
-        seconds = max(time.time() - self._clock, 1e-9)
-        if self.verbose:
-            speed = self.tokens(self._clock_step, step) / seconds
-            share = None if self.peak is None else self.flops(self._clock_step, step) / seconds / self.peak
-            peak = "" if share is None else f"  {share:.0%} of peak"
-            left = _clock((self.steps - step) * seconds / (step - self._clock_step))
-            print_message(f"step {step:,}/{self.steps:,}  loss {loss:.4f}  {speed:,.0f} tokens/s{peak}  {left} left")
-        self._clock, self._clock_step = time.time(), step
-
-
-def _clock(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
 
 
 class Trainer:
@@ -131,19 +40,14 @@ class Trainer:
         self.step, self.seconds = 0, 0.0
         longest_sentence = min(spec.length for spec in config.batches) - 2
         sentences = Sentences(config.corpus, longest_sentence)
-        self._examples = objective.examples(config.corpus, self.training.short_seq_prob, sentences)
-        self._transform = objective.transform(model)
-        loss_tracker(model).shows_parts = True
-        flops = {spec: objective.flops(model, spec) for spec in config.batches}
-        spec_of = self._dataset(1).spec
-        self.logger = ProgressLogger(
-            self.training.steps,
-            self.training.log_every,
-            lambda a, b: sum(spec_of(i).length * spec_of(i).batch_size for i in range(a, b)),
-            lambda a, b: sum(flops[spec_of(i)] for i in range(a, b)),
-            peak_flops(self.training.dtype),
-            bool(self.training.verbose),
+        self._examples = objective.examples(
+            config.corpus, short_seq_prob=self.training.short_seq_prob, sentences=sentences
         )
+        self._transform = objective.transform(model)
+        self._flops = {spec: step_flops(model, spec) for spec in config.batches}
+        self._spec = self._dataset(1).spec
+        loss_tracker(model).reports_sums = True
+        self.logger = ProgressLogger(self)
 
     def _dataset(self, steps: int) -> CorpusDataset:
         return CorpusDataset(
@@ -157,16 +61,30 @@ class Trainer:
             dupe_factor=self.training.dupe_factor,
         )
 
+    def tokens(self, first: int, last: int) -> int:
+        """Tokens of the batches from step `first` up to, without, step `last`."""
+        return sum(spec.length * spec.batch_size for spec in map(self._spec, range(first, last)))
+
+    def flops(self, first: int, last: int) -> float:
+        """Floating-point operations of these steps."""
+        return sum(self._flops[self._spec(step)] for step in range(first, last))
+
     def train(self) -> None:
-        """Trains to the end, or until the process is asked to terminate."""
+        """Trains to the end, or until the process is asked to terminate (SIGTERM, Ctrl-C)."""
         block = every = self.training.log_every
         if self.training.verbose:
-            ratio = self.logger.tokens(0, self.training.steps) / max(1, len(self.config.corpus.tokens))
+            ratio = self.tokens(0, self.training.steps) / max(1, len(self.config.corpus.tokens))
             print_message(
                 f"{self.training.steps:,} steps of examples sampled with replacement: {ratio:.3g} × the corpus; about "
                 f"{1 - np.exp(-ratio):.0%} of its tokens are read at least once"
             )
-        with on_termination(self._stop):
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def stop(number: int, frame: Any) -> None:
+            self.logger.is_stopping = True
+            signal.signal(number, handlers[signal.Signals(number)])  # the second one terminates the process
+
+        with handles_signals(stop, *handlers):
             while self.step < self.training.steps and not self.logger.is_stopping:
                 # Blocks end at points of the curve.
                 end = min(self.training.steps, (self.step + block) // every * every)
@@ -190,12 +108,15 @@ class Trainer:
         if not np.isfinite(loss):
             raise ValueError(f"the loss is {loss} at step {self.step:,}: lower the learning rate.")
 
-    def _stop(self) -> None:
-        self.logger.is_stopping = True
-
     def _save(self) -> None:
-        notes = {"step": self.step, "seconds": self.seconds, "logger": self.logger.get_state()}
-        write_state(self.directory, model_groups(self.model), {**notes, "config": self.config.fingerprint()})
+        notes = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "points": self.logger.points,
+            "pending": self.logger.pending.tolist(),
+            "config": self.config.fingerprint(),
+        }
+        TrainingState.write(self.directory, self.model, notes)
 
     def restore(self) -> None:
         """Continues the unfinished run in the directory.
@@ -206,8 +127,7 @@ class Trainer:
         state = TrainingState.read(self.directory)
         if state is None:
             raise ValueError(f"{self.directory} holds no state of an unfinished run to resume.")
-        for group, variables in model_groups(self.model).items():
-            state.assign(group, variables)
+        state.restore(self.model, "model", "optimizer")
         before, now = state.notes["config"], self.config.fingerprint()
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
@@ -217,37 +137,83 @@ class Trainer:
                 "corpus, or begin a new run in another directory."
             )
         self.step, self.seconds = state.notes["step"], state.notes["seconds"]
-        self.logger.set_state(state.notes["logger"])
+        self.logger.points, self.logger.pending = state.notes["points"], np.array(state.notes["pending"])
 
     def result(self) -> dict[str, Any]:
         """The content of training.json."""
-        tokens = self.logger.tokens(0, self.step)
+        tokens = self.tokens(0, self.step)
         return {
             "curve": self.logger.points,
             "steps": self.step,
             "tokens": tokens,
-            "flops": self.logger.flops(0, self.step),
+            "flops": self.flops(0, self.step),
             "seconds": round(self.seconds, 1),
             "tokens_per_second": round(tokens / max(self.seconds, 1e-9)),
         }
 
 
-@contextmanager
-def on_termination(action: Callable[[], None]) -> Iterator[None]:
-    """Calls `action` when the process is asked to terminate (SIGTERM, Ctrl-C); a second Ctrl-C terminates it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+class ProgressLogger(keras.callbacks.Callback):
+    """Records the mean loss of every `log_every` steps over all blocks of a run, and prints it.
 
-    def handle(number, frame):
-        action()
-        signal.signal(number, before[number])
+    Attributes:
+        points: [step, loss] for each point of the curve.
+        pending: The sums of losses and of weights since the last point, (2, terms).
+        is_stopping: Set it to stop `fit` after the present step.
+    """
 
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    # Keras then reads the logs in another thread; otherwise each step would wait for the device.
+    async_safe = True
+
+    def __init__(self, trainer: Trainer):
+        super().__init__()
+        self.trainer, self.every = trainer, trainer.training.log_every
+        self.peak = peak_flops(trainer.training.dtype)
+        self.points: list[list[float]] = []
+        self.pending = np.zeros((2, 1))
+        self.is_stopping = False
+        self._lock = threading.Lock()
+        self.begin_block(0)
+
+    def begin_block(self, step: int) -> None:
+        """Prepares for a block that begins after `step`."""
+        self._first, self._next = step, (step // self.every + 1) * self.every
+        self._waiting: dict[int, dict[str, Any]] = {}
+        self._clock, self._clock_step = time.time(), step
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self.is_stopping:
+            # Not `self.model`, which would fetch the state from the device on JAX.
+            model_of(self).stop_training = True
+        step = self._first + batch + 1
+        if step % self.every == 0:
+            with self._lock:  # Keras has several threads, which may arrive out of order
+                self._waiting[step] = logs or {}
+                while self._next in self._waiting:
+                    self._add_point(self._next, self._waiting.pop(self._next))
+                    self._next += self.every
+
+    def end_block(self, logs: dict[str, Any]) -> None:
+        """Keeps the sums of the steps after the block's last point; `logs` are those of the whole block."""
+        self.pending = self.pending + _sums(logs)
+
+    def _add_point(self, step: int, logs: dict[str, Any]) -> None:
+        sums = _sums(logs)
+        losses, weights = self.pending + sums
+        self.pending = -sums  # logs are sums since the beginning of the block
+        self.points.append([step, round(float(np.sum(losses / np.maximum(weights, 1e-30))), 6)])
+        if self.trainer.training.verbose:
+            self._print(step, time.time() - self._clock)
+        self._clock, self._clock_step = time.time(), step
+
+    def _print(self, step: int, seconds: float) -> None:
+        first, steps, seconds = self._clock_step, self.trainer.training.steps, max(seconds, 1e-9)
+        speed = self.trainer.tokens(first, step) / seconds
+        used = "" if self.peak is None else f"  {self.trainer.flops(first, step) / seconds / self.peak:.0%} of peak"
+        minutes = round((steps - step) * seconds / (step - first) / 60)
+        left = f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
+        loss = self.points[-1][1]
+        print_message(f"step {step:,}/{steps:,}  loss {loss:.4f}  {speed:,.0f} tokens/s{used}  {left} left")
+
+
+def _sums(logs: dict[str, Any]) -> np.ndarray:
+    return np.stack([np.atleast_1d(np.array(logs[name], "float64")) for name in (TOTALS, WEIGHTS)])

@@ -8,7 +8,7 @@ from keras import ops
 from bertzoo._keras_hooks import print_message
 from bertzoo.data.training_batches import split_divisor
 from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
-from bertzoo.training.loss_mean import LossMean
+from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor

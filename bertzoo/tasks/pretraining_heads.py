@@ -16,7 +16,7 @@ from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
-from bertzoo.training.loss_mean import LossMean
+from bertzoo.training.metrics import LossMean
 from bertzoo.types import Tensor
 
 

@@ -6,7 +6,7 @@ _HOMES = {
     "AdamW": "optimizer",
     "AnswerF1": "callbacks",
     "EntityF1": "callbacks",
-    "MacroF1": "scores",
+    "MacroF1": "metrics",
     "NaNGuard": "callbacks",
     "Resume": "resume",
     "SiFT": "adversarial",

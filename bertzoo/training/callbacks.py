@@ -1,4 +1,5 @@
-"""Callbacks: scores of whole tasks after each epoch, an end to training on NaN, and helpers for lists of callbacks."""
+"""Callbacks: scores of whole tasks after each epoch, an error where the loss is NaN, and helpers for lists of
+callbacks."""
 
 import math
 from typing import Any
@@ -6,10 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import model_of
 from bertzoo.metrics.entities import entity_scores
 from bertzoo.metrics.squad import squad_scores
-
-LARGEST = {"float16": "65,504"}
 
 
 def with_callback(callbacks: Any, first: keras.callbacks.Callback) -> Any:
@@ -55,47 +55,44 @@ class NaNGuard(keras.callbacks.Callback):
         super().__init__()
         self.every, self.last_good = every, 0
         self.last_loss: float | None = None
-        self.found: int | None = None
+        self.bad_batch: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.last_good = 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.found is None and logs and ((batch + 1) % self.every == 0 or batch == 0):
+        if self.bad_batch is None and logs and ((batch + 1) % self.every == 0 or batch == 0):
             loss = float(logs.get("loss", 0.0))
             if math.isfinite(loss):
                 self.last_good, self.last_loss = batch + 1, loss
             else:
-                self.found = batch + 1
-                self._model.stop_training = True
+                self.bad_batch = batch + 1
+                model_of(self).stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         loss = float((logs or {}).get("loss", 0.0))
-        if self.found is None and math.isfinite(loss):
+        if self.bad_batch is None and math.isfinite(loss):
             return
-        raise FloatingPointError(self._explain(epoch, self.found, loss))
-
-    def _explain(self, epoch: int, batch: int | None, loss: float) -> str:
-        end = "the end of the epoch" if batch is None else f"batch {batch}"
-        where = f"the loss is {loss} in epoch {epoch + 1}, first between batch {self.last_good} and {end}"
+        end = "the end of the epoch" if self.bad_batch is None else f"batch {self.bad_batch}"
         before = "" if self.last_loss is None else f"; the mean before was {self.last_loss:.4g}"
-        wrong = [w.path for w in self.model.weights if not np.isfinite(_numbers(w)).all()]
-        if wrong:
-            share = f"{len(wrong)} of {len(self.model.weights)} weights are not finite, the first {wrong[0]}"
-            share += ": an update was too large"
-        else:
-            share = "all weights are still finite: the outputs or the targets overflowed, not an update"
+        paths = [
+            weight.path
+            for weight in self.model.weights
+            if not np.isfinite(np.asarray(keras.ops.convert_to_numpy(weight), "float32")).all()
+        ]
+        cause = "all weights are still finite: the outputs or the targets overflowed, not an update"
+        if paths:
+            cause = f"{len(paths)} of {len(self.model.weights)} weights are not finite, the first {paths[0]}"
+            cause += ": an update was too large"
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         rate = float(keras.ops.convert_to_numpy(getattr(optimizer, "current_learning_rate", optimizer.learning_rate)))
-        dtype = self.model.compute_dtype
         advice = f"a lower rate than {rate:g} or a longer warm-up"
-        if dtype in LARGEST:
-            advice += f"; {dtype} ends at {LARGEST[dtype]}: mixed_bfloat16 does not overflow"
-        return f"{where}{before}. {share}. What helps: {advice}, and targets that are finite numbers."
-
-
-def _numbers(weight) -> np.ndarray:
-    return np.asarray(keras.ops.convert_to_numpy(weight), dtype="float32")
+        if self.model.compute_dtype == "float16":
+            advice += "; float16 ends at 65,504: mixed_bfloat16 does not overflow"
+        raise FloatingPointError(
+            f"the loss is {loss} in epoch {epoch + 1}, first between batch {self.last_good} and {end}{before}. "
+            f"{cause}. What helps: {advice}, and targets that are finite numbers."
+        )
 
 
 class EntityF1(keras.callbacks.Callback):
@@ -107,8 +104,8 @@ class EntityF1(keras.callbacks.Callback):
 
     Args:
         sentences: Lists of words.
-        tags: Their true tags, as many.
-        batch_size: Rows at once.
+        tags: Their true tags.
+        batch_size: Sentences in a batch.
     """
 
     def __init__(self, sentences: Any, tags: Any, batch_size: int = 32):
@@ -126,7 +123,7 @@ class AnswerF1(keras.callbacks.Callback):
 
     Args:
         records: As `QuestionAnswerer.fit` takes them.
-        batch_size: Windows at once.
+        batch_size: Windows in a batch.
     """
 
     def __init__(self, records: Any, batch_size: int = 32):
@@ -134,13 +131,13 @@ class AnswerF1(keras.callbacks.Callback):
         self.records, self.batch_size = records, batch_size
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self.asked = self.model.data.parse(self.records)
-        if self.asked.targets is None:
+        self.examples = self.model.data.parse(self.records)
+        if self.examples.targets is None:
             raise ValueError("the records have no answers to compare with.")
-        self.truth = [[text for text, _ in answers] for answers in self.asked.targets]
+        self.references = [[text for text, _ in answers] for answers in self.examples.targets]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
-        found = self.model.answer(self.asked, batch_size=self.batch_size)
-        version = "1.1" if all(self.truth) else "2.0"
-        scores = squad_scores([answer["text"] for answer in found], self.truth, version)
+        answers = self.model.answer(self.examples, batch_size=self.batch_size)
+        version = "1.1" if all(self.references) else "2.0"
+        scores = squad_scores([answer["text"] for answer in answers], self.references, version)
         logs["val_answer_f1"], logs["val_exact_match"] = scores["f1"], scores["exact_match"]

@@ -2,81 +2,86 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import keras
 
-# On the other backends predictions share no state, so several may run at once.
-ONE_AT_A_TIME = keras.backend.backend() == "jax"
 
+class Calls(keras.Model):
+    """The base of models that train: calls that share a model's state run one after another.
 
-class Calls:
-    """Mixed into models before `keras.Model`: calls that share a model's state run one after another.
-
-    Keras keeps the metrics in the model, and on JAX also the weights of the step before.
+    Keras keeps the metrics in the model. On JAX a call also takes the weights out of it; see `JaxStep`.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._turn = threading.RLock()  # a callback's calls come within another
+        self._call_lock = threading.RLock()  # a callback may call the model within `fit`
 
-    def rematerialized_call(self, layer_call, *args, **kwargs):
+    def rematerialized_call(self, layer_call: Callable, *args: Any, **kwargs: Any) -> Callable:
         return layer_call  # the blocks are rematerialized, not the model, which counts its training calls
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def exclusive_call(self) -> Iterator[None]:
         """Within it, no other call of the model runs."""
-        with self._turn:
+        with self._call_lock:
             yield
 
-    def fit(self, *args, **kwargs):
-        with self._whole():
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        with self.exclusive_call():
             return super().fit(*args, **kwargs)
 
-    def evaluate(self, *args, **kwargs):
-        with self._whole():
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        with self.exclusive_call():
             return super().evaluate(*args, **kwargs)
 
-    def predict(self, *args, **kwargs):
-        if not ONE_AT_A_TIME:
-            return super().predict(*args, **kwargs)
-        with self._whole():
-            return super().predict(*args, **kwargs)
-
-    def train_on_batch(self, *args, **kwargs):
-        with self._whole():
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with self.exclusive_call():
             return super().train_on_batch(*args, **kwargs)
 
-    def test_on_batch(self, *args, **kwargs):
-        with self._whole():
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with self.exclusive_call():
             return super().test_on_batch(*args, **kwargs)
 
-    def predict_on_batch(self, *args, **kwargs):
-        if not ONE_AT_A_TIME:
-            return super().predict_on_batch(*args, **kwargs)
-        with self._whole():
-            return super().predict_on_batch(*args, **kwargs)
+    def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+        """The dataset as `fit` reads it fastest. JAX and TensorFlow copy a batch while they compute another one, so
+        there it is the dataset itself."""
+        return data
+
+
+@contextmanager
+def handles_signals(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+    """Within it, a function of (number, frame) handles the signals of these numbers; in the main thread, which alone
+    gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Delays Ctrl-C until the end of the block; pressed twice, it interrupts at once."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield  # only the main thread gets the signal
-        return
-    came = []
+    handler: Any = signal.getsignal(signal.SIGINT)
+    received: list[tuple] = []
 
-    def wait(*signal_and_frame) -> None:
-        came.append(signal_and_frame)
-        if len(came) > 1:
-            before(*signal_and_frame)
+    def wait(*signal_and_frame: Any) -> None:
+        received.append(signal_and_frame)
+        if len(received) > 1:
+            handler(*signal_and_frame)
 
-    signal.signal(signal.SIGINT, wait)
-    try:
+    if not callable(handler):
         yield
+        return
+    try:
+        with handles_signals(wait, signal.SIGINT):
+            yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if len(came) == 1:
-            before(*came[0])
+        if len(received) == 1:
+            handler(*received[0])

@@ -1,11 +1,14 @@
-"""Training, evaluation and prediction on JAX that leave the weights in the model when they are interrupted."""
+"""The training step on JAX: an interrupted call leaves the weights in the model, and an update takes few kernels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
+import numpy as np
 
 from bertzoo._keras_hooks import JAX_STATE, hand_over_to_jax, set_jax_state, state_shardings
 from bertzoo.training.calls import Calls, interrupts_wait
@@ -14,14 +17,18 @@ STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables"
 
 
 class JaxStep(Calls):
-    """Mixed into models under JAX, before `keras.Model`.
+    """The base of models that train under JAX.
 
     Keras takes the weights out of the model during a call and gives their memory to XLA: an interrupted call loses
     them. Here, prediction and evaluation leave the weights in the model, and training, which needs their memory, stores
     the result of a step before anything can interrupt it.
     """
 
-    def __setattr__(self, name, value):
+    train_function: Any  # these are None until Keras makes them
+    test_function: Any
+    predict_function: Any
+
+    def __setattr__(self, name: str, value: Any) -> None:
         # The trainer sets the state at each step, hundreds of arrays. Keras would look at each for something to track,
         # and copy their lists: a millisecond for BERT-base, while a GPU waits for the next short step.
         if name == JAX_STATE:
@@ -29,13 +36,9 @@ class JaxStep(Calls):
         else:
             super().__setattr__(name, value)
 
-    def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
-        """The dataset itself: JAX copies a batch while it computes another."""
-        return data
-
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        with super()._whole():
+    def exclusive_call(self) -> Iterator[None]:
+        with super().exclusive_call():
             self.jax_state_sync()  # a callback calls in the middle of `fit`
             try:
                 yield
@@ -52,16 +55,26 @@ class JaxStep(Calls):
                 self.jax_state_sync()
                 set_jax_state(self, None)
 
-    def _get_jax_state(self, purge_model_variables: bool = False, **wanted: bool):
-        state = super()._get_jax_state(**wanted)
-        if purge_model_variables and wanted.get("optimizer_variables"):
-            hand_over_to_jax(self, dict(zip((name for name in STATE if wanted.get(name)), state)), **wanted)
+    # On the other backends predictions share no state, so several may run at once.
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        with self.exclusive_call():
+            return super().predict(*args, **kwargs)
+
+    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with self.exclusive_call():
+            return super().predict_on_batch(*args, **kwargs)
+
+    def _get_jax_state(self, purge_model_variables: bool = False, **kinds: bool):
+        state = super()._get_jax_state(**kinds)
+        if purge_model_variables and kinds.get("optimizer_variables"):
+            hand_over_to_jax(self, dict(zip((name for name in STATE if kinds.get(name)), state)), **kinds)
         return state
 
     def make_train_function(self, force: bool = False) -> None:
-        made = self.train_function
+        before = self.train_function
         super().make_train_function(force)
-        if self.train_function is made:
+        if self.train_function is before:
             return
         step = self.train_function
 
@@ -89,11 +102,46 @@ class JaxStep(Calls):
             self.predict_function = lambda state, iterator: (step(state, next(iterator))[0], state)
 
     def _compiled(self, step, metrics: bool = False):
-        """As Keras compiles it, except that what was handed in stays."""
+        """As Keras compiles it, except that the arguments keep their memory."""
         if self.run_eagerly or not self.jit_compile:
             return step
         shardings = None
         if keras.distribution.distribution() is not None:
-            trained, fixed, _, counted = state_shardings(self)
-            shardings = (None, (trained, fixed, counted) if metrics else fixed)
+            trainable, other, _, of_metrics = state_shardings(self)
+            shardings = (None, (trainable, other, of_metrics) if metrics else other)
         return jax.jit(step, out_shardings=shardings)
+
+
+class JaxUpdate(keras.optimizers.Optimizer):
+    """The base of `AdamW` under JAX.
+
+    XLA compiles a program for each shape of zeros that it makes, a twentieth of a second each: half of one for the
+    moments of a BERT.
+    """
+
+    def add_optimizer_variables(self, trainable_variables: Sequence, name: Any, initializer: Any = "zeros") -> Any:
+        if initializer == "zeros" and keras.distribution.distribution() is None:
+            initializer = HostZeros()
+        return super().add_optimizer_variables(trainable_variables, name, initializer)
+
+    def _clip_gradients(self, grads):
+        """As Keras's, but for the order of the sum: rows of each array, then all of these and the vectors together.
+
+        What a small batch waits for is the number of kernels, and a fifth of BERT-base's were sums of one array each.
+        """
+        if not self.global_clipnorm:
+            return super()._clip_gradients(grads)
+        squares = [jnp.square(gradient.astype(jnp.float32)) for gradient in grads if gradient is not None]
+        sums = [array.ravel() if array.ndim < 2 else array.sum(axis=-1).ravel() for array in squares]
+        # The barrier keeps XLA from summing each to a number after all.
+        norm = jnp.sqrt(jnp.sum(jax.lax.optimization_barrier(jnp.concatenate(sums))))
+        # Less itself, a norm is 0, or NaN if it is infinite: what overflowed must not look like a gradient of 0.
+        scale = self.global_clipnorm / jnp.maximum(norm, self.global_clipnorm) + (norm - norm)
+        return [None if gradient is None else gradient * scale for gradient in grads]
+
+
+class HostZeros(keras.initializers.Initializer):
+    """Zeros that are copied to the device, not made there."""
+
+    def __call__(self, shape: Sequence[int], dtype: str | None = None) -> jax.Array:
+        return jax.device_put(np.zeros(shape, dtype))

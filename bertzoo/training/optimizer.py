@@ -3,28 +3,38 @@
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import keras
 from keras import ops
 
 from bertzoo._keras_hooks import rate_source, variable_index
-
-if keras.backend.backend() == "torch":
-    from bertzoo.training.torch_update import TorchUpdate as BackendUpdate
-elif keras.backend.backend() == "tensorflow":
-    from bertzoo.training.tensorflow_update import TensorFlowUpdate as BackendUpdate
-else:
-    from bertzoo.training.jax_update import JaxUpdate as BackendUpdate
+from bertzoo.training.step import BACKEND, BackendUpdate
+from bertzoo.types import Tensor
 
 GLOBAL_CLIPNORM = 1.0
 SCHEDULES = ("linear", "cosine", "constant", "inverse_sqrt")
 # By the last part of a variable's path: biases, and the scale and shift of a normalisation layer.
 NO_DECAY = (r"(^|[/_])bias$", r"(^|[/_])(gamma|beta)$")
+_POSITIVE = (lambda value: value >= 0, "0 or more")
+_BELOW_1 = (lambda value: 0 <= value < 1, "at least 0 and below 1")
+RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "schedule": (lambda value: value in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+    "weight_decay": _POSITIVE,
+    "beta_1": _BELOW_1,
+    "beta_2": _BELOW_1,
+    "epsilon": _POSITIVE,
+    "warmup": (
+        lambda value: 0 <= value < 1 or (value >= 1 and int(value) == value),
+        "0 or more: a fraction below 1, or a whole number of updates",
+    ),
+}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class AdamW(BackendUpdate, keras.optimizers.Optimizer):
+class AdamW(BackendUpdate):
     """Adam with decoupled weight decay, parameter groups, and a schedule that each `fit` starts anew.
 
     The step, for update `t` = 1, 2, … and a variable `p` with gradient `g` (clipped); `rate` = learning rate × factor:
@@ -43,7 +53,9 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
 
     Args:
         learning_rate: The peak rate; or a Keras `LearningRateSchedule`, with which `warmup` and `schedule` do nothing.
-        weight_decay: The share of a weight that an update at rate 1 takes away.
+        weight_decay: The fraction of a weight that an update at rate 1 takes away.
+        beta_1, beta_2: Decay rates of the two moments.
+        epsilon: Added to the root of the corrected second moment.
         bias_correction: False gives the optimizer of BERT's original code. It is unstable on small data sets (Mosbach
             et al. 2021, "On the Stability of Fine-tuning BERT", section 5).
         warmup: The rise to the peak, as a share of all updates if below 1, else as a number of updates. Update t of
@@ -58,8 +70,8 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         global_clipnorm: The greatest norm of all gradients together; None to switch clipping off.
         clipnorm, clipvalue: The greatest norm of each gradient, or the greatest absolute value of its elements, in
             place of `global_clipnorm`, whose default then has no effect.
-        loss_scale_factor, gradient_accumulation_steps, use_ema, ema_momentum, ema_overwrite_frequency: As in every
-            Keras optimizer.
+        loss_scale_factor, gradient_accumulation_steps, use_ema, ema_momentum, ema_overwrite_frequency, name: As in
+            every Keras optimizer.
 
     Raises:
         ValueError: An argument is out of its range, `schedule` is unknown, or a regular expression is malformed.
@@ -93,7 +105,7 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
     ) -> None:
         if (clipnorm is not None or clipvalue is not None) and global_clipnorm == GLOBAL_CLIPNORM:
             global_clipnorm = None
-        with self._counters_device():
+        with keras.device("cpu") if BACKEND == "torch" else nullcontext():  # see TorchUpdate
             super().__init__(
                 learning_rate=learning_rate,
                 weight_decay=weight_decay,
@@ -112,12 +124,14 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
                 self.add_variable((), dtype="int", aggregation="only_first_replica", name=f"schedule_{counter}")
                 for counter in ("start", "warmup_steps", "total_steps")
             )
-        _check(schedule, weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, warmup=warmup)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.bias_correction, self.warmup, self.schedule = bias_correction, warmup, schedule
-        self.no_decay = _patterns("no_decay", no_decay)
+        for argument, (holds, expected) in RULES.items():
+            if not holds(getattr(self, argument)):
+                raise ValueError(f"{argument} must be {expected}. Received: {getattr(self, argument)!r}.")
         self.lr_multipliers = dict(lr_multipliers or {})
-        _patterns("lr_multipliers", tuple(self.lr_multipliers))
+        self.no_decay = _check_patterns("no_decay", no_decay)
+        _check_patterns("lr_multipliers", tuple(self.lr_multipliers))
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Makes the moments and puts each variable into its decay and rate group, by its path."""
@@ -126,10 +140,10 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         super().build(variables)
         self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
         paths = [getattr(variable, "path", variable.name) for variable in variables]
-        self._decays = [0.0 if _first_found(self.no_decay, path) else self.weight_decay for path in paths]
-        found = [_first_found(self.lr_multipliers, path) for path in paths]
-        self._multipliers = [1.0 if pattern is None else float(self.lr_multipliers[pattern]) for pattern in found]
-        unused = [pattern for pattern in self.lr_multipliers if pattern not in found]
+        self._decays = [0.0 if _first_match(self.no_decay, path) else self.weight_decay for path in paths]
+        matches = [_first_match(self.lr_multipliers, path) for path in paths]
+        self._multipliers = [1.0 if pattern is None else float(self.lr_multipliers[pattern]) for pattern in matches]
+        unused = [pattern for pattern in self.lr_multipliers if pattern not in matches]
         if unused:
             warnings.warn(
                 f"lr_multipliers: no trainable variable has {unused} in its path, e.g. {paths[0]!r}.", stacklevel=2
@@ -158,53 +172,54 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         rate = (self.current_learning_rate, *self._corrections())
         super()._backend_update_step(grads, trainable_variables, rate)
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
-        """One variable's update (JAX and TensorFlow; PyTorch updates whole groups). `learning_rate` is the rate and
-        what `_corrections` gives."""
+    def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Any) -> None:
+        """Updates one variable (JAX and TensorFlow; PyTorch updates whole groups).
+
+        Args:
+            gradient: The gradient, of the variable's shape.
+            variable: The variable.
+            learning_rate: The rate, and what `_corrections` gives.
+        """
         index = variable_index(self, variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
         multiplier, decay = self._multipliers[index], self._decays[index]
         rate, correction, epsilon = learning_rate
         rate = rate if multiplier == 1 else rate * multiplier
-        self._update_moments(gradient, momentum, velocity)
-        step = (
-            ops.cast(rate * correction, variable.dtype)
-            * momentum
-            / (ops.sqrt(velocity) + ops.cast(epsilon, variable.dtype))
-        )
-        self.assign_sub(variable, ops.cast(rate * decay, variable.dtype) * variable + step if decay else step)
-
-    def _update_moments(self, gradient, momentum, velocity) -> None:
         gradient = ops.cast(gradient, momentum.dtype)
         self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        denominator = ops.sqrt(velocity) + ops.cast(epsilon, variable.dtype)
+        step = ops.cast(rate * correction, variable.dtype) * momentum / denominator
+        self.assign_sub(variable, ops.cast(rate * decay, variable.dtype) * variable + step if decay else step)
 
-    def exclude_from_weight_decay(self, var_list=None, var_names=None) -> None:
+    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
         """Not offered: Keras forgets it when it saves the optimizer.
+
+        Args:
+            var_list, var_names: As Keras's.
 
         Raises:
             ValueError: Always.
         """
         raise ValueError("exclude_from_weight_decay is lost in .keras files: pass regular expressions as no_decay=(…).")
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments; `learning_rate` is the peak rate."""
         config = super().get_config()
-        names = ("beta_1", "beta_2", "epsilon", "bias_correction", "warmup", "schedule")
-        own = {name: getattr(self, name) for name in names}
-        return {**config, **own, "no_decay": list(self.no_decay), "lr_multipliers": dict(self.lr_multipliers)}
+        names = ("beta_1", "beta_2", "epsilon", "bias_correction", "warmup", "schedule", "lr_multipliers")
+        return {**config, **{name: getattr(self, name) for name in names}, "no_decay": list(self.no_decay)}
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Tensor:
         """The peak of the rate, or of a Keras schedule the rate of the next update. Setting it sets the peak."""
         return super()._get_current_learning_rate()
 
     @learning_rate.setter
-    def learning_rate(self, peak) -> None:
+    def learning_rate(self, peak: Any) -> None:
         keras.optimizers.Optimizer.learning_rate.fset(self, peak)
 
     @property
-    def current_learning_rate(self):
+    def current_learning_rate(self) -> Tensor:
         """The rate of the next update."""
         return self._get_current_learning_rate()
 
@@ -227,9 +242,10 @@ class AdamW(BackendUpdate, keras.optimizers.Optimizer):
         if not self.bias_correction:
             return 1.0, self.epsilon
         step = ops.cast(self.iterations + 1, "float32")
+        log_1, log_2 = (math.log(beta) if beta > 0 else -math.inf for beta in (self.beta_1, self.beta_2))
         # expm1, because 1 - 0.999 ** step has only four right digits in float32 at the first steps.
-        root = ops.sqrt(-ops.expm1(step * _log(self.beta_2)))
-        return root / -ops.expm1(step * _log(self.beta_1)), root * self.epsilon
+        root = ops.sqrt(-ops.expm1(step * log_2))
+        return root / -ops.expm1(step * log_1), root * self.epsilon
 
     def _apply_weight_decay(self, variables) -> None:
         """Nothing: the update itself decays, by each variable's group."""
@@ -250,15 +266,11 @@ def _schedule_factor(schedule: str, step, warmup_steps, total_steps):
     return ops.where(step < warmup_steps, (step + 1.0) / ops.maximum(warmup_steps, 1.0), after)
 
 
-def _first_found(patterns, path: str) -> str | None:
+def _first_match(patterns, path: str) -> str | None:
     return next((pattern for pattern in patterns if re.search(pattern, path)), None)
 
 
-def _log(beta: float) -> float:
-    return math.log(beta) if beta > 0 else -math.inf
-
-
-def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
+def _check_patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(patterns, str):
         raise ValueError(f"{argument} must be a sequence of regular expressions. Received: the string {patterns!r}.")
     for pattern in patterns:
@@ -267,16 +279,3 @@ def _patterns(argument: str, patterns: Sequence[str]) -> tuple[str, ...]:
         except re.error as error:
             raise ValueError(f"{argument}: {pattern!r} is not a regular expression ({error}).") from error
     return tuple(patterns)
-
-
-def _check(schedule: str, *, weight_decay: float, beta_1: float, beta_2: float, epsilon: float, warmup: float) -> None:
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}.")
-    for name, value in (("weight_decay", weight_decay), ("epsilon", epsilon), ("warmup", warmup)):
-        if not value >= 0:
-            raise ValueError(f"{name} must be 0 or more. Received: {value!r}.")
-    for name, value in (("beta_1", beta_1), ("beta_2", beta_2)):
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1. Received: {value!r}.")
-    if warmup >= 1 and int(warmup) != warmup:
-        raise ValueError(f"warmup must be a share below 1 or a whole number of updates. Received: {warmup!r}.")

@@ -1,6 +1,11 @@
-"""Resuming a killed run in the middle of an epoch, so that it ends as if it had not been interrupted."""
+"""Resuming a killed run, so that it ends as if it had not been interrupted: its state on disk, and a callback for
+`fit`."""
 
-from collections.abc import Sequence
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +13,96 @@ import keras
 import numpy as np
 
 from bertzoo._keras_hooks import build_metrics, set_initial_epoch
-from bertzoo.training.state import TrainingState, model_groups, remove_state, write_state
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.saving import recover, write_preset
+from bertzoo.checkpoints.tensors import save_tensors
+
+FOLDER, NOTES, ARRAYS = "training_state", "state.json", "state.safetensors"
+ARRAY = "__array__"  # the key of a reference to an array
+
+
+class TrainingState:
+    """The state of an unfinished run, `directory/training_state`: a compiled model's variables, arrays, and notes.
+
+    Args:
+        folder: The directory of the state.
+        notes: Values as JSON has them.
+        arrays: Arrays by name.
+    """
+
+    def __init__(self, folder: Path, notes: dict[str, Any], arrays: Mapping[str, np.ndarray]):
+        self.folder, self.notes, self.arrays = folder, notes, arrays
+
+    @classmethod
+    def read(cls, directory: str | Path) -> "TrainingState | None":
+        """The state in a run's directory; None if there is none.
+
+        Raises:
+            CheckpointError: It can't be read.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        folder = Path(directory) / FOLDER
+        recover(folder)
+        if not folder.exists():
+            return None
+        try:
+            notes = json.loads((folder / NOTES).read_text(encoding="utf-8"))
+            return cls(folder, notes, load_file(folder / ARRAYS))
+        except (OSError, ValueError, SafetensorError) as error:
+            raise CheckpointError(f"{folder} can't be read: {error}. Delete it to start again.") from error
+
+    @classmethod
+    def write(
+        cls, directory: str | Path, model: keras.Model, notes: dict[str, Any], arrays: Mapping[str, np.ndarray] = {}
+    ) -> None:
+        """Writes the state of a run, all of it or nothing.
+
+        Raises:
+            CheckpointError: The disk is full or the folder can't be written; the old state is left unchanged.
+        """
+        # Copies: on PyTorch the arrays would share the variables' memory.
+        variables = {name: np.array(keras.ops.convert_to_numpy(v)) for name, v in named_variables(model).items()}
+        content = (json.dumps(notes) + "\n").encode()
+        tensors = partial(save_tensors, tensors={**arrays, **variables})
+        write_preset(Path(directory) / FOLDER, {ARRAYS: tensors, NOTES: content})
+
+    @staticmethod
+    def remove(directory: str | Path) -> None:
+        """Removes the state of a finished run."""
+        shutil.rmtree(Path(directory) / FOLDER, ignore_errors=True)
+
+    def restore(self, model: keras.Model, *groups: str) -> None:
+        """Assigns the stored values to the variables of some groups; see `named_variables`.
+
+        Raises:
+            CheckpointError: The model's variables are not those that were stored.
+        """
+        variables = {name: v for name, v in named_variables(model).items() if name.startswith(groups)}
+        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+        stored = {name: array.shape for name, array in self.arrays.items() if name.startswith(groups)}
+        differing = [name for name in {**shapes, **stored} if shapes.get(name) != stored.get(name)]
+        if differing:
+            name = differing[0]
+            raise CheckpointError(
+                f"{self.folder} is the state of another model: {name} has the shape {stored.get(name)} there, and "
+                f"{shapes.get(name)} here."
+            )
+        for name, variable in variables.items():
+            variable.assign(self.arrays[name])
+
+
+def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """The variables of a compiled model by names that begin with their group: `model` (the weights, and the step that
+    dropout draws from), `optimizer` and `metric`."""
+    metrics = {id(variable) for variable in model.metrics_variables}
+    groups = {
+        "model": [variable for variable in model.variables if id(variable) not in metrics],
+        "optimizer": model.optimizer.variables,
+        "metric": model.metrics_variables,
+    }
+    return {f"{group}.{i}.{v.path}": v for group, variables in groups.items() for i, v in enumerate(variables)}
 
 
 class Resume(keras.callbacks.Callback):
@@ -43,21 +137,22 @@ class Resume(keras.callbacks.Callback):
         self._state: TrainingState | None = None
         self._epoch, self._stride = 0, 1
 
-    # ---- what Keras calls
-
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._stride = self.model.steps_per_execution
-        self._state = TrainingState.read(self.directory)
-        if self._state is None:
+        self._state = state = TrainingState.read(self.directory)
+        if state is None:
             return
-        self._check(self._state)
+        differing = [key for key, value in self._description().items() if state.notes["run"].get(key) != value]
+        if differing:
+            raise ValueError(
+                f"{state.folder} is of another run: its {differing[0]} differ. Delete it, or name another directory."
+            )
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
-        for group, variables in model_groups(self.model).items():
-            self._state.assign(group, variables)
-        set_initial_epoch(self.model, self._state.notes["epoch"])
+        state.restore(self.model, "model", "optimizer")
+        set_initial_epoch(self.model, state.notes["epoch"])
 
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
         if self._state is None:
             self._save(epoch, 0, {})
@@ -65,119 +160,105 @@ class Resume(keras.callbacks.Callback):
         # Only now: callbacks reset their state when training begins, and metrics when an epoch does.
         state, self._state = self._state, None
         set_initial_epoch(self.model, None)
-        self._restore_callbacks(state)
+        for callback, attributes in zip(self._stateful_callbacks(), state.notes["callbacks"]):
+            for name, value in attributes.items():
+                setattr(callback, name, _unpack(value, state.arrays))
         if state.notes["batches"]:
-            if keras.backend.backend() != "tensorflow":  # which creates metrics with the first batch
-                state.assign("metric", self.model.metrics_variables)
             self._skip_batches(state)
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if not self.is_skipping and (batch + 1) // self.every > (batch + 1 - self._stride) // self.every:
-            self._save(self._epoch, batch + 1, logs)
+            self._save(self._epoch, batch + 1, logs or {})
 
-    def on_train_end(self, logs: dict | None = None) -> None:
-        remove_state(self.directory)
-
-    # ---- skipping
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        TrainingState.remove(self.directory)
 
     def _skip_batches(self, state: TrainingState) -> None:
         """Replaces the training step by one that reads the finished batches and does nothing."""
         # Not `self.model` inside the step: reading it takes the state out of JAX's hands.
-        model, left, backend = self.model, [state.notes["batches"]], keras.backend.backend()
+        model, left, backend = self.model, state.notes["batches"], keras.backend.backend()
         train, logs = model.train_function, state.notes["logs"]
+        if backend != "tensorflow":  # which creates metrics with the first batch
+            state.restore(model, "metric")
         self.is_skipping = True
 
         def step(*arguments):
-            if left[0] <= 0:
+            nonlocal left
+            if left <= 0:
                 self.is_skipping = False
                 model.train_function = train
                 return train(*arguments)
-            is_first = left[0] == state.notes["batches"]
-            left[0] -= self._stride
+            is_first = left == state.notes["batches"]
+            left -= self._stride
             if backend != "torch":  # which passes batches; the others pass an iterator
                 for _ in range(self._stride):
                     batch = next(arguments[-1])
             if backend == "tensorflow" and is_first:
                 build_metrics(model, batch)
-                state.assign("metric", model.metrics_variables)
+                state.restore(model, "metric")
             return (logs, arguments[0]) if backend == "jax" else logs
 
         model.train_function = step
 
-    # ---- the state
-
     def _description(self) -> dict[str, Any]:
         """What a resumed run must agree in."""
-        names = [f"{variable.path} {tuple(variable.shape)}" for variable in model_groups(self.model)["model"]]
+        variables = named_variables(self.model).items()
+        names = [f"{v.path} {tuple(v.shape)}" for name, v in variables if name.startswith("model.")]
         return {"steps": self.params.get("steps"), "variables": names}
 
-    def _check(self, state: TrainingState) -> None:
-        here = self._description()
-        if state.notes["run"] != here:
-            name = next(key for key in here if state.notes["run"].get(key) != here[key])
-            raise ValueError(
-                f"{state.folder} is of another run: its {name} differ. Delete it, or name another directory."
-            )
-
-    def _save(self, epoch: int, batches: int, logs: dict | None) -> None:
+    def _save(self, epoch: int, batches: int, logs: dict[str, Any]) -> None:
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()
-        arrays, callbacks = {}, []
-        for i, callback in enumerate(self._stateful_callbacks()):
-            numbers, lists = _split_state(vars(callback))
-            callbacks.append({"numbers": numbers, "arrays": {name: len(values) for name, values in lists.items()}})
-            for name, values in lists.items():
-                arrays.update({f"callback.{i}.{name}.{j}": value for j, value in enumerate(values)})
+        arrays: dict[str, np.ndarray] = {}
         notes = {
             "epoch": epoch,
             "batches": batches,
-            "logs": {name: float(value) for name, value in (logs or {}).items()},
+            "logs": {name: float(value) for name, value in logs.items()},
             "run": self._description(),
-            "callbacks": callbacks,
+            "callbacks": [_attributes(callback, arrays) for callback in self._stateful_callbacks()],
         }
-        groups = {**model_groups(self.model), "metric": self.model.metrics_variables}
-        write_state(self.directory, groups, notes, arrays)
+        TrainingState.write(self.directory, self.model, notes, arrays)
 
     def _stateful_callbacks(self) -> list[keras.callbacks.Callback]:
         history = getattr(self.model, "history", None)
         return [*self.callbacks, *([history] if history is not None else [])]
 
-    def _restore_callbacks(self, state: TrainingState) -> None:
-        for i, (callback, saved) in enumerate(zip(self._stateful_callbacks(), state.notes["callbacks"])):
-            for name, value in saved["numbers"].items():
-                setattr(callback, name, value)
-            for name, count in saved["arrays"].items():
-                setattr(callback, name, [state.array(f"callback.{i}.{name}.{j}") for j in range(count)])
 
-
-def _split_state(attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[np.ndarray]]]:
-    """The attributes that are numbers (or None, or lists and dicts of these), and those that are lists of arrays."""
-    numbers, arrays = {}, {}
-    for name, value in attributes.items():
+def _attributes(callback: keras.callbacks.Callback, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The attributes of a callback that are numbers, arrays, None, or lists and dicts of these."""
+    attributes = {}
+    for name, value in vars(callback).items():
         # Keras flips the sign of min_delta when it first compares scores, once in every process.
-        if name in ("params", "min_delta") or name.startswith("__"):
-            continue
-        if isinstance(value, list) and value and all(isinstance(item, np.ndarray) for item in value):
-            arrays[name] = value
-        else:
-            plain = _plain(value)
-            if plain is not _NOT_PLAIN:
-                numbers[name] = plain
-    return numbers, arrays
+        if name not in ("params", "min_delta") and not name.startswith("__"):
+            with suppress(TypeError):
+                attributes[name] = _pack(value, arrays)
+    return attributes
 
 
-_NOT_PLAIN = object()
+def _pack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """A value as JSON has it, with references to the arrays in it, which go to `arrays`.
 
-
-def _plain(value):
+    Raises:
+        TypeError: There is something else in it.
+    """
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if isinstance(value, (np.integer, np.floating)) or (hasattr(value, "shape") and value.shape == ()):
+    if isinstance(value, np.ndarray):
+        name = f"callback.{len(arrays)}"
+        arrays[name] = value
+        return {ARRAY: name}
+    if getattr(value, "shape", None) == ():
         return np.asarray(keras.ops.convert_to_numpy(value)).item()
     if isinstance(value, (list, tuple)):
-        items = [_plain(item) for item in value]
-        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in items) else items
+        return [_pack(item, arrays) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        items = {key: _plain(item) for key, item in value.items()}
-        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in items.values()) else items
-    return _NOT_PLAIN
+        return {key: _pack(item, arrays) for key, item in value.items()}
+    raise TypeError
+
+
+def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, arrays) for item in value]
+    if isinstance(value, dict):
+        return arrays[value[ARRAY]] if ARRAY in value else {key: _unpack(item, arrays) for key, item in value.items()}
+    return value

@@ -21,21 +21,34 @@ _INFINITE = 1e30
 class SentenceLoss(keras.losses.Loss):
     """The base of these losses.
 
-    `head` is a layer that is trained with the encoder and discarded afterwards, or None. `target` is what the loss
-    compares with: "numbers", "classes", "vectors", or None where the order of the texts in the row is enough.
+    Attributes:
+        arguments: The constructor's own arguments, each kept as the attribute of the same name.
+        target: What the loss compares with: "numbers", "classes", "vectors", or None where the order of the texts in
+            the row is enough.
+        columns: The fewest and the most texts of a row.
+        compares_rows: Whether rows are compared with each other, so that the loss of a row depends on its batch.
+        in_batch_negatives: Whether the texts of other rows are negatives.
+        head: A layer that is trained with the encoder and discarded afterwards, or None.
+        head_inputs: How many vectors of a row the head reads.
     """
 
+    arguments: tuple[str, ...] = ()
     target: str | None = "numbers"
-    columns: tuple[int, int | None] = (2, 2)  # least and most texts of a row
-    compares_rows: bool = False  # with each other, so that the loss of a row depends on its batch
-    in_batch_negatives: bool = False  # the texts of other rows are negatives
-    head: keras.layers.Layer | None = None
-
-    def __init__(self, name: str | None = None, **kwargs):
-        super().__init__(name=name, **kwargs)
+    columns: tuple[int, int | None] = (2, 2)
+    compares_rows: bool = False
+    in_batch_negatives: bool = False
+    head: keras.layers.Dense | None = None
+    head_inputs: int = 1
 
     def build_head(self, width: int, stddev: float) -> None:
-        """Makes the head's weights for vectors of this width."""
+        """Makes the head's weights.
+
+        Args:
+            width: Width of the encoder's vectors.
+            stddev: Standard deviation of the initial weights.
+        """
+        if self.head is not None and not self.head.built:
+            build_dense(self.head, self.head, self.head_inputs * width, stddev)
 
     def check_columns(self, columns: Sequence) -> None:
         """Refuses rows of too few or too many texts.
@@ -43,10 +56,12 @@ class SentenceLoss(keras.losses.Loss):
         Raises:
             ValueError: The number of columns is not this loss's.
         """
-        least, most = self.columns
-        if len(columns) < least or (most is not None and len(columns) > most):
-            needed = f"{least}" if most == least else f"{least} or more"
-            raise ValueError(f"{type(self).__name__} compares rows of {needed} texts; these rows have {len(columns)}.")
+        fewest, most = self.columns
+        if len(columns) < fewest or (most is not None and len(columns) > most):
+            expected = f"{fewest}" if most == fewest else f"{fewest} or more"
+            raise ValueError(
+                f"{type(self).__name__} compares rows of {expected} texts; these rows have {len(columns)}."
+            )
 
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         """Refuses targets that the loss cannot compare with, for vectors of this width.
@@ -56,11 +71,12 @@ class SentenceLoss(keras.losses.Loss):
         """
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self.settings()}
+        own = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in self.arguments}
+        return {**super().get_config(), **own}
 
-    def settings(self) -> dict[str, Any]:
-        """The constructor's own arguments."""
-        return {}
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SentenceLoss":
+        return cls(**keras.saving.deserialize_keras_object(config))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -86,15 +102,14 @@ class SoftmaxOfPairs(SentenceLoss):
         labels: Number of classes.
     """
 
+    arguments = ("labels",)
     target = "classes"
+    head_inputs = 3
 
-    def __init__(self, labels: int = 3, **kwargs):
+    def __init__(self, labels: int = 3, **kwargs: Any):
         super().__init__(**kwargs)
         self.labels = labels
         self.head: keras.layers.Dense = keras.layers.Dense(labels, name="softmax_of_pairs", dtype="float32")
-
-    def build_head(self, width: int, stddev: float) -> None:
-        _build(self.head, 3 * width, stddev)
 
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         if targets.size and not 0 <= targets.min() <= targets.max() < self.labels:
@@ -109,9 +124,6 @@ class SoftmaxOfPairs(SentenceLoss):
         classes = ops.cast(ops.reshape(y_true, (-1,)), "int32")
         return ops.sparse_categorical_crossentropy(classes, logits, from_logits=True)
 
-    def settings(self) -> dict[str, Any]:
-        return {"labels": self.labels}
-
 
 @keras.saving.register_keras_serializable("bertzoo")
 class Triplet(SentenceLoss):
@@ -122,10 +134,11 @@ class Triplet(SentenceLoss):
         distance: "euclidean" or "cosine" (1 - cosine).
     """
 
+    arguments = ("margin", "distance")
     target = None
     columns = (3, 3)
 
-    def __init__(self, margin: float = 5.0, distance: str = "euclidean", **kwargs):
+    def __init__(self, margin: float = 5.0, distance: str = "euclidean", **kwargs: Any):
         super().__init__(**kwargs)
         if distance not in ("euclidean", "cosine"):
             raise ValueError(f'distance must be "euclidean" or "cosine". Received: {distance!r}.')
@@ -133,13 +146,8 @@ class Triplet(SentenceLoss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         anchor, positive, negative = (y_pred[:, i] for i in range(3))
-        return ops.relu(self._distance(anchor, positive) - self._distance(anchor, negative) + self.margin)
-
-    def _distance(self, u, v):
-        return _length(u - v) if self.distance == "euclidean" else 1 - cosine(u, v)
-
-    def settings(self) -> dict[str, Any]:
-        return {"margin": self.margin, "distance": self.distance}
+        near, far = (_distance(self.distance, anchor, other) for other in (positive, negative))
+        return ops.relu(near - far + self.margin)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -155,11 +163,12 @@ class MultipleNegativesRanking(SentenceLoss):
         symmetric: The mean of this and of finding each positive's anchor.
     """
 
+    arguments = ("scale", "symmetric")
     target = None
     columns = (2, None)
     compares_rows = in_batch_negatives = True
 
-    def __init__(self, scale: float = 20.0, symmetric: bool = False, **kwargs):
+    def __init__(self, scale: float = 20.0, symmetric: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.scale, self.symmetric = scale, symmetric
 
@@ -169,15 +178,12 @@ class MultipleNegativesRanking(SentenceLoss):
         width, count = ops.shape(vectors)[2], ops.shape(vectors)[0]
         # All positives first, then all first negatives, and so on.
         candidates = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, width))
-        right = self.scale * ops.sum(anchors * positives, axis=-1)
+        of_positives = self.scale * ops.sum(anchors * positives, axis=-1)
         total = ops.logsumexp(self.scale * ops.matmul(anchors, ops.transpose(candidates)), axis=1)
         if self.symmetric:
             backward = ops.logsumexp(self.scale * ops.matmul(positives, ops.transpose(anchors)), axis=1)
             total = (total + backward) / 2
-        return ops.reshape(total - right, (count,))
-
-    def settings(self) -> dict[str, Any]:
-        return {"scale": self.scale, "symmetric": self.symmetric}
+        return ops.reshape(total - of_positives, (count,))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -190,9 +196,10 @@ class CoSENT(SentenceLoss):
         scale: Factor on the cosines.
     """
 
+    arguments = ("scale",)
     compares_rows = True
 
-    def __init__(self, scale: float = 20.0, **kwargs):
+    def __init__(self, scale: float = 20.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.scale = scale
 
@@ -203,9 +210,6 @@ class CoSENT(SentenceLoss):
         wrong_if_large = scores[:, None] < scores[None, :]
         terms = ops.reshape(ops.where(wrong_if_large, differences, -_INFINITE), (-1,))
         return ops.logsumexp(ops.concatenate([terms, ops.zeros((1,), terms.dtype)]))
-
-    def settings(self) -> dict[str, Any]:
-        return {"scale": self.scale}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -245,10 +249,11 @@ class EmbeddingDistillation(SentenceLoss):
             it.
     """
 
+    arguments = ("distance", "teacher_width")
     target = "vectors"
     columns = (1, None)
 
-    def __init__(self, distance: str = "mse", teacher_width: int | None = None, **kwargs):
+    def __init__(self, distance: str = "mse", teacher_width: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         if distance not in ("mse", "euclidean", "cosine"):
             raise ValueError(f'distance must be "mse", "euclidean" or "cosine". Received: {distance!r}.')
@@ -256,29 +261,21 @@ class EmbeddingDistillation(SentenceLoss):
         if teacher_width is not None:
             self.head = keras.layers.Dense(teacher_width, name="distillation", dtype="float32")
 
-    def build_head(self, width: int, stddev: float) -> None:
-        if self.head is not None:
-            _build(self.head, width, stddev)
-
     def check_targets(self, targets: np.ndarray, width: int) -> None:
-        wanted = width if self.teacher_width is None else self.teacher_width
-        if targets.ndim not in (2, 3) or targets.shape[-1] != wanted:
+        width = self.teacher_width or width
+        if targets.ndim not in (2, 3) or targets.shape[-1] != width:
             raise ValueError(
-                f"y must hold the teacher's vectors, (rows, {wanted}) or (rows, texts, {wanted}); its shape is "
+                f"y must hold the teacher's vectors, (rows, {width}) or (rows, texts, {width}); its shape is "
                 f"{targets.shape}. For vectors of another width pass EmbeddingDistillation(teacher_width=…)."
             )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        ours = y_pred if len(y_pred.shape) == 3 else y_pred[:, None]
-        ours = ours if self.head is None else self.head(ours)
-        theirs = y_true if len(y_true.shape) == 3 else y_true[:, None]
+        students = y_pred if len(y_pred.shape) == 3 else y_pred[:, None]
+        students = students if self.head is None else self.head(students)
+        teachers = y_true if len(y_true.shape) == 3 else y_true[:, None]
         if self.distance == "mse":
-            return ops.mean(ops.square(ours - theirs), axis=(1, 2))
-        far = _length(ours - theirs) if self.distance == "euclidean" else 1 - cosine(ours, theirs)
-        return ops.mean(far, axis=1)
-
-    def settings(self) -> dict[str, Any]:
-        return {"distance": self.distance, "teacher_width": self.teacher_width}
+            return ops.mean(ops.square(students - teachers), axis=(1, 2))
+        return ops.mean(_distance(self.distance, students, teachers), axis=1)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -291,12 +288,14 @@ class Matryoshka(SentenceLoss):
         weights: A factor for each width; 1 where None.
     """
 
+    arguments = ("loss", "dimensions", "weights")
+
     def __init__(
         self,
         loss: str | SentenceLoss = "multiple_negatives",
         dimensions: Sequence[int] = (),
         weights: Sequence[float] | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.loss = sentence_loss(loss)
@@ -308,8 +307,8 @@ class Matryoshka(SentenceLoss):
         self.weights = (1.0,) * len(self.dimensions) if weights is None else tuple(weights)
         if len(self.weights) != len(self.dimensions):
             raise ValueError(f"there are {len(self.dimensions)} dimensions and {len(self.weights)} weights.")
-        self.target, self.columns, self.compares_rows = self.loss.target, self.loss.columns, self.loss.compares_rows
-        self.in_batch_negatives = self.loss.in_batch_negatives
+        for attribute in ("target", "columns", "compares_rows", "in_batch_negatives"):
+            setattr(self, attribute, getattr(self.loss, attribute))
 
     def build_head(self, width: int, stddev: float) -> None:
         if max(self.dimensions) > width:
@@ -324,14 +323,6 @@ class Matryoshka(SentenceLoss):
             targets = y_true[..., :dimension] if self.target == "vectors" else y_true
             total = total + weight * self.loss.call(targets, normalized(y_pred[..., :dimension]))
         return total
-
-    def settings(self) -> dict[str, Any]:
-        inner = keras.saving.serialize_keras_object(self.loss)
-        return {"loss": inner, "dimensions": self.dimensions, "weights": self.weights}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        return cls(**{**config, "loss": keras.saving.deserialize_keras_object(config["loss"])})
 
 
 LOSSES = {
@@ -360,11 +351,9 @@ def sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
     return LOSSES[loss]()
 
 
-def _build(dense: keras.layers.Dense, width: int, stddev: float) -> None:
-    if not dense.built:
-        build_dense(dense, dense, width, stddev)
-
-
-def _length(x):
+def _distance(kind: str, u: Tensor, v: Tensor) -> Tensor:
+    """(…, width) twice -> (…): the "euclidean" distance, or for "cosine" 1 - cosine."""
+    if kind == "cosine":
+        return 1 - cosine(u, v)
     # The derivative of a root at 0 is infinite.
-    return ops.sqrt(ops.maximum(ops.sum(ops.square(x), axis=-1), 1e-24))
+    return ops.sqrt(ops.maximum(ops.sum(ops.square(u - v), axis=-1), 1e-24))

@@ -1,28 +1,26 @@
-"""The training step that the backend needs, mixed into every model that trains."""
+"""The training step of the backend in use, in two halves: a model's base class, and that of `AdamW`."""
+
+from typing import TYPE_CHECKING
 
 import keras
 
 from bertzoo.accelerator import accelerator
 
-if keras.backend.backend() == "torch":
+BACKEND = keras.backend.backend()
+if TYPE_CHECKING or BACKEND == "torch":  # to a type checker they are all alike
     from bertzoo.training.torch_step import TorchStep as BackendStep
-elif keras.backend.backend() == "jax":
+    from bertzoo.training.torch_step import TorchUpdate as BackendUpdate
+elif BACKEND == "jax":
     from bertzoo.training.jax_step import JaxStep as BackendStep
+    from bertzoo.training.jax_step import JaxUpdate as BackendUpdate
 else:
-    from bertzoo.training.calls import Calls
+    from bertzoo.training.tensorflow_step import TensorFlowStep as BackendStep
+    from bertzoo.training.tensorflow_step import TensorFlowUpdate as BackendUpdate
 
-    class BackendStep(Calls):
-        """On TensorFlow Keras compiles the whole step."""
-
-        def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
-            """The dataset itself: TensorFlow copies a batch while it computes another."""
-            return data
+__all__ = ["BackendStep", "BackendUpdate", "should_jit_compile"]
 
 
 def should_jit_compile() -> bool | str:
     """The `jit_compile` of a run of many steps: True on PyTorch with a GPU, where compiling takes minutes and pays;
     elsewhere "auto"."""
-    return (keras.backend.backend() == "torch" and accelerator() is not None) or "auto"
-
-
-__all__ = ["BackendStep", "should_jit_compile"]
+    return (BACKEND == "torch" and accelerator() is not None) or "auto"

@@ -1,15 +1,28 @@
-"""The training step on PyTorch: forward pass, loss and backward pass as one compiled graph."""
+"""The training step on PyTorch: forward pass, loss and backward pass as one compiled graph, the update as a few
+kernels."""
 
+import math
 import types
 import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import torch
 from keras import ops
 
-from bertzoo._keras_hooks import batch_loss, loss_tracker, without_side_effects_again
-from bertzoo.layers.norm import dropout
+from bertzoo._keras_hooks import (
+    batch_loss,
+    foreach,
+    fused_adamw,
+    gradient_sums,
+    loss_tracker,
+    moving_averages,
+    variable_index,
+    without_side_effects_again,
+)
+from bertzoo.layers.functional import dropout
 from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import Calls, interrupts_wait
 
@@ -19,7 +32,7 @@ OPTIONS = {"realize_opcount_threshold": 30}
 
 
 class TorchStep(Calls):
-    """Mixed into models under PyTorch, before `keras.Model`.
+    """The base of models that train under PyTorch.
 
     Keras hands its whole step to `torch.compile`, whose graph then breaks at the optimizer, the metrics and the log.
     Here the model, its loss and its metrics are one graph without breaks, and so is the backward pass that PyTorch
@@ -43,38 +56,27 @@ class TorchStep(Calls):
 
     _use_torch_compile = _should_torch_compile  # its name from Keras 3.16 on
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         _refuse_processes()  # here too: before it makes the step, Keras from 3.16 averages metrics over the processes
         return super().fit(*args, **kwargs)
 
-    def make_train_function(self, force: bool = False):
+    def make_train_function(self, force: bool = False) -> None:
         _refuse_processes()
         if force or self.train_function is None:
-            self._forward_pass = self._compiled(_forward_pass) if self.jit_compile else _forward_pass
-        return super().make_train_function(force)
+            self._forward_pass = _compiled(_forward_pass) if self.jit_compile else _forward_pass
+        super().make_train_function(force)
 
-    def _compiled(self, function):
-        for known in (dropout, fold_in, random_bits):  # functions of tensors alone, most of what there is to trace
-            torch.compiler.allow_in_graph(known)
-        # Keras's tables of dtypes are behind such caches; that they are traced is as it should be.
-        warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
-        # PyTorch keeps graphs, and counts them, by code object: without a copy all models would share one count.
-        own = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
-        compiled = torch.compile(own, fullgraph=True, options=OPTIONS)
-        return without_side_effects_again(compiled)
-
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, Any]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(to_device(data, self._device()))
         loss, logs = self._forward_pass(self, x, y, sample_weight)
-        trained = self.trainable_weights[:]
-        if not trained:
+        trainable = self.trainable_weights[:]
+        if not trainable:
             warnings.warn("the model has no trainable weights.", stacklevel=2)
             return logs
-        gradients = torch.autograd.grad(
-            self.optimizer.scale_loss(loss), [weight.value for weight in trained], allow_unused=True
-        )
+        weights = [weight.value for weight in trainable]
+        gradients = torch.autograd.grad(self.optimizer.scale_loss(loss), weights, allow_unused=True)
         with torch.no_grad(), interrupts_wait():  # all weights are updated, or none
-            self.optimizer.apply(list(gradients), trained)
+            self.optimizer.apply(list(gradients), trainable)
         return logs
 
 
@@ -84,10 +86,21 @@ def _forward_pass(model, x, y, sample_weight):
     loss = batch_loss(model, x, y, y_pred, sample_weight)
     # With a gradient, the backward pass would take zeros for that of each output.
     with torch.no_grad():
-        rows = next(part for part in keras.tree.flatten(x) if part is not None).shape[0]
-        loss_tracker(model).update_state(loss.detach(), sample_weight=rows)
+        examples = next(array for array in keras.tree.flatten(x) if array is not None).shape[0]
+        loss_tracker(model).update_state(loss.detach(), sample_weight=examples)
         y_pred = keras.tree.map_structure(torch.Tensor.detach, y_pred)
         return loss, model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
+def _compiled(function: Any) -> Callable:
+    for known in (dropout, fold_in, random_bits):  # functions of tensors alone, most of what there is to trace
+        torch.compiler.allow_in_graph(known)
+    # Keras's tables of dtypes are behind such caches; that they are traced is as it should be.
+    warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
+    # PyTorch keeps graphs, and counts them, by code object: without a copy all models would share one count.
+    copy = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
+    compiled = torch.compile(copy, fullgraph=True, options=OPTIONS)
+    return without_side_effects_again(compiled)
 
 
 def _refuse_processes() -> None:
@@ -105,15 +118,15 @@ def _refuse_processes() -> None:
 def to_device(batch: Any, device: torch.device) -> Any:
     """A batch's arrays as tensors on a device; copies to a GPU are asynchronous, from page-locked memory."""
 
-    def one(part):
-        if not isinstance(part, torch.Tensor):
+    def copy(array):
+        if not isinstance(array, torch.Tensor):
             with keras.device("cpu"):
-                part = ops.convert_to_tensor(part)
-        if device.type == "cuda" and part.device.type == "cpu":
-            part = part.pin_memory()
-        return part.to(device, non_blocking=True)
+                array = ops.convert_to_tensor(array)
+        if device.type == "cuda" and array.device.type == "cpu":
+            array = array.pin_memory()
+        return array.to(device, non_blocking=True)
 
-    return keras.tree.map_structure(one, batch, none_is_leaf=False)
+    return keras.tree.map_structure(copy, batch, none_is_leaf=False)
 
 
 class OnDeviceDataset(keras.utils.PyDataset):
@@ -129,7 +142,7 @@ class OnDeviceDataset(keras.utils.PyDataset):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index: int) -> Any:
         return to_device(self.data[index], self.device)
 
     def on_epoch_begin(self) -> None:
@@ -137,3 +150,111 @@ class OnDeviceDataset(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         self.data.on_epoch_end()
+
+
+@dataclass
+class Group:
+    """Variables on one device, of one dtype, decay and factor of the rate, which one kernel updates: their indices
+    among the variables that are updated, and the tensors of their values and moments."""
+
+    multiplier: float
+    decay: float
+    indices: list[int] = field(default_factory=list)
+    values: list[torch.Tensor] = field(default_factory=list)
+    momentums: list[torch.Tensor] = field(default_factory=list)
+    velocities: list[torch.Tensor] = field(default_factory=list)
+
+
+class TorchUpdate(keras.optimizers.Optimizer):
+    """The base of `AdamW` under PyTorch.
+
+    Keras keeps an optimizer's counters on the GPU and adds Python numbers to them, which copies the number there and
+    waits for all queued work, several times a step. Here the scalars (iterations, rate, schedule) live on the host, and
+    Keras's `apply` runs with the host as its default device; what touches the model's variables is written in torch
+    operations, which stay where their tensors are.
+    """
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        # The CPU kernel walks the tensors' memory side by side and would silently mix up a transposed one.
+        for variable in variables:
+            variable.value.data = variable.value.data.contiguous()
+        # By device: the step at which the kernel's own bias correction, 1 - beta ** step, is exactly 1.
+        self._last_step = {v.value.device: torch.full((), math.inf, device=v.value.device) for v in variables}
+        self._groups: list[Group] = []
+        self._grouped: tuple[int, ...] = ()  # the ids of the variables in `_groups`
+        super().build(variables)
+
+    def apply(self, grads: Sequence, trainable_variables: Any = None) -> None:
+        if not self.built and trainable_variables is not None:
+            self.build(list(trainable_variables))
+        with keras.device("cpu"):
+            super().apply(grads, trainable_variables)
+
+    @torch.no_grad()
+    def _clip_gradients(self, grads):
+        if self.clipvalue:
+            return [g.clamp(-self.clipvalue, self.clipvalue) for g in grads]
+        if self.clipnorm:
+            norms = foreach("norm")(grads)
+            return foreach("mul")(grads, [torch.clamp(self.clipnorm / n, max=1.0) + (n - n) for n in norms])
+        if not self.global_clipnorm:
+            return grads
+        norms = foreach("norm")(grads)
+        norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device, torch.float32) for n in norms]))
+        # As in Keras, an infinite norm gives NaN instead of a zero step. (norm - norm is NaN then.)
+        scale = torch.clamp(self.global_clipnorm / norm, max=1.0) + (norm - norm)
+        return foreach("mul")(grads, scale)
+
+    @torch.no_grad()
+    def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
+        rate, correction, epsilon = map(float, learning_rate)
+        for group in self._group(trainable_variables):
+            values = group.values
+            fused_adamw(
+                values,
+                [grads[i].to(values[0].dtype).contiguous() for i in group.indices],
+                group.momentums,
+                group.velocities,
+                [],
+                [self._last_step[values[0].device]] * len(values),
+                # The kernel's own correction, whose count of steps would lie on the device, is made 1. The correction
+                # goes into the rate and epsilon; the decay, which the kernel multiplies by the rate, loses it again.
+                lr=rate * group.multiplier * correction,
+                weight_decay=group.decay / correction,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                eps=epsilon,
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def _group(self, variables) -> list[Group]:
+        """The groups of variables. Made once: Keras changes what is in a variable's tensor, not the tensor."""
+        ids = tuple(map(id, variables))
+        if ids != self._grouped:
+            groups: dict[tuple, Group] = {}
+            for number, variable in enumerate(variables):
+                index, value = variable_index(self, variable), variable.value
+                multiplier, decay = self._multipliers[index], self._decays[index]
+                group = groups.setdefault((multiplier, decay, value.device, value.dtype), Group(multiplier, decay))
+                group.indices.append(number)
+                group.values.append(value)
+                group.momentums.append(self._momentums[index].value)
+                group.velocities.append(self._velocities[index].value)
+            self._groups, self._grouped = list(groups.values()), ids
+        return self._groups
+
+    @torch.no_grad()
+    def _backend_reset_gradient_accumulators(self) -> None:
+        foreach("zero_")([sums.value for sums in gradient_sums(self)])
+
+    @torch.no_grad()
+    def _backend_increment_gradient_accumulators(self, grads, acc_grads) -> None:
+        foreach("add_")([sums.value for sums in acc_grads], grads)
+
+    @torch.no_grad()
+    def _update_model_variables_moving_average(self, trainable_variables) -> None:
+        pairs = zip(moving_averages(self), trainable_variables)
+        averages, values = zip(*((average.value, v.value) for average, v in pairs if average is not None))
+        momentum = self.ema_momentum if int(self.iterations) > 0 else 0.0
+        foreach("lerp_")(list(averages), list(values), 1.0 - momentum)

@@ -8,10 +8,9 @@ import regex
 
 from bertzoo.pretraining import preparing
 from bertzoo.pretraining.corpus import Sentences, end_tokens
-from bertzoo.pretraining.corpus_dataset import BatchSpec, FullSentences
+from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments, FullSentences, SentencePairs
 from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
-from bertzoo.pretraining.sentence_pairs import ElectraSegments, SentencePairs
 from bertzoo.text.vocabulary import train_byte_bpe, train_unigram, train_wordpiece
 
 LETTERS = {

@@ -106,8 +106,7 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
 def test_losses_are_true_means(shards, numpy, eager, compiled):
     """The sum over masked tokens by their number, and over rows by theirs, from the logits."""
     from bertzoo.pretraining.corpus import TokenCorpus
-    from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
-    from bertzoo.pretraining.sentence_pairs import SentencePairs
+    from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, SentencePairs
 
     corpus = TokenCorpus.open(shards)
     config = bz.EncoderConfig(vocab_size=len(WORDS), **ENCODER)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.pretraining.corpus_dataset import BatchSpec
-from bertzoo.pretraining.sentence_pairs import ElectraSegments
+from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments
 
 pytestmark = pytest.mark.once
 

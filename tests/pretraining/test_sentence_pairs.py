@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
-from bertzoo.pretraining.sentence_pairs import SentencePairs, truncate
+from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, SentencePairs, truncate
 from bertzoo.text.masking import Masking
 
 pytestmark = pytest.mark.once

@@ -453,7 +453,7 @@ def test_a_pattern_that_meets_no_variable_is_reported():
     [
         ({"schedule": "step"}, "schedule must be one of linear"),
         ({"warmup": -1}, "warmup must be 0 or more"),
-        ({"warmup": 1.5}, "share below 1 or a whole number"),
+        ({"warmup": 1.5}, "a fraction below 1, or a whole number"),
         ({"beta_2": 1.0}, "beta_2 must be"),
         ({"weight_decay": -0.1}, "weight_decay must be"),
         ({"no_decay": "bias"}, "no_decay must be a sequence"),

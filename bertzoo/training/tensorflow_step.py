@@ -1,21 +1,24 @@
-"""`AdamW` on TensorFlow: dense gradients, and clipping in float32."""
+"""The training step on TensorFlow: Keras compiles the whole step."""
 
-from contextlib import nullcontext
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
+from bertzoo.training.calls import Calls as TensorFlowStep
 
-class TensorFlowUpdate:
-    """Mixed into `AdamW` under TensorFlow, before Keras's optimizer.
+__all__ = ["TensorFlowStep", "TensorFlowUpdate"]
+
+
+class TensorFlowUpdate(keras.optimizers.Optimizer):
+    """The base of `AdamW` under TensorFlow: dense gradients, and clipping in float32.
 
     An embedding's gradient arrives as `IndexedSlices`, one slice for each token. Added slice by slice, a repeated token
     enters the second moment as a sum of squares where it must be the square of the sum, and clipping sees another norm.
     """
 
-    def _counters_device(self):
-        return nullcontext()
-
-    def apply(self, grads, trainable_variables=None) -> None:
+    def apply(self, grads: Sequence, trainable_variables: Any = None) -> None:
         dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         super().apply(dense, trainable_variables)
 
