@@ -1,29 +1,32 @@
 """Operations that have a plain formula and, on some backends and devices, faster forms.
 
-A layer module decorates a formula in `keras.ops` with `operation`; `bertzoo.kernels` registers faster forms of it with
-`faster`. Without that package every operation is its formula.
+A layer decorates a formula in `keras.ops` with `operation`; a module of `bertzoo.kernels` registers a faster form of it
+with `faster`. Without that package every operation is its formula.
 """
 
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ParamSpec, TypeVar
 
 import keras
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Operation -> its faster forms, in order of preference.
-FORMS: dict[str, list[Callable[..., Any]]] = {}
+FORMS: dict[Callable[..., Any], list[Callable[..., Any]]] = {}
 _formulas_only = False
 
 
-def operation(formula: F) -> F:
+def operation(formula: Callable[P, R]) -> Callable[P, R]:
     """Makes an operation of its formula: a call takes the first registered form that applies, else the formula."""
-    forms = FORMS.setdefault(formula.__name__, [])
+    forms: list[Callable[..., Any]] = []
 
     @functools.wraps(formula)
-    def call(*args, **kwargs):
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if not _formulas_only:
             for form in forms:
                 result = form(*args, **kwargs)
@@ -31,29 +34,36 @@ def operation(formula: F) -> F:
                     return result
         return formula(*args, **kwargs)
 
+    FORMS[call] = forms
     return call
 
 
-def faster(name: str, backend: str | None = None) -> Callable[[F], F]:
+def faster(operation: Callable[..., Any], backend: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Registers a faster form of an operation: a function of the same arguments that returns None where it does not
     apply.
 
     Args:
-        name: The operation.
+        operation: The operation.
         backend: The Keras backend that the form is for; all of them where None. Under another backend nothing is
             registered, whoever imports the module.
-
-    Raises:
-        KeyError: There is no such operation.
     """
 
-    def register(form: F) -> F:
-        forms = FORMS[name]
+    def register(form: Callable[P, R]) -> Callable[P, R]:
         if backend in (None, keras.backend.backend()):
-            forms.append(form)
+            FORMS[operation].append(form)
         return form
 
     return register
+
+
+def load_kernels() -> None:
+    """Imports `bertzoo.kernels`, if it is there, which registers the faster forms.
+
+    `bertzoo.layers` calls this when it is imported, so that every operation has its forms before its first call:
+    PyTorch's compiler could not import anything in the middle of a graph.
+    """
+    if find_spec("bertzoo.kernels") is not None:
+        import_module("bertzoo.kernels")
 
 
 @contextmanager

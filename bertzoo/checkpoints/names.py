@@ -28,7 +28,9 @@ class Family(Protocol):
     prefix: str
     former_prefixes: tuple[str, ...]
     names: Names
-    aliases: Mapping[str, str]
+
+    @property
+    def aliases(self) -> Mapping[str, str]: ...
 
     def names_of_head(self, config: Any, head: str) -> Names: ...
 

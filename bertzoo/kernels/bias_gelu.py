@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from bertzoo.kernels.gelu import half_slope, half_value
+from bertzoo.kernels.jax_forms import half_slope, half_value
 from bertzoo.kernels.pallas import call_kernel
 
 BLOCK = 4096  # elements of a program

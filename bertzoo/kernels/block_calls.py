@@ -10,29 +10,29 @@ import keras
 from bertzoo._keras_hooks import is_traced, sublayers, without_autocast
 from bertzoo.dispatch import faster
 from bertzoo.kernels.general import is_plain
-from bertzoo.layers.block import call_block
+from bertzoo.layers import block as plain
 
 WRAPPED = {"build", "quantize"}  # methods that Keras puts anew into each layer
 SETTINGS = (Number, str, tuple, FunctionType, type(None))
 
 
-@faster("block_caller", backend="jax")
+@faster(plain.block_caller, backend="jax")
 def block_caller() -> Callable | None:
     """Traces blocks that are alike once. Tracing is most of the start of a step that XLA has compiled before; for 12
     blocks alike it takes half as long. XLA sees the same operations, and inlines them."""
     if not is_traced(jax.numpy.zeros(())):  # not within a `jit`, so each call would be compiled
         return None
-    traced = {}
+    traced: dict[Hashable, Callable] = {}
 
-    def call(block, x, attention_mask, position_bias, key):
+    def call(block, x, **options):
         form = _form(block)
         if form is None:
-            return call_block(block, x, attention_mask, position_bias, key)
+            return plain.call_block(block, x, **options)
         if form not in traced:
             traced[form] = jax.jit(_with_weights(block))
         with without_autocast():  # as they are kept: a layer casts those that it needs in half precision
             values = [variable.value for variable in block.variables]
-        return traced[form](values, x, attention_mask, position_bias, key)
+        return traced[form](values, x, options)
 
     return call
 
@@ -41,11 +41,11 @@ def _with_weights(block) -> Callable:
     """The block's call as a function of its weights too."""
     variables = block.variables
 
-    def call(values, x, attention_mask, position_bias, key):
+    def call(values, x, options):
         with without_autocast():  # it casts what it is given
             scope = keras.StatelessScope(state_mapping=list(zip(variables, values)))
         with scope:
-            return call_block(block, x, attention_mask, position_bias, key)
+            return plain.call_block(block, x, **options)
 
     return call
 

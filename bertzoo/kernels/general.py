@@ -1,4 +1,4 @@
-"""Faster forms that are written in Keras's operations, or one operation of PyTorch."""
+"""Faster forms in Keras's operations, or in one operation of PyTorch."""
 
 from functools import cache
 
@@ -8,7 +8,9 @@ from keras import ops
 from bertzoo._keras_hooks import without_autocast
 from bertzoo.accelerator import accelerator
 from bertzoo.dispatch import faster
-from bertzoo.layers.disentangled import distance_bias
+from bertzoo.layers import functional
+from bertzoo.layers.attention import AttentionMask, dot_product_attention
+from bertzoo.layers.deberta import distance_bias
 from bertzoo.types import Tensor
 
 
@@ -29,12 +31,12 @@ def kept_bias(dense: keras.layers.Layer) -> Tensor:
         return ops.convert_to_tensor(dense.bias)
 
 
-@faster("linear")
+@faster(functional.linear)
 def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor | None:
     """On PyTorch, product and bias in one operation: Keras's are two, and what lies between them goes to memory and
     back. Elsewhere only the columns that are needed."""
-    torch = keras.backend.backend() == "torch"
-    if not (torch or columns is not None) or not is_plain_for(dense, x):
+    on_torch = keras.backend.backend() == "torch"
+    if not (on_torch or columns is not None) or not is_plain_for(dense, x):
         return None
     kernel = ops.convert_to_tensor(dense.kernel)
     if kernel.dtype != x.dtype:  # outside a layer that casts
@@ -42,15 +44,15 @@ def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -
     bias = None if dense.bias is None else ops.convert_to_tensor(dense.bias)
     if columns is not None:
         kernel, bias = kernel[:, columns], None if bias is None else bias[columns]
-    if torch:
-        from torch.nn import functional
+    if on_torch:
+        import torch
 
-        return functional.linear(x, kernel.t(), bias)
+        return torch.nn.functional.linear(x, kernel.t(), bias)
     product = ops.matmul(x, kernel)
     return product if bias is None else product + bias
 
 
-@faster("layer_norm")
+@faster(functional.layer_norm)
 def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor | None:
     """PyTorch's one kernel; elsewhere, in half precision, one pass over memory."""
     dtype = keras.backend.standardize_dtype(x.dtype)
@@ -74,7 +76,7 @@ _on_accelerator = cache(lambda: accelerator() is not None)
 _torch_on_accelerator = keras.backend.backend() == "torch" and _on_accelerator()
 
 
-@faster("distance_bias")
+@faster(distance_bias)
 def heads_first(
     query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
 ) -> Tensor | None:
@@ -84,3 +86,25 @@ def heads_first(
     if axes != "bh" or not on_accelerator:
         return None
     return ops.transpose(distance_bias(query, key, position_query, position_key, "hb"), (1, 0, 2, 3))
+
+
+@faster(dot_product_attention, backend="torch")
+def torch_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: AttentionMask | None = None,
+    bias: Tensor | None = None,
+    cross: bool = False,
+) -> Tensor:
+    """PyTorch's fused attention, with one additive mask, and views where `keras.ops.dot_product_attention` copies."""
+    import torch
+
+    mask = None if bias is None else bias.to(query.dtype)
+    if attention_mask is not None:
+        hidden = ~attention_mask.mask
+        mask = torch.zeros_like(hidden, dtype=query.dtype) if mask is None else mask
+        # A score is added to it, which must not overflow in float16.
+        mask = mask.masked_fill(hidden, torch.finfo(query.dtype).min / 2)
+    query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)

@@ -1,9 +1,9 @@
-"""What all layers share: their configuration, their initial weights, and a dropout key where the caller gives none."""
+"""What all layers share: configuration, initial weights, and a dropout key where the caller passes none."""
 
 import contextlib
 import inspect
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -29,14 +29,10 @@ class Layer(keras.layers.Layer):
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, without name and dtype."""
-        names = [
-            parameter.name
-            for base in type(self).__mro__
-            if issubclass(base, Layer) and "__init__" in vars(base)
-            for parameter in [*inspect.signature(base.__init__).parameters.values()][1:]
-            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and parameter.name != "name"
-        ]
-        return {name: getattr(self, name) for name in names}
+        constructors = [vars(base).get("__init__") for base in type(self).__mro__ if issubclass(base, Layer)]
+        parameters = [p for c in constructors if c for p in inspect.signature(c).parameters.values()]
+        names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        return {name: getattr(self, name) for name in names if name not in ("self", "name")}
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **keras.saving.serialize_keras_object(self.arguments())}
@@ -45,9 +41,17 @@ class Layer(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "Layer":
         return cls(**keras.saving.deserialize_keras_object(config))
 
+    def add_table(self, name: str, rows: int, width: int) -> Any:
+        """A table to look rows up in, (rows, width), with random initial values; None for no rows."""
+        if not rows:
+            return None
+        initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/{name}")
+        # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
+        return self.add_weight(name=name, shape=(rows, width), initializer=initializer, autocast=False)
+
 
 class DropoutLayer(Layer):
-    """The base of layers that drop.
+    """The base of layers with dropout.
 
     An encoder passes its blocks a key, or None at inference. A layer in a model of the user's own gets no key: it
     counts its own training calls, and draws from the seed and its name.
@@ -66,8 +70,8 @@ class DropoutLayer(Layer):
             return
         if self.built and in_stateless_scope():
             raise ValueError(
-                f"the layer {self.name!r} drops, was built before it was called and is first called in a compiled "
-                "step, where it can't begin to count its calls: call it once before, or pass key=."
+                f"the layer {self.name!r} has dropout, was built before it was called and is first called in a "
+                "compiled step, where it can't begin to count its calls: call it once before, or pass key=."
             )
         with unlocked(self):
             self.own_step = StepCounter(name=f"{self.name}_step")
@@ -83,21 +87,21 @@ class DropoutLayer(Layer):
 
     def rematerialized_call(self, layer_call, *args, **kwargs):
         # Counted here, since what is recomputed would count again.
-        key = kwargs.pop("key") if "key" in kwargs else self.key_of(None, kwargs.get("training"))
-        kwargs = kwargs if key is None else {**kwargs, "key": key}
+        if "key" not in kwargs:
+            kwargs["key"] = self.key_of(None, kwargs.get("training"))
         # JAX would take what is no tensor for one, and TensorFlow takes tensors alone, without names.
-        fixed = {name: value for name, value in kwargs.items() if value is None or isinstance(value, bool)}
-        names = [name for name in kwargs if name not in fixed]
-        indices, count = [i for i, value in enumerate(args) if value is not None], len(args)
+        structure = (args, kwargs)
+        leaves = keras.tree.flatten(structure)
 
         def call_on_tensors(*tensors):
-            given = dict(zip([*indices, *names], tensors))
-            return layer_call(*map(given.get, range(count)), **{name: given[name] for name in names}, **fixed)
+            values = iter(tensors)
+            filled = [next(values) if keras.ops.is_tensor(leaf) else leaf for leaf in leaves]
+            args, kwargs = keras.tree.pack_sequence_as(structure, filled)
+            return layer_call(*args, **kwargs)
 
-        # Keras from 3.16 binds `training` by itself, which `call_on_tensors` has already.
-        kwargs_without = {name: value for name, value in kwargs.items() if name != "training"}
-        call = super().rematerialized_call(call_on_tensors, *args, **kwargs_without)
-        return lambda *args, **_: call(*[args[i] for i in indices], *[kwargs[name] for name in names])
+        tensors = [leaf for leaf in leaves if keras.ops.is_tensor(leaf)]
+        call = super().rematerialized_call(call_on_tensors, *tensors)
+        return lambda *_args, **_kwargs: call(*tensors)
 
 
 # Of one thread: weights that another thread makes meanwhile are drawn.
@@ -118,15 +122,20 @@ def skip_drawing(names: Container[str]) -> Iterator[None]:
 class HostTruncatedNormal(keras.initializers.Initializer):
     """A normal distribution of mean 0, cut at two standard deviations, as BERT's (google-research/bert, modeling.py).
 
-    The numbers are drawn on the host and are the same on every backend. They depend on the seed of `bertzoo.set_seed`
-    and on `name`, not on the order in which weights are made.
+    The numbers are drawn on the host, the same for every backend, and do not depend on the order in which weights are
+    made.
+
+    Args:
+        stddev: Standard deviation of the distribution before it is cut.
+        name: The weight's path; two weights of one seed and name are equal.
+        seed: That of `bertzoo.set_seed` where None.
     """
 
     def __init__(self, stddev: float = 0.02, name: str = "", seed: int | None = None):
         self.stddev, self.name = stddev, name
         self.seed = get_seed() if seed is None else seed
 
-    def __call__(self, shape, dtype=None) -> Tensor:
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
         if self.name in _loaded_later.get():
             return keras.ops.zeros(shape, dtype)
         generator = host_generator(self.seed, self.name)
@@ -140,7 +149,6 @@ class HostTruncatedNormal(keras.initializers.Initializer):
 
 
 def build_dense(parent: keras.layers.Layer, dense: keras.layers.Layer, input_size: int, stddev: float) -> None:
-    """Builds a Dense or Conv1D layer of `parent`, which is being built itself, with initial weights named after its
-    path."""
+    """Builds a Dense or Conv1D layer of a parent that is being built, with initial weights named after its path."""
     dense.kernel_initializer = HostTruncatedNormal(stddev, f"{parent.path}/{dense.name}/kernel")
     dense.build((None, None, input_size))

@@ -6,10 +6,9 @@ from typing import Any
 import keras
 
 from bertzoo.dispatch import operation
-from bertzoo.layers.attention import SelfAttention
+from bertzoo.layers.attention import AttentionMask, SelfAttention
 from bertzoo.layers.base import DropoutLayer, build_dense
-from bertzoo.layers.dense import dense_activation
-from bertzoo.layers.norm import LayerNorm, residual_norm
+from bertzoo.layers.functional import LayerNorm, dense_activation, residual_norm
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
@@ -21,12 +20,13 @@ class EncoderBlock(DropoutLayer):
     Args:
         hidden_size, num_heads, intermediate_size: Widths, and the number of attention heads.
         activation: Name of the feed-forward activation, as in config.json.
-        hidden_dropout: Share of elements dropped after the feed-forward part, and after attention.
-        attention_dropout: Share of attention weights dropped.
+        hidden_dropout: Fraction of elements dropped after the feed-forward part, and after attention.
+        attention_dropout: Fraction of attention weights dropped.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial kernels.
-        attention_output_dropout: Share of elements dropped after attention; `hidden_dropout` where None.
+        attention_output_dropout: Fraction of elements dropped after attention; `hidden_dropout` where None.
         attention: Another kind of SelfAttention, for families that differ there.
+        name: The layer's name.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EncoderBlock(DropoutLayer):
         """Whether `query` may hold fewer vectors than x."""
         return self.attention.supports_query_subset
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         shape = (None, None, self.hidden_size)
         if not self.attention.built:  # the caller's own may be, or belong to another block too
             self.attention.build(shape)
@@ -75,7 +75,7 @@ class EncoderBlock(DropoutLayer):
     def call(
         self,
         x: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: AttentionMask | Tensor | None = None,
         position_bias: Tensor | None = None,
         key: Tensor | None = None,
         return_attention: bool = False,
@@ -87,24 +87,32 @@ class EncoderBlock(DropoutLayer):
         Where `query` vectors attend to x, the residual is theirs.
         """
         key, attention = self.key_of(key, training), self.attention
+        x_or_query = x if query is None else query
         context, weights = attention.context(x, attention_mask, position_bias, key, return_attention, query)
-        residual, dropped = x if query is None else query, self.attention_output_dropout
-        x = residual_norm(
-            self.attention_norm, attention.output_dense, context, residual, dropped, key, Salt.ATTENTION_OUTPUT
-        )
+        rate, salt = self.attention_output_dropout, Salt.ATTENTION_OUTPUT
+        x = residual_norm(self.attention_norm, attention.output_dense, context, x_or_query, rate, key, salt)
         inner = dense_activation(self.intermediate, self.activation, x)
         x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, Salt.FEED_FORWARD)
         return (x, weights) if return_attention else x
 
 
-def call_block(
-    block: keras.layers.Layer, x: Tensor, attention_mask: Any, position_bias: Tensor | None, key: Tensor | None
-) -> Tensor:
-    """The block's output."""
-    return block(x, attention_mask=attention_mask, position_bias=position_bias, key=key)
+def call_block(block: keras.layers.Layer, x: Tensor, **options: Any) -> Tensor:
+    """The block's output; the options are those of its `call`."""
+    return block(x, **options)
 
 
 @operation
 def block_caller() -> Callable[..., Tensor]:
-    """`call_block`, for the blocks of one call of an encoder."""
+    """How one forward pass calls its blocks: `call_block`. JAX traces blocks that are alike once."""
     return call_block
+
+
+def recomputed(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same of `block_caller`, with what is inside a block computed anew in the backward pass."""
+
+    def call_again(block, x, key, position_bias, **options):
+        # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
+        tensors = (x, key) if position_bias is None else (x, key, position_bias)
+        return keras.remat(lambda x, key, bias=None: call(block, x, key=key, position_bias=bias, **options))(*tensors)
+
+    return call_again

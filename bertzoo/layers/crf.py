@@ -1,6 +1,7 @@
 """A linear-chain conditional random field over labels (Lafferty et al. 2001; for names Lample et al. 2016, 2.2)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -28,6 +29,7 @@ class CRF(Layer):
     Args:
         num_labels: Number of labels.
         forbidden: Transitions that never occur, pairs (from, to) of label numbers, `num_labels` being the border.
+        name: The layer's name.
 
     Raises:
         ValueError: A pair names a label that there is none of.
@@ -44,18 +46,15 @@ class CRF(Layer):
             penalty[pair] = FORBIDDEN
         self._penalty = penalty
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         size = self.num_labels + 1
         self.transitions = self.add_weight(name="transitions", shape=(size, size), initializer="zeros")
 
     def call(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.viterbi(emissions, mask)
 
-    def compute_output_shape(self, input_shape):
-        return tuple(input_shape[:2])
-
-    def compute_output_spec(self, emissions, mask=None):
-        return keras.KerasTensor(self.compute_output_shape(emissions.shape), "int32")
+    def compute_output_spec(self, emissions: Tensor, mask: Tensor | None = None) -> keras.KerasTensor:
+        return keras.KerasTensor(emissions.shape[:2], "int32")
 
     def log_likelihood(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """Log-probability of each sequence of labels, float32 (batch,); 0 for one without positions.
@@ -68,7 +67,11 @@ class CRF(Layer):
         return self.score(emissions, labels, mask) - self.log_partition(emissions, mask)
 
     def score(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The score of each sequence of labels before normalisation, float32 (batch,)."""
+        """The score of each sequence of labels before normalisation, float32 (batch,).
+
+        Args:
+            emissions, labels, mask: As for `log_likelihood`.
+        """
         table, (_, counts) = self._table(), self._steps(emissions, mask)
         flat, size = ops.reshape(table, (-1,)), self.num_labels + 1
         labels = ops.clip(ops.cast(labels, "int32"), 0, self.num_labels - 1)
@@ -87,7 +90,11 @@ class CRF(Layer):
         return total + ops.take(flat, last * size + self.num_labels)
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The logarithm of the sum of e^score over all sequences of labels, float32 (batch,)."""
+        """The logarithm of the sum of e^score over all sequences of labels, float32 (batch,).
+
+        Args:
+            emissions, mask: As for `log_likelihood`.
+        """
         table = self._table()
         last, _, _ = self._forward(emissions, mask, table)
         return ops.logsumexp(last + table[:, -1], axis=-1)
@@ -96,6 +103,9 @@ class CRF(Layer):
         """The probability of each label at each position, given the emissions: float32 (batch, length, labels).
 
         Positions that the mask leaves out hold those of the position before.
+
+        Args:
+            emissions, mask: As for `log_likelihood`.
         """
         table, (values, counts) = self._table(), self._steps(emissions, mask)
         last, _, alphas = self._forward(emissions, mask, table)
@@ -112,7 +122,11 @@ class CRF(Layer):
         return ops.exp(logs[:, :, : self.num_labels])
 
     def viterbi(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The sequence of labels with the highest score, int32 (batch, length); -1 where the mask is 0."""
+        """The sequence of labels with the highest score, int32 (batch, length); -1 where the mask is 0.
+
+        Args:
+            emissions, mask: As for `log_likelihood`.
+        """
         table, (_, counts) = self._table(), self._steps(emissions, mask)
         last, before, _ = self._forward(emissions, mask, table, best=True)
         to = ops.transpose(table)
@@ -158,8 +172,8 @@ class CRF(Layer):
         return ops.multiply(ops.add(self.transitions, self._penalty), keep)
 
 
-def _packed(*columns):
+def _packed(*columns: Tensor) -> Tensor:
     """One float tensor (length, batch, …) to scan over: on TensorFlow, Keras can't scan over several of unknown
     length."""
-    columns = [ops.cast(x, "float32") for x in columns]
-    return ops.concatenate([x if len(x.shape) == 3 else x[:, :, None] for x in columns], axis=-1)
+    wide = [ops.cast(x if len(x.shape) == 3 else x[:, :, None], "float32") for x in columns]
+    return ops.concatenate(wide, axis=-1)

@@ -1,11 +1,13 @@
 """Token, segment and position embeddings, summed, normalised and dropped out (Devlin et al. 2019, section 3)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from bertzoo.backend import dense_gradient
-from bertzoo.layers.base import DropoutLayer, HostTruncatedNormal, build_dense
-from bertzoo.layers.norm import LayerNorm, dropout
+from bertzoo.layers.base import DropoutLayer, build_dense
+from bertzoo.layers.functional import LayerNorm, dropout
 from bertzoo.types import Tensor
 
 
@@ -19,12 +21,13 @@ class Embeddings(DropoutLayer):
         segments: Rows of the segment table; 0 for none.
         pad_id: With it (RoBERTa), positions count the tokens that are not padding, from row `pad_id + 1`, and padding
             gets row `pad_id`; None counts all tokens from row 0 (BERT).
-        hidden_dropout: Share of elements dropped after normalisation.
+        hidden_dropout: Fraction of elements dropped after normalisation.
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial tables.
         projection: Width of a dense layer at the end, for tables narrower than the encoder (Lan et al. 2020, section
             3.1); None for no such layer.
         norm_bias: Whether the normalisation has a bias.
+        name: The layer's name.
     """
 
     def __init__(
@@ -50,58 +53,62 @@ class Embeddings(DropoutLayer):
         if projection is not None:
             self.dense = keras.layers.Dense(projection, name="projection", dtype=self.dtype_policy)
 
-    def build(self, input_shape):
-        self.make_tables()
-        self.make_norm(self.width)
+    @property
+    def norm_width(self) -> int:
+        """Width of the vectors that are normalised."""
+        return self.width
+
+    def build(self, input_shape: Any) -> None:
+        self._make_tables()
+        self.norm = LayerNorm(self.layer_norm_eps, self.norm_bias, dtype=self.dtype_policy)
+        self.norm.build((None, None, self.norm_width))
         if self.dense is not None:
             build_dense(self, self.dense, self.width, self.initializer_range)
 
-    def make_tables(self) -> None:
-        self.token = self._table("token", self.vocab_size)
-        self.position = self._table("position", self.max_positions)
-        self.segment = self._table("segment", self.segments)
-
-    def make_norm(self, width: int) -> None:
-        self.norm = LayerNorm(self.layer_norm_eps, self.norm_bias, dtype=self.dtype_policy)
-        self.norm.build((None, None, width))
-
-    def _table(self, name, rows):
-        if not rows:
-            return None
-        initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/{name}")
-        # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
-        return self.add_weight(name=name, shape=(rows, self.width), initializer=initializer, autocast=False)
+    def _make_tables(self) -> None:
+        self.token = self.add_table("token", self.vocab_size, self.width)
+        self.position = self.add_table("position", self.max_positions, self.width)
+        self.segment = self.add_table("segment", self.segments, self.width)
 
     def call(
-        self, token_ids, segment_ids=None, padding_mask=None, key=None, perturbation=None, training=None
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        key: Tensor | None = None,
+        perturbation: Tensor | None = None,
+        training: bool | None = None,
     ) -> Tensor:
         """
         Args:
             token_ids, segment_ids: int (batch, length); segments are all 0 where left out.
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
             key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
-            perturbation: float (batch, length, width of the normalisation), see `normalise`.
+            perturbation: float (batch, length, norm_width), added to what has mean 0 and variance 1, before scale and
+                shift.
+            training: Whether to drop.
         """
         key = self.key_of(key, training)
-        x = self.sum_tables(token_ids, segment_ids)
-        x = dropout(self.normalise(ops.cast(x, self.compute_dtype), perturbation), self.hidden_dropout, key)
+        x = self._normalize(self._sum_tables(token_ids, segment_ids), perturbation)
+        x = dropout(x, self.hidden_dropout, key)
         return x if self.dense is None else self.dense(x)
 
-    def normalise(self, x: Tensor, perturbation: Tensor | None = None) -> Tensor:
-        """LayerNorm; a perturbation is added to what has mean 0 and variance 1, before scale and shift."""
+    def _normalize(self, x: Tensor, perturbation: Tensor | None) -> Tensor:
         x = self.norm(x)
         if perturbation is None:
             return x
         return x + ops.cast(ops.cast(perturbation, "float32") * self.norm.gamma, x.dtype)
 
-    def sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
+    def _sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
         x = lookup(self.token, token_ids)
         # The order of the sum is Hugging Face's, for equality to the last bits.
         if self.segment is not None:
             x = x + (select(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
-        return x if self.position is None else x + self._positions(token_ids)
+        if self.position is not None:
+            x = x + self._positions(token_ids)
+        return ops.cast(x, self.compute_dtype)
 
-    def _positions(self, token_ids):
+    def _positions(self, token_ids: Tensor) -> Tensor:
         length, longest = token_ids.shape[1], self.max_positions - (0 if self.pad_id is None else self.pad_id + 1)
         if length is not None and length > longest:
             raise ValueError(

@@ -1,20 +1,27 @@
 """Heads: what turns an encoder's output into logits. They know shapes, not families."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
-from bertzoo.layers.base import DropoutLayer, HostTruncatedNormal, Layer, build_dense
-from bertzoo.layers.dense import activation
-from bertzoo.layers.norm import LayerNorm, dropout
+from bertzoo.layers.base import DropoutLayer, Layer, build_dense
+from bertzoo.layers.functional import LayerNorm, activation, dropout
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
 class Pooler(Layer):
-    """(batch, length, hidden) -> (batch, hidden): activation(dense(first token)) (Devlin et al. 2019, section 3.1)."""
+    """(batch, length, hidden) -> (batch, hidden): activation(dense(first token)) (Devlin et al. 2019, section 3.1).
+
+    Args:
+        hidden_size: Width of the input and the output.
+        activation: Name of the activation.
+        initializer_range: Standard deviation of the initial kernel.
+        name: The layer's name.
+    """
 
     def __init__(
         self,
@@ -28,7 +35,7 @@ class Pooler(Layer):
         self.hidden_size, self.activation, self.initializer_range = hidden_size, activation, initializer_range
         self.dense = keras.layers.Dense(hidden_size, name="dense", dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         build_dense(self, self.dense, self.hidden_size, self.initializer_range)
 
     def call(self, sequence: Tensor) -> Tensor:
@@ -41,10 +48,11 @@ class ClassificationHead(DropoutLayer):
 
     Args:
         num_labels: Number of logits.
-        dropout_rate: Share of elements dropped before the last dense layer.
+        dropout_rate: Fraction of elements dropped before the last dense layer.
         dense_activation: Name of the activation of a first dense layer hidden -> hidden; None for no such layer.
-        first_dropout: Share of elements dropped before the first dense layer; `dropout_rate` where None.
+        first_dropout: Fraction of elements dropped before the first dense layer; `dropout_rate` where None.
         initializer_range: Standard deviation of the initial kernels.
+        name: The layer's name.
     """
 
     def __init__(
@@ -61,11 +69,11 @@ class ClassificationHead(DropoutLayer):
         self.num_labels, self.dropout_rate = num_labels, dropout_rate
         self.dense_activation, self.initializer_range = dense_activation, initializer_range
         self.first_dropout = dropout_rate if first_dropout is None else first_dropout
-        # Created in build, where the width is known; the last layer computes in float32 whatever the policy.
-        self.dense = None
+        # The first dense layer is created in build, where the width is known; the last computes in float32 whatever the
+        # policy.
         self.logits = keras.layers.Dense(num_labels, name="logits", dtype="float32")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         width = input_shape[-1]
         if self.dense_activation is not None:
             self.dense = keras.layers.Dense(width, name="dense", dtype=self.dtype_policy)
@@ -74,7 +82,7 @@ class ClassificationHead(DropoutLayer):
 
     def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
         key = self.key_of(key, training)
-        if self.dense is not None:
+        if self.dense_activation is not None:
             x = self.dense(dropout(x, self.first_dropout, key, Salt.DENSE_INPUT))
             x = activation(self.dense_activation)(x)
         return self.logits(ops.cast(dropout(x, self.dropout_rate, key, Salt.LOGITS_INPUT), "float32"))
@@ -94,6 +102,8 @@ class MaskedLMHead(Layer):
         layer_norm_eps: Added to the variance.
         initializer_range: Standard deviation of the initial kernel.
         tied: Whether the decoder is the token table.
+        use_bias, norm_bias: Whether the dense layer, and the normalisation, have biases.
+        name: The layer's name.
     """
 
     def __init__(
@@ -104,22 +114,22 @@ class MaskedLMHead(Layer):
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
         tied: bool = True,
+        use_bias: bool = True,
+        norm_bias: bool = True,
         name: str = "masked_lm",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
         self.vocab_size, self.width, self.activation = vocab_size, width, activation
         self.layer_norm_eps, self.initializer_range, self.tied = layer_norm_eps, initializer_range, tied
-        self.dense = keras.layers.Dense(width, name="dense", dtype=self.dtype_policy)
-        self.norm = LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
+        self.use_bias, self.norm_bias = use_bias, norm_bias
+        self.dense = keras.layers.Dense(width, use_bias=use_bias, name="dense", dtype=self.dtype_policy)
+        self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         build_dense(self, self.dense, input_shape[-1], self.initializer_range)
         self.norm.build((None, None, self.width))
-        if not self.tied:
-            initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/decoder")
-            shape = (self.vocab_size, self.width)
-            self.decoder = self.add_weight(name="decoder", shape=shape, initializer=initializer, autocast=False)
+        self.decoder = None if self.tied else self.add_table("decoder", self.vocab_size, self.width)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
     def prepare_hidden(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
@@ -152,9 +162,5 @@ FIRST = "first"
 def vectors_at(x: Tensor, positions: Tensor | str) -> Tensor:
     """(batch, length, width) -> (batch, count, width): of the first token where `positions` is FIRST, else at these
     positions, int (batch, count)."""
-    return x[:, :1] if is_first(positions) else ops.take_along_axis(x, positions[:, :, None], axis=1)
-
-
-def is_first(positions: Tensor | str) -> bool:
-    """Whether the positions are FIRST; `==` would compare an array element by element."""
-    return isinstance(positions, str)
+    # `==` would compare an array element by element.
+    return x[:, :1] if isinstance(positions, str) else ops.take_along_axis(x, positions[:, :, None], axis=1)

@@ -1,6 +1,7 @@
 """From one vector for each token to one for the text (Reimers and Gurevych 2019, section 3)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -25,6 +26,7 @@ class Pooling(Layer):
             "attention" (a softmax of the products with a learnt vector, which starts as the mean; Yang et al. 2016,
             equations 5 to 7, without the hidden layer); or several, whose vectors are joined.
         include_prompt: False leaves the tokens of a prompt out; `SentenceEncoder.encode` then masks them.
+        name: The layer's name.
 
     Raises:
         ValueError: A mode is unknown, or there is none.
@@ -40,7 +42,7 @@ class Pooling(Layer):
             raise ValueError(f"Expected poolings of {', '.join(POOLINGS)}. Received: {modes!r}.")
         self.include_prompt = include_prompt
 
-    def build(self, x_shape, padding_mask_shape=None):
+    def build(self, x_shape: Any, padding_mask_shape: Any = None) -> None:
         self.hidden_size = x_shape[-1]
         if "attention" in self.modes:
             self.attention = self.add_weight(
@@ -84,11 +86,8 @@ class Pooling(Layer):
         scores = ops.matmul(x, ops.convert_to_tensor(self.attention))
         return _sum(x, ops.softmax(ops.where(mask > 0, scores, _MASKED), axis=1))
 
-    def compute_output_shape(self, x_shape, padding_mask_shape=None):
-        return (x_shape[0], len(self.modes) * x_shape[-1])
-
-    def compute_output_spec(self, x, padding_mask=None):
-        return keras.KerasTensor(self.compute_output_shape(x.shape), "float32")
+    def compute_output_spec(self, x: Tensor, padding_mask: Tensor | None = None) -> keras.KerasTensor:
+        return keras.KerasTensor((x.shape[0], len(self.modes) * x.shape[-1]), "float32")
 
 
 @keras.saving.register_keras_serializable("bertzoo")

@@ -1,13 +1,14 @@
 """A learnt bias of attention scores by relative distance, in buckets (Raffel et al. 2020, section 2.1)."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from bertzoo.backend import constant
-from bertzoo.layers.base import HostTruncatedNormal, Layer
+from bertzoo.layers.base import Layer
 from bertzoo.layers.embeddings import lookup
 from bertzoo.types import Tensor
 
@@ -24,6 +25,7 @@ class RelativeBias(Layer):
         buckets: Number of buckets.
         max_distance: Where the last bucket is sure to have begun.
         initializer_range: Standard deviation of the initial table.
+        name: The layer's name.
     """
 
     def __init__(
@@ -39,11 +41,8 @@ class RelativeBias(Layer):
         self.num_heads, self.buckets, self.max_distance = num_heads, buckets, max_distance
         self.initializer_range = initializer_range
 
-    def build(self, input_shape):
-        initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/table")
-        self.table = self.add_weight(
-            name="table", shape=(self.buckets, self.num_heads), initializer=initializer, autocast=False
-        )
+    def build(self, input_shape: Any) -> None:
+        self.table = self.add_table("table", self.buckets, self.num_heads)
         self._bucket_of_offset = constant(bucket_of_offset(self.buckets, self.max_distance))
 
     def call(self, x: Tensor) -> Tensor:

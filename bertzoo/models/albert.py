@@ -6,9 +6,10 @@ from typing import Any
 
 import keras
 
-from bertzoo.checkpoints.json_files import integer
-from bertzoo.models.config import EncoderConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
+from bertzoo.models.bert import EMBEDDINGS
+from bertzoo.models.config import Activation, Dropout, EncoderConfig, OptionalDropout, Size
+from bertzoo.models.family import Family
+from bertzoo.models.heads import PLAIN_HEADS, dense, masked_lm, norm, one_layer
 
 LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}."
 
@@ -22,21 +23,15 @@ class AlbertConfig(EncoderConfig):
     """
 
     model_type: str = "albert"
-    vocab_size: int = 30000
-    embedding_size: int = 128
-    num_hidden_groups: int = 1
-    inner_group_num: int = 1
-    hidden_act: str = "gelu_new"
-    hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0
-    classifier_dropout: float | None = 0.1
+    vocab_size: Size = 30000
+    embedding_size: Size = 128
+    num_hidden_groups: Size = 1
+    inner_group_num: Size = 1
+    hidden_act: Activation = "gelu_new"
+    hidden_dropout_prob: Dropout = 0.0
+    attention_probs_dropout_prob: Dropout = 0.0
+    classifier_dropout: OptionalDropout = 0.1
 
-    rules = MappingProxyType(
-        {
-            **EncoderConfig.rules,
-            **dict.fromkeys(("embedding_size", "num_hidden_groups", "inner_group_num"), integer(1)),
-        }
-    )
     hf_names = MappingProxyType({"classifier_dropout": "classifier_dropout_prob"})
 
     def __post_init__(self):
@@ -54,10 +49,7 @@ class Albert(Family):
     prefix = "albert."
     config_class = AlbertConfig
     names = (
-        ("embeddings/token", "embeddings.word_embeddings.weight"),
-        ("embeddings/position", "embeddings.position_embeddings.weight"),
-        ("embeddings/segment", "embeddings.token_type_embeddings.weight"),
-        *norm("embeddings/norm", "embeddings.LayerNorm"),
+        *EMBEDDINGS,
         *dense("embeddings/projection", "encoder.embedding_hidden_mapping_in"),
         *dense("group_{g}_layer_{j}/attention/qkv", LAYER + "attention.{query,key,value}"),
         *dense("group_{g}_layer_{j}/attention/output", LAYER + "attention.dense"),
@@ -68,21 +60,12 @@ class Albert(Family):
         *dense("pooler/dense", "pooler"),
     )
     heads = {
-        "masked_lm": Head(
-            "ForMaskedLM",
-            (
-                *dense("masked_lm/dense", "predictions.dense"),
-                *norm("masked_lm/norm", "predictions.LayerNorm"),
-                ("masked_lm/bias", "predictions.bias"),
-            ),
-        ),
-        "pair": Head("ForPreTraining", dense("pair/logits", "sop_classifier.classifier")),
-        "classifier": Head("ForSequenceClassification", dense("classifier/logits", "classifier")),
+        "masked_lm": masked_lm("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+        "pair": one_layer("ForPreTraining", "pair", "sop_classifier.classifier"),
+        "classifier": one_layer("ForSequenceClassification", "classifier"),
         **PLAIN_HEADS,
     }
     decoder = "predictions.decoder.weight"
-    inert_tensors = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
-    aliases = {"predictions.decoder.bias": "predictions.bias"}
 
     def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         return super().embeddings(config, projection=config.hidden_size, **options)
@@ -100,5 +83,4 @@ class Albert(Family):
         return {"g": config.num_hidden_groups, "j": config.inner_group_num}
 
     def head_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_options(config, name)
-        return {"dropout_rate": self.head_dropout(config)} if name == "pair" else options
+        return {"dropout_rate": self.head_dropout(config)} if name == "pair" else super().head_options(config, name)

@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
 from bertzoo.checkpoints.json_files import (
     FLAG,
     NULL,
     OBJECT,
     TEXT,
-    Rule,
     check,
     choice,
     integer,
@@ -20,8 +19,7 @@ from bertzoo.checkpoints.json_files import (
     number,
     object_of,
 )
-
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "relu", "silu", "swish", "tanh")
+from bertzoo.types import PROBLEM_TYPES
 
 # Keys of Hugging Face's files that do not change what an encoder computes, or that other parts of bertzoo read.
 INERT_KEYS = frozenset(
@@ -56,8 +54,20 @@ ONLY_VALUES = {
     "pruned_heads": (None, {}),
 }
 
-ACTIVATION = choice(*ACTIVATIONS)
-DROPOUT = number(0, 1)
+# Types of fields, with the rule that a value must satisfy.
+ACTIVATION = choice(
+    "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "relu", "silu", "swish", "tanh"
+)
+Size = Annotated[int, integer(1)]
+NoSegments = Annotated[int, integer(0, 0)]
+PaddingId = Annotated[int, integer(0)]
+NonNegative = Annotated[float, number(0)]
+Epsilon = Annotated[float, number(0, 1)]
+Dropout = Annotated[float, number(0, 1)]
+OptionalDropout = Annotated[float | None, number(0, 1) | NULL]
+Flag = Annotated[bool, FLAG]
+Activation = Annotated[str, ACTIVATION]
+
 # What is not the encoder's, and read by tasks, families and commands.
 FILE_RULES = {
     "architectures": list_of(TEXT) | NULL,
@@ -68,7 +78,7 @@ FILE_RULES = {
     "id2label": object_of(TEXT | number() | FLAG | NULL) | NULL,
     "local_rope_theta": number(0),
     "num_labels": integer(1) | NULL,
-    "problem_type": choice("single_label_classification", "multi_label_classification", "regression") | NULL,
+    "problem_type": choice(*PROBLEM_TYPES) | NULL,
     "rope_parameters": object_of(OBJECT | TEXT | number() | NULL) | NULL,
     "sbert_ce_default_activation_function": TEXT | NULL,
     "sentence_transformers": OBJECT | NULL,
@@ -96,62 +106,53 @@ class EncoderConfig:
     """What defines an encoder. Names are those of Hugging Face's BERT; the defaults are BERT-base's (Devlin et al.
     2019).
 
-    A family whose file uses other names, or that has settings of its own, subclasses this (see
-    `bertzoo.models.registry`).
-    `extra` holds the keys of a file that change nothing here; they are written back unchanged.
+    A family whose file uses other names, or that has settings of its own, subclasses this; the rule in a field's type
+    is checked.
+
+    Args:
+        model_type: The family.
+        vocab_size, type_vocab_size, max_position_embeddings: Rows of the tables of tokens, segments and positions.
+        hidden_size, intermediate_size: Widths of the encoder, and inside the feed-forward parts.
+        num_hidden_layers, num_attention_heads: Numbers of blocks, and of heads in each.
+        hidden_act: The activation of the feed-forward parts.
+        hidden_dropout_prob, attention_probs_dropout_prob: Dropout of vectors, and of attention weights.
+        initializer_range: Standard deviation of the initial weights.
+        layer_norm_eps: Added to the variance in normalisations.
+        pad_token_id: The padding token.
+        classifier_dropout: Dropout before a task's last layer; `hidden_dropout_prob` where None.
+        extra: The keys of a file that change nothing here; they are written back unchanged.
 
     Raises:
         ValueError: A value is out of range or not supported.
     """
 
     model_type: str = "bert"
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int = 0
-    classifier_dropout: float | None = None
+    vocab_size: Size = 30522
+    hidden_size: Size = 768
+    num_hidden_layers: Size = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
+    hidden_act: Activation = "gelu"
+    hidden_dropout_prob: Dropout = 0.1
+    attention_probs_dropout_prob: Dropout = 0.1
+    max_position_embeddings: Size = 512
+    type_vocab_size: Size = 2
+    initializer_range: NonNegative = 0.02
+    layer_norm_eps: Epsilon = 1e-12
+    pad_token_id: Annotated[int, integer(0) | NULL] = 0
+    classifier_dropout: OptionalDropout = None
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     # Our name -> the file's, where they differ; None if the family fixes the value and files do not hold it.
     hf_names: ClassVar[Mapping[str, str | None]] = MappingProxyType({})
-    # What the values must be, by our names; a family that has further ones adds theirs.
-    rules: ClassVar[Mapping[str, Rule]] = MappingProxyType(
-        {
-            **dict.fromkeys(
-                (
-                    "vocab_size",
-                    "hidden_size",
-                    "num_hidden_layers",
-                    "num_attention_heads",
-                    "intermediate_size",
-                    "max_position_embeddings",
-                    "type_vocab_size",
-                ),
-                integer(1),
-            ),
-            "hidden_act": ACTIVATION,
-            "hidden_dropout_prob": DROPOUT,
-            "attention_probs_dropout_prob": DROPOUT,
-            "classifier_dropout": DROPOUT | NULL,
-            "initializer_range": number(0),
-            "layer_norm_eps": number(0, 1),
-            "pad_token_id": integer(0) | NULL,
-        }
-    )
     # What a file must say: a default would be wrong for some models, and nothing would notice.
     required: ClassVar[tuple[str, ...]] = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
     def __post_init__(self):
-        check({f.name: getattr(self, f.name) for f in fields(self)}, self.rules)
+        types = get_type_hints(type(self), include_extras=True)
+        annotated = {f.name: types[f.name] for f in fields(self) if hasattr(types[f.name], "__metadata__")}
+        rules = {name: annotation.__metadata__[0] for name, annotation in annotated.items()}
+        check({name: getattr(self, name) for name in rules}, rules)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size must be a multiple of num_attention_heads. Received: {self.hidden_size} and "
@@ -181,19 +182,19 @@ class EncoderConfig:
             return float(stated)
         return 2e-5 if self.hidden_size >= 768 else 5e-5 if self.hidden_size >= 384 else 3e-4
 
-    def with_(self, **changes) -> "EncoderConfig":
+    def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
     def to_hf(self) -> dict[str, Any]:
         """The content of Hugging Face's `config.json`, inert keys of the file that it came from included."""
-        return {**self.extra, **{theirs: getattr(self, ours) for theirs, ours in self._file_names().items()}}
+        return {**self.extra, **{key: getattr(self, name) for key, name in self._file_names().items()}}
 
     @classmethod
     def _file_names(cls) -> dict[str, str]:
-        """The file's names -> ours."""
-        names = {cls.hf_names.get(f.name, f.name): f.name for f in fields(cls) if f.name != "extra"}
-        return {theirs: ours for theirs, ours in names.items() if theirs is not None}
+        """The file's keys -> the fields."""
+        keys = {f.name: cls.hf_names.get(f.name, f.name) for f in fields(cls) if f.name != "extra"}
+        return {key: name for name, key in keys.items() if key is not None}
 
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> "EncoderConfig":
@@ -206,11 +207,10 @@ class EncoderConfig:
         """
         from bertzoo.models.registry import family_of
 
-        config_class = family_of(content).config_class
-        return config_class._read(content)
+        return family_of(content).config_class._read(content)
 
     @classmethod
-    def _read(cls, content: Mapping[str, Any]) -> "EncoderConfig":
+    def _read(cls, content: Mapping[str, Any]) -> Self:
         check(content, FILE_RULES)
         check(content.get("bertzoo") or {}, OWN_RULES, "bertzoo.")
         check(content.get("sentence_transformers") or {}, {"activation_fn": TEXT | NULL}, "sentence_transformers.")
@@ -221,15 +221,15 @@ class EncoderConfig:
                     f"supported: {', '.join(map(repr, allowed))}."
                 )
         names = cls._file_names()
-        missing = [theirs for theirs, ours in names.items() if ours in cls.required and theirs not in content]
+        missing = [key for key, name in names.items() if name in cls.required and key not in content]
         if missing:
             raise ValueError(
                 f"config.json lacks {', '.join(missing)}, without which a {cls.model_type} encoder is not defined."
             )
-        values = {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
+        values = {name: content[key] for key, name in names.items() if key in content}
         if values.get("model_type") is None:
             values.pop("model_type", None)
-        return cls(**values, extra={k: v for k, v in content.items() if k not in names})
+        return cls(**values, extra={key: value for key, value in content.items() if key not in names})
 
     @property
     def unknown_keys(self) -> list[str]:

@@ -1,18 +1,33 @@
-"""DeBERTa (He et al. 2021): relative positions in every attention, absolute ones in the masked-LM head alone."""
+"""DeBERTa (He et al. 2021), its second version, and v3 and mDeBERTa (He et al. 2023).
+
+Relative positions are in every attention, absolute ones in the masked-LM head alone. The second version has distances
+in buckets, shared keys and a convolution.
+"""
 
 import re
 from collections.abc import Container
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import keras
 
-from bertzoo.layers.deberta import EnhancedMaskDecoder, MaskedEmbeddings
-from bertzoo.layers.disentangled import DisentangledAttention, FirstDisentangledAttention, RelativeEmbeddings
+from bertzoo.checkpoints.json_files import NULL, TEXT, integer, list_of
+from bertzoo.layers.deberta import (
+    ContextHead,
+    ConvolvedBlock,
+    DisentangledAttention,
+    EnhancedMaskDecoder,
+    FirstDisentangledAttention,
+    MaskedEmbeddings,
+    RelativeEmbeddings,
+)
 from bertzoo.models.bert import Bert
-from bertzoo.models.config import EncoderConfig
-from bertzoo.models.deberta_config import DebertaConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head, Names, dense
+from bertzoo.models.config import Activation, Dropout, EncoderConfig, Epsilon, Flag, Size
+from bertzoo.models.family import Family
+from bertzoo.models.heads import PLAIN_HEADS, Head, Names, dense, norm, two_layers
 
+TERMS = ("c2p", "p2c")
 POSITIONS = "embeddings.position_embeddings.weight"
 SELF = "encoder.layer.{i}.attention.self."
 
@@ -25,20 +40,121 @@ SHARED_NAMES = (
 )
 # The masked-LM head of Microsoft's files, and of Hugging Face's with legacy = false.
 ORIGINAL_MASKED_LM = tuple(
-    (ours, re.sub(r"cls\.predictions(\.transform)?", "lm_predictions.lm_head", theirs))
-    for ours, theirs in Bert.heads["masked_lm"].names
+    (keras_name, re.sub(r"cls\.predictions(\.transform)?", "lm_predictions.lm_head", hf_name))
+    for keras_name, hf_name in Bert.heads["masked_lm"].names
 )
 
 
-def pooled(name: str, hf_class: str) -> Head:
-    """A head with the first token's dense layer, which the files call the pooler."""
-    return Head(
-        hf_class,
-        (
-            *dense(f"{name}/dense", "pooler.dense"),
-            *dense(f"{name}/logits", "classifier"),
-        ),
-    )
+@dataclass(frozen=True)
+class DebertaConfig(EncoderConfig):
+    """DeBERTa-base.
+
+    `legacy` is Hugging Face's: True means a masked-LM head as BERT's, False the head of the original files. Only with
+    the latter there can be the `enhanced_mask_decoder`, which transformers does not have.
+
+    Raises:
+        ValueError: A term of attention is unknown, or values do not go together.
+    """
+
+    model_type: str = "deberta"
+    vocab_size: Size = 50265
+    embedding_size: Annotated[int, integer(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
+    type_vocab_size: Annotated[int, integer(0)] = 0
+    layer_norm_eps: Epsilon = 1e-7
+    relative_attention: Flag = True
+    max_relative_positions: Annotated[int, integer(-1)] = -1  # as max_position_embeddings
+    pos_att_type: Annotated[str | tuple[str, ...] | None, TEXT | list_of(TEXT) | NULL] = TERMS
+    position_biased_input: Flag = False
+    pooler_hidden_act: Activation = "gelu"
+    pooler_dropout: Dropout = 0.0
+    legacy: Flag = True
+    enhanced_mask_decoder: Flag = False
+
+    hf_names = MappingProxyType({"classifier_dropout": "cls_dropout", "enhanced_mask_decoder": None})
+    # Hugging Face's defaults for the last three differ from all released models.
+    required = (*EncoderConfig.required, "relative_attention", "pos_att_type", "position_biased_input")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.embedding_size is None:
+            object.__setattr__(self, "embedding_size", self.hidden_size)
+        if isinstance(self.pos_att_type, list):
+            object.__setattr__(self, "pos_att_type", tuple(self.pos_att_type))
+        if not set(self.terms) <= set(TERMS) or len(set(self.terms)) < len(self.terms):
+            raise ValueError(
+                f"pos_att_type may name {' and '.join(TERMS)}, once each. Received: {self.pos_att_type!r}."
+            )
+        only = {"attention_head_size": self.head_size, "pooler_hidden_size": self.hidden_size, "talking_head": False}
+        for key, value in {**only, "conv_groups": 1}.items():
+            if self.extra.get(key, value) != value:
+                raise ValueError(f"config.json has {key} = {self.extra[key]!r}; bertzoo computes only {value!r}.")
+        if self.enhanced_mask_decoder and (self.legacy or not self.may_decode):
+            raise ValueError(
+                "enhanced_mask_decoder needs legacy = False, position_biased_input = False and an embedding_size that "
+                "is the hidden_size."
+            )
+
+    @property
+    def may_decode(self) -> bool:
+        """Whether absolute positions are left for the masked-LM head, and fit the encoder's output."""
+        return not self.position_biased_input and self.embedding_size == self.hidden_size
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The terms of the attention scores besides content to content."""
+        return _split(self.pos_att_type) if isinstance(self.pos_att_type, str) else self.pos_att_type or ()
+
+    @property
+    def max_distance(self) -> int:
+        """Distances between tokens from here on are all alike."""
+        return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
+
+    @property
+    def span(self) -> int:
+        """Half the rows of the table of relative positions."""
+        return self.max_distance
+
+    def to_hf(self) -> dict[str, Any]:
+        content = super().to_hf()
+        if self.enhanced_mask_decoder:
+            content["bertzoo"] = {**(content.get("bertzoo") or {}), "enhanced_mask_decoder": True}
+        return content
+
+    @classmethod
+    def _read(cls, content):
+        own = content.get("bertzoo") or {}
+        return super()._read(content).with_(enhanced_mask_decoder=own.get("enhanced_mask_decoder", False))
+
+
+@dataclass(frozen=True)
+class DebertaV2Config(DebertaConfig):
+    """DeBERTa v2 with all that is optional in it left out, as where a file says nothing about it.
+
+    Raises:
+        ValueError: The convolution has no middle, or there are more buckets than distances.
+    """
+
+    model_type: str = "deberta-v2"
+    vocab_size: Size = 128100
+    position_buckets: Annotated[int, integer(-1)] = -1
+    share_att_key: Flag = False
+    norm_rel_ebd: Annotated[str, TEXT] = "none"
+    conv_kernel_size: Annotated[int, integer(0)] = 0
+    conv_act: Activation = "tanh"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.conv_kernel_size > 0 and self.conv_kernel_size % 2 == 0:
+            raise ValueError(f"conv_kernel_size must be odd, or 0 for none. Received: {self.conv_kernel_size}.")
+        if self.position_buckets > 0 and self.max_distance <= self.position_buckets // 2 + 1:
+            raise ValueError(
+                f"position_buckets = {self.position_buckets} needs more than {self.position_buckets // 2 + 1} "
+                f"distances; max_relative_positions makes them {self.max_distance}."
+            )
+
+    @property
+    def span(self) -> int:
+        return self.position_buckets if self.position_buckets > 0 else self.max_distance
 
 
 class Deberta(Family):
@@ -46,7 +162,7 @@ class Deberta(Family):
     hf_name = "Deberta"
     prefix = "deberta."
     former_prefixes = ("bert.",)
-    config_class = DebertaConfig
+    config_class: type[EncoderConfig] = DebertaConfig
     names = (
         *SHARED_NAMES,
         ("layer_{i}/attention/qkv/kernel", SELF + "in_proj.weight"),
@@ -58,13 +174,12 @@ class Deberta(Family):
     heads = {
         **PLAIN_HEADS,
         "masked_lm": Bert.heads["masked_lm"],
-        "classifier": pooled("classifier", "ForSequenceClassification"),
-        "multiple_choice": pooled("multiple_choice", "ForMultipleChoice"),
+        # The files call the first token's dense layer the pooler.
+        "classifier": two_layers("ForSequenceClassification", "classifier", "pooler.dense"),
+        "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "pooler.dense"),
     }
     has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
-    decoder = "cls.predictions.decoder.weight"
-    inert_tensors = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "embeddings.position_ids")
-    aliases = Bert.aliases
+    decoder = Bert.decoder
     attention: type[DisentangledAttention] = FirstDisentangledAttention
 
     def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
@@ -77,13 +192,15 @@ class Deberta(Family):
     def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         if not config.relative_attention:
             return None
-        options.setdefault("span", config.max_distance)
-        return RelativeEmbeddings(hidden_size=config.hidden_size, initializer_range=config.initializer_range, **options)
+        return RelativeEmbeddings(
+            config.span, config.hidden_size, initializer_range=config.initializer_range, **options
+        )
 
     def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         return super().block(config, index, attention=self.make_attention(config, dtype=options["dtype"]), **options)
 
     def make_attention(self, config: Any, **options: Any) -> keras.layers.Layer:
+        """The attention of a block."""
         # Without relative attention, files have no kernels for it.
         options.setdefault("share_projections", not config.relative_attention)
         return self.attention(
@@ -91,8 +208,8 @@ class Deberta(Family):
             config.num_attention_heads,
             config.attention_probs_dropout_prob,
             config.initializer_range,
-            config.terms,
-            config.max_distance,
+            terms=config.terms,
+            max_distance=config.max_distance,
             position_dropout=config.hidden_dropout_prob,
             **options,
         )
@@ -115,3 +232,55 @@ class Deberta(Family):
         if "lm_predictions.lm_head.bias" not in tensors:
             return config
         return config.with_(legacy=False, enhanced_mask_decoder=config.may_decode and POSITIONS in tensors)
+
+
+class DebertaV2(Deberta):
+    model_type = "deberta-v2"
+    hf_name = "DebertaV2"
+    config_class = DebertaV2Config
+    names = (
+        *SHARED_NAMES,
+        *norm("relative/norm", "encoder.LayerNorm"),
+        *dense("layer_{i}/attention/qkv", SELF + "{query_proj,key_proj,value_proj}"),
+        *dense("layer_{i}/attention/position_key", SELF + "pos_key_proj"),
+        *dense("layer_{i}/attention/position_query", SELF + "pos_query_proj"),
+        *dense("layer_0/convolution", "encoder.conv.conv"),
+        *norm("layer_0/convolution_norm", "encoder.conv.LayerNorm"),
+    )
+    heads = {
+        **Deberta.heads,
+        "rtd": Head(
+            "ForPreTraining",
+            (
+                *norm("rtd/norm", "mask_predictions.LayerNorm"),
+                *dense("rtd/dense", "mask_predictions.dense"),
+                *dense("rtd/logits", "mask_predictions.classifier"),
+            ),
+        ),
+    }
+    attention = DisentangledAttention
+
+    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+        if "layer_norm" in _split(config.norm_rel_ebd):
+            options["layer_norm_eps"] = config.layer_norm_eps
+        return super().position_bias(config, **options)
+
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
+        if index == 0 and config.conv_kernel_size > 0:
+            options |= {"layer": ConvolvedBlock, "kernel_size": config.conv_kernel_size}
+            options["convolution_activation"] = config.conv_act
+        return super().block(config, index, **options)
+
+    def make_attention(self, config: Any, **options: Any) -> keras.layers.Layer:
+        if config.share_att_key:
+            options["share_projections"] = True
+        return super().make_attention(config, buckets=max(config.position_buckets, 0), **options)
+
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        options = super().head_options(config, name)
+        return options | {"layer": ContextHead, "layer_norm_eps": config.layer_norm_eps} if name == "rtd" else options
+
+
+def _split(terms: str) -> tuple[str, ...]:
+    """The words of "c2p|p2c"."""
+    return tuple(term.strip() for term in terms.lower().split("|"))

@@ -1,15 +1,15 @@
 """ELECTRA (Clark et al. 2020), discriminator and generator: no pooler, and a projection of narrow embeddings."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
-from bertzoo.checkpoints.json_files import NULL, integer
+from bertzoo.checkpoints.json_files import NULL
 from bertzoo.models.bert import Bert
-from bertzoo.models.config import ACTIVATION, DROPOUT, EncoderConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
+from bertzoo.models.config import ACTIVATION, Dropout, EncoderConfig, Size
+from bertzoo.models.family import Family
+from bertzoo.models.heads import PLAIN_HEADS, dense, masked_lm, two_layers
 from bertzoo.models.roberta import CLASSIFIER
 
 
@@ -18,21 +18,13 @@ class ElectraConfig(EncoderConfig):
     """ELECTRA-small. `summary_activation` and `summary_last_dropout` are for multiple choice."""
 
     model_type: str = "electra"
-    embedding_size: int = 128
-    hidden_size: int = 256
-    num_attention_heads: int = 4
-    intermediate_size: int = 1024
-    summary_activation: str = "gelu"
-    summary_last_dropout: float = 0.1
+    embedding_size: Size = 128
+    hidden_size: Size = 256
+    num_attention_heads: Size = 4
+    intermediate_size: Size = 1024
+    summary_activation: Annotated[str | None, ACTIVATION | NULL] = "gelu"
+    summary_last_dropout: Dropout = 0.1
 
-    rules = MappingProxyType(
-        {
-            **EncoderConfig.rules,
-            "embedding_size": integer(1),
-            "summary_activation": ACTIVATION | NULL,
-            "summary_last_dropout": DROPOUT,
-        }
-    )
     required = (*EncoderConfig.required, "embedding_size")
 
 
@@ -47,33 +39,17 @@ class Electra(Family):
     )
     heads = {
         **PLAIN_HEADS,
-        "masked_lm": Head(
-            "ForMaskedLM",
-            (
-                *dense("masked_lm/dense", "generator_predictions.dense"),
-                *norm("masked_lm/norm", "generator_predictions.LayerNorm"),
-                ("masked_lm/bias", "generator_lm_head.bias"),
-            ),
+        "masked_lm": masked_lm(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
         ),
-        "rtd": Head(
-            "ForPreTraining",
-            (
-                *dense("rtd/dense", "discriminator_predictions.dense"),
-                *dense("rtd/logits", "discriminator_predictions.dense_prediction"),
-            ),
+        "rtd": two_layers(
+            "ForPreTraining", "rtd", "discriminator_predictions.dense", "discriminator_predictions.dense_prediction"
         ),
         "classifier": CLASSIFIER,
-        "multiple_choice": Head(
-            "ForMultipleChoice",
-            (
-                *dense("multiple_choice/dense", "sequence_summary.summary"),
-                *dense("multiple_choice/logits", "classifier"),
-            ),
-        ),
+        "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "sequence_summary.summary"),
     }
     has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     decoder = "generator_lm_head.weight"
-    inert_tensors = ("embeddings.position_ids", "embeddings.token_type_ids", "generator_lm_head.weight")
 
     def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         narrow = config.embedding_size != config.hidden_size
@@ -81,17 +57,18 @@ class Electra(Family):
 
     def head_options(self, config: Any, name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the file describes another summary than that of the first token."""
-        if name == "multiple_choice":
+        options = super().head_options(config, name)
+        if name == "classifier":
+            options["dense_activation"] = "gelu"
+        elif name == "masked_lm":
+            options["activation"] = "gelu"
+        elif name == "multiple_choice":
             for key, only in {"summary_type": "first", "summary_use_proj": True}.items():
                 value = config.extra.get(key, only)
                 if value != only:
                     raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has {only!r}.")
             if not config.summary_activation:
                 raise ValueError("config.json has no summary_activation; bertzoo's multiple choice needs one.")
-            return {
-                "dropout_rate": config.summary_last_dropout,
-                "first_dropout": 0.0,
-                "dense_activation": config.summary_activation,
-            }
-        differing = {"classifier": {"dense_activation": "gelu"}, "masked_lm": {"activation": "gelu"}}
-        return {**super().head_options(config, name), **differing.get(name, {})}
+            options |= {"dropout_rate": config.summary_last_dropout, "dense_activation": config.summary_activation}
+            options["first_dropout"] = 0.0
+        return options

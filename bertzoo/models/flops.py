@@ -4,10 +4,11 @@ import math
 from functools import lru_cache
 from typing import Any
 
+import keras
 import numpy as np
 
 from bertzoo._keras_hooks import without_values
-from bertzoo.layers.disentangled import DisentangledAttention
+from bertzoo.layers.deberta import DisentangledAttention, RelativeEmbeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 
@@ -28,9 +29,9 @@ def flops_by_part(
             al. 2021, section 3.1), so that each has a share of that; nothing else depends on it.
 
     Returns:
-        A float each, or for an array of lengths an array: "embeddings", their projection; "projections", of queries,
-        keys, values and the output of attention; "attention", its scores and weighted sums; "relative", DeBERTa's
-        projections of positions and their scores; "feed-forward", convolutions among it.
+        A float each, or for an array of lengths an array (n,): "embeddings", their projection; "projections", of
+        queries, keys, values and the output of attention; "attention", its scores and weighted sums; "relative",
+        DeBERTa's projections of positions and their scores; "feed-forward", convolutions among it.
 
     Raises:
         ValueError: `batch_size` is below 1.
@@ -38,63 +39,65 @@ def flops_by_part(
     if batch_size < 1:
         raise ValueError(f"batch_size must be 1 or more. Received: {batch_size}.")
     length = np.asarray(length, "float64")
-    hidden, (embeddings, blocks) = config.hidden_size, _products(config)
-    last = blocks[-1]
-    spared = 0.0 * length
-    if queries is not None and last.supports_query_subset:
+    encoder = _encoder(config)
+    blocks = [encoder.blocks[index] for index in encoder.layer_schedule]
+    projections = [_kernels(block.attention.qkv) + _kernels(block.attention.output_dense) for block in blocks]
+    feed_forward = [_kernels(block) - _kernels(block.attention) for block in blocks]
+    spared = 0.0 * length  # tokens that the last block does not compute
+    if queries is not None and blocks[-1].supports_query_subset:
         spared = np.maximum(length - queries, 0.0)
+    # Keys and values are computed of all tokens; queries and what comes out, which are as wide, of those that are read.
     parts = {
-        "embeddings": length * embeddings,
-        "projections": length * sum(block.projections for block in blocks) - spared * last.queries,
-        "attention": 4 * length * hidden * (length * len(blocks) - spared),
-        "relative": sum((block.relative(length, hidden, batch_size) for block in blocks), 0 * length),
-        "feed-forward": length * sum(block.feed_forward for block in blocks) - spared * last.feed_forward,
+        "embeddings": length * _kernels(encoder.embeddings),
+        "projections": length * sum(projections) - spared * (projections[-1] // 2),
+        "attention": 4 * length * config.hidden_size * (length * len(blocks) - spared),
+        "relative": 0.0 * length,
+        "feed-forward": length * sum(feed_forward) - spared * feed_forward[-1],
     }
+    if isinstance(encoder.position_bias, RelativeEmbeddings):
+        for block in blocks:
+            parts["relative"] = parts["relative"] + _relative(block.attention, length, batch_size)
     return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
+
+
+def _relative(attention: DisentangledAttention, length: np.ndarray, batch_size: int) -> np.ndarray:
+    """What the terms of positions take."""
+    hidden = attention.hidden_size
+    # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.
+    rows = 2 * np.where(length <= attention.linear, length, attention.span)
+    return len(attention.terms) * (2 * rows * hidden**2 / batch_size + 4 * length**2 * hidden)
 
 
 def encoder_flops(
     config: EncoderConfig, length: float | np.ndarray, queries: int | None = None, batch_size: int = 1
 ) -> Any:
-    """Floating-point operations of an example's forward pass through an encoder: a float, or for an array of lengths an
-    array. Training takes three times as many. See `flops_by_part` for the arguments."""
+    """Floating-point operations of an example's forward pass through an encoder. Training takes three times as many.
+
+    Args:
+        config, length, queries, batch_size: As for `flops_by_part`.
+
+    Returns:
+        A float, or for an array of lengths an array (n,).
+    """
     return sum(flops_by_part(config, length, queries, batch_size).values())
 
 
 def head_flops(config: EncoderConfig, queries: int) -> float:
-    """Floating-point operations of a masked-LM head at `queries` tokens."""
+    """Floating-point operations of a masked-LM head.
+
+    Args:
+        config: The encoder's configuration.
+        queries: Number of tokens at which the head predicts.
+    """
     width = config.embedding_size
     return 2.0 * queries * (config.hidden_size * width + width * config.vocab_size)
 
 
-class _Block:
-    """What one application of a block takes: `projections`, `queries` (the part of them for what asks) and
-    `feed_forward` for a token, `relative` for a row of a batch."""
-
-    def __init__(self, block, encoder):
-        attention = block.attention
-        self.projections = _kernels(attention.qkv) + _kernels(attention.output_dense)
-        self.feed_forward = _kernels(block) - _kernels(attention)
-        self.queries = self.projections // 2  # those of queries and of what comes out; keys and values are as wide
-        self.supports_query_subset = block.supports_query_subset
-        disentangled = encoder.position_bias is not None and isinstance(attention, DisentangledAttention)
-        self.terms = len(attention.terms) if disentangled else 0
-        # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.
-        self.linear, self.span = (attention.linear, attention.span) if disentangled else (0, 0)
-
-    def relative(self, length: np.ndarray, hidden: int, batch_size: int) -> np.ndarray:
-        rows = 2 * np.where(length <= self.linear, length, self.span)
-        return self.terms * (2 * rows * hidden**2 / batch_size + 2 * length * 2 * length * hidden)
-
-
 @lru_cache(maxsize=64)
-def _products(config: EncoderConfig) -> tuple[int, tuple[_Block, ...]]:
-    """What the embeddings take for a token, and the blocks in the order in which they are applied."""
-    encoder = without_values(lambda: Encoder(config))
-    blocks = [_Block(block, encoder) for block in encoder.blocks]
-    return _kernels(encoder.embeddings), tuple(blocks[index] for index in encoder.layer_schedule)
+def _encoder(config: EncoderConfig) -> Encoder:
+    return without_values(lambda: Encoder(config))
 
 
-def _kernels(layer) -> int:
+def _kernels(layer: keras.layers.Layer) -> int:
     """What a layer's kernels take for one vector."""
     return sum(2 * math.prod(weight.shape) for weight in layer.weights if weight.path.endswith("/kernel"))

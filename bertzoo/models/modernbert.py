@@ -1,19 +1,119 @@
 """ModernBERT (Warner et al. 2024): rotary positions, mostly local attention, pre-norm, gated layers, no biases."""
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
+from bertzoo.checkpoints.json_files import NULL, OBJECT, check, choice, list_of
+from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
 from bertzoo.layers.pooling import weighted_mean
-from bertzoo.layers.prenorm import BiaslessMaskedLMHead, NormedHead, PreNormBlock
-from bertzoo.layers.rotary import RotaryAttention
-from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
-from bertzoo.models.modernbert_config import LOCAL, ModernBertConfig
+from bertzoo.models.config import (
+    Activation,
+    Dropout,
+    EncoderConfig,
+    Epsilon,
+    Flag,
+    NonNegative,
+    NoSegments,
+    OptionalDropout,
+    PaddingId,
+    Size,
+)
+from bertzoo.models.family import Family
+from bertzoo.models.heads import PLAIN_HEADS, Head, dense, norm
 from bertzoo.types import Tensor
 
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LAYER = "layers.{i}."
+HEADS = {"classifier": "ForSequenceClassification", "masked_lm": "ForMaskedLM"}
+HEADS |= {name: head.hf_class for name, head in PLAIN_HEADS.items()}
+
+
+@dataclass(frozen=True)
+class ModernBertConfig(EncoderConfig):
+    """ModernBERT-base. `hidden_dropout_prob` is inside the feed-forward parts.
+
+    Raises:
+        ValueError: A kind of attention, activation, position or pooling is not supported.
+    """
+
+    model_type: str = "modernbert"
+    vocab_size: Size = 50368
+    num_hidden_layers: Size = 22
+    intermediate_size: Size = 1152
+    hidden_dropout_prob: Dropout = 0.0
+    attention_probs_dropout_prob: Dropout = 0.0
+    embedding_dropout: Dropout = 0.0
+    classifier_dropout: OptionalDropout = 0.0
+    max_position_embeddings: Size = 8192
+    type_vocab_size: NoSegments = 0
+    layer_norm_eps: Epsilon = 1e-5
+    pad_token_id: PaddingId = 50283
+    local_attention: Size = 128  # tokens on both sides together
+    # Every third is global, from the first, where None.
+    layer_types: Annotated[tuple[str, ...] | None, list_of(choice(GLOBAL, LOCAL)) | NULL] = None
+    global_rope_theta: NonNegative = 160000.0
+    local_rope_theta: NonNegative = 10000.0
+    attention_bias: Flag = False
+    mlp_bias: Flag = False
+    norm_bias: Flag = False
+    classifier_bias: Flag = False
+    classifier_activation: Activation = "gelu"
+    classifier_pooling: Annotated[str, choice("cls", "mean")] = "cls"
+
+    hf_names = MappingProxyType(
+        {
+            "hidden_act": "hidden_activation",
+            "hidden_dropout_prob": "mlp_dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "layer_norm_eps": "norm_eps",
+            "type_vocab_size": None,
+            "global_rope_theta": None,
+            "local_rope_theta": None,
+        }
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        every = self.extra.get("global_attn_every_n_layers", 3)
+        types = self.layer_types
+        if types is None:
+            types = tuple(LOCAL if i % every else GLOBAL for i in range(self.num_hidden_layers))
+        if len(types) != self.num_hidden_layers:
+            raise ValueError(f"layer_types must be {GLOBAL} or {LOCAL} for each layer. Received: {types!r}.")
+        object.__setattr__(self, "layer_types", tuple(types))
+
+    def to_hf(self) -> dict[str, Any]:
+        content = super().to_hf()
+        thetas, old = {GLOBAL: self.global_rope_theta, LOCAL: self.local_rope_theta}, content.get("rope_parameters")
+        content["rope_parameters"] = {
+            kind: {"rope_type": "default", **((old or {}).get(kind) or {}), "rope_theta": theta}
+            for kind, theta in thetas.items()
+        }
+        return content
+
+    @classmethod
+    def _read(cls, content):
+        config = super()._read(content)
+        parameters, scaling, thetas = content.get("rope_parameters") or {}, content.get("rope_scaling"), {}
+        check(parameters, dict.fromkeys((GLOBAL, LOCAL), OBJECT | NULL), "rope_parameters.")
+        for name, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
+            rope = parameters.get(kind) or {}
+            if rope.get("rope_type", "default") != "default" or scaling:
+                raise ValueError(
+                    f"config.json scales rotary positions ({scaling or rope}); bertzoo has the default alone."
+                )
+            thetas[name] = rope.get("rope_theta", content.get(name, getattr(cls, name)))
+        return config.with_(**thetas)
+
+    @property
+    def output_range(self) -> float:
+        """Standard deviation of the initial kernels that write into the residual stream."""
+        return self.initializer_range / math.sqrt(2 * self.num_hidden_layers)
 
 
 class ModernBert(Family):
@@ -21,23 +121,20 @@ class ModernBert(Family):
     hf_name = "ModernBert"
     prefix = "model."
     config_class = ModernBertConfig
-    names = tuple(
-        (f"{ours}/{mine}", f"{theirs}.{yours}")
-        for ours, theirs, kinds in (
-            ("embeddings/norm", "embeddings.norm", ("gamma", "beta")),
-            ("layer_{i}/attention_norm", LAYER + "attn_norm", ("gamma", "beta")),
-            ("layer_{i}/attention/qkv", LAYER + "attn.Wqkv", ("kernel", "bias")),
-            ("layer_{i}/attention/output", LAYER + "attn.Wo", ("kernel", "bias")),
-            ("layer_{i}/intermediate_norm", LAYER + "mlp_norm", ("gamma", "beta")),
-            ("layer_{i}/intermediate", LAYER + "mlp.Wi", ("kernel", "bias")),
-            ("layer_{i}/output", LAYER + "mlp.Wo", ("kernel", "bias")),
-            ("layer_{i}/final_norm", "final_norm", ("gamma", "beta")),  # of the last layer
-        )
-        for mine, yours in zip(kinds, ("weight", "bias"))
-    ) + (("embeddings/token", "embeddings.tok_embeddings.weight"),)
+    names = (
+        ("embeddings/token", "embeddings.tok_embeddings.weight"),
+        *norm("embeddings/norm", "embeddings.norm"),
+        *norm("layer_{i}/attention_norm", LAYER + "attn_norm"),
+        *dense("layer_{i}/attention/qkv", LAYER + "attn.Wqkv"),
+        *dense("layer_{i}/attention/output", LAYER + "attn.Wo"),
+        *norm("layer_{i}/intermediate_norm", LAYER + "mlp_norm"),
+        *dense("layer_{i}/intermediate", LAYER + "mlp.Wi"),
+        *dense("layer_{i}/output", LAYER + "mlp.Wo"),
+        *norm("layer_{i}/final_norm", "final_norm"),  # of the last layer
+    )
     heads = {
         name: Head(
-            plain.hf_class,
+            hf_class,
             (
                 *dense(f"{name}/dense", "head.dense"),
                 *norm(f"{name}/norm", "head.norm"),
@@ -45,22 +142,17 @@ class ModernBert(Family):
                 (f"{name}/bias", "decoder.bias"),
             ),
         )
-        for name, plain in {
-            **PLAIN_HEADS,
-            "classifier": Head("ForSequenceClassification", ()),
-            "masked_lm": Head("ForMaskedLM", ()),
-        }.items()
+        for name, hf_class in HEADS.items()
     }
     has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
     heads_read_first_token = False
     decoder = "decoder.weight"
-    inert_tensors = ("decoder.weight",)
 
     def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         config = config.with_(hidden_dropout_prob=config.embedding_dropout)
         return super().embeddings(config, max_positions=0, norm_bias=config.norm_bias, **options)
 
-    def block(self, config: Any, index: int, dtype: Any = None) -> keras.layers.Layer:
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         local = config.layer_types[index] == LOCAL
         attention = RotaryAttention(
             config.hidden_size,
@@ -70,8 +162,8 @@ class ModernBert(Family):
             theta=config.local_rope_theta if local else config.global_rope_theta,
             window=config.local_attention // 2 if local else None,
             use_bias=config.attention_bias,
-            output_range=output_range(config),
-            dtype=dtype,
+            output_range=config.output_range,
+            **options,
         )
         return PreNormBlock(
             attention,
@@ -82,13 +174,13 @@ class ModernBert(Family):
             config.attention_probs_dropout_prob,
             config.layer_norm_eps,
             config.initializer_range,
-            output_range(config),
+            config.output_range,
             config.mlp_bias,
             config.norm_bias,
             first=index == 0,
             last=index == config.num_hidden_layers - 1,
             name=f"layer_{index}",
-            dtype=dtype,
+            **options,
         )
 
     def head_vectors(self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
@@ -106,9 +198,8 @@ class ModernBert(Family):
                 raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
             return {
                 **biases,
-                "layer": BiaslessMaskedLMHead,
                 "activation": config.classifier_activation,
-                "initializer_range": output_range(config),
+                "initializer_range": config.output_range,
             }
         return {
             **biases,
@@ -117,10 +208,5 @@ class ModernBert(Family):
             "initializer_range": config.hidden_size**-0.5,
             "dense_activation": config.classifier_activation,
             "layer_norm_eps": config.layer_norm_eps,
-            "dense_range": output_range(config),
+            "dense_range": config.output_range,
         }
-
-
-def output_range(config: ModernBertConfig) -> float:
-    """Standard deviation of the initial kernels that write into the residual stream."""
-    return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)

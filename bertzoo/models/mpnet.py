@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
-from bertzoo.checkpoints.json_files import integer
+from bertzoo.checkpoints.json_files import Rule
 from bertzoo.layers import RelativeBias
-from bertzoo.models.bert import FEED_FORWARD_AND_POOLER
-from bertzoo.models.family import dense, norm
+from bertzoo.models.bert import EMBEDDINGS, FEED_FORWARD_AND_POOLER
+from bertzoo.models.config import NoSegments, Size
+from bertzoo.models.heads import dense, norm
 from bertzoo.models.roberta import Roberta, RobertaConfig
 
 PAD_ID = 1  # Hugging Face counts positions with it, whatever pad_token_id says
@@ -25,21 +26,11 @@ class MPNetConfig(RobertaConfig):
     """
 
     model_type: str = "mpnet"
-    vocab_size: int = 30527
-    type_vocab_size: int = 0
-    relative_attention_num_buckets: int = BUCKETS
+    vocab_size: Size = 30527
+    type_vocab_size: NoSegments = 0
+    relative_attention_num_buckets: Annotated[int, Rule(f"{BUCKETS}", lambda value: value == BUCKETS)] = BUCKETS
 
-    rules = MappingProxyType(
-        {**RobertaConfig.rules, "type_vocab_size": integer(0, 0), "relative_attention_num_buckets": integer(1)}
-    )
     hf_names = MappingProxyType({"type_vocab_size": None, "classifier_dropout": None})
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.relative_attention_num_buckets != BUCKETS:
-            raise ValueError(
-                f"relative_attention_num_buckets must be {BUCKETS}. Received: {self.relative_attention_num_buckets!r}."
-            )
 
     @property
     def max_length(self) -> int:
@@ -52,9 +43,7 @@ class MPNet(Roberta):
     prefix = "mpnet."
     config_class = MPNetConfig
     names = (
-        ("embeddings/token", "embeddings.word_embeddings.weight"),
-        ("embeddings/position", "embeddings.position_embeddings.weight"),
-        *norm("embeddings/norm", "embeddings.LayerNorm"),
+        *EMBEDDINGS,
         ("relative/table", "encoder.relative_attention_bias.weight"),
         *dense("layer_{i}/attention/qkv", "encoder.layer.{i}.attention.attn.{q,k,v}"),
         *dense("layer_{i}/attention/output", "encoder.layer.{i}.attention.attn.o"),

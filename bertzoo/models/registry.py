@@ -6,8 +6,7 @@ from typing import Any
 from bertzoo.models.albert import Albert
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import EncoderConfig
-from bertzoo.models.deberta import Deberta
-from bertzoo.models.deberta_v2 import DebertaV2
+from bertzoo.models.deberta import Deberta, DebertaV2
 from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
 from bertzoo.models.family import Family
@@ -23,6 +22,11 @@ def register(family: Family) -> None:
     FAMILIES[family.model_type] = family
 
 
+for _family in (Albert, Bert, Camembert, Deberta, DebertaV2, DistilBert, Electra, ModernBert, MPNet, Roberta):
+    register(_family())
+register(XLMRoberta())
+
+
 def family_of(content: Mapping[str, Any]) -> Family:
     """The family that the content of a `config.json` names.
 
@@ -32,12 +36,12 @@ def family_of(content: Mapping[str, Any]) -> Family:
         ValueError: The family is unknown, or the file asks for code of its own.
     """
     model_type = content.get("model_type")
-    if model_type is None and "auto_map" not in content and {"hidden_size", "type_vocab_size"} <= set(content):
-        model_type = "bert"
     if model_type is None and "auto_map" in content:
         raise ValueError(
             "config.json has auto_map and no model_type: it relies on code of its own, which bertzoo never runs."
         )
+    if model_type is None and {"hidden_size", "type_vocab_size"} <= set(content):
+        model_type = "bert"
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f"config.json has model_type {model_type!r}; bertzoo has {', '.join(sorted(FAMILIES))}.")
     return FAMILIES[model_type]
@@ -51,19 +55,3 @@ def read_architecture(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family
     """
     config = EncoderConfig.from_hf(content)
     return config, FAMILIES[config.model_type]
-
-
-for _family in (
-    Albert(),
-    Bert(),
-    Camembert(),
-    Deberta(),
-    DebertaV2(),
-    DistilBert(),
-    Electra(),
-    ModernBert(),
-    MPNet(),
-    Roberta(),
-    XLMRoberta(),
-):
-    register(_family)

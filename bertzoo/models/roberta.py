@@ -1,31 +1,16 @@
 """RoBERTa (Liu et al. 2019), DistilRoBERTa, XLM-R (Conneau et al. 2020) and CamemBERT (Martin et al. 2020)."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import keras
 
-from bertzoo.checkpoints.json_files import integer
 from bertzoo.models.bert import Bert
-from bertzoo.models.config import EncoderConfig
-from bertzoo.models.family import PLAIN_HEADS, Family, Head, dense, norm
+from bertzoo.models.config import EncoderConfig, Epsilon, PaddingId, Size
+from bertzoo.models.family import Family
+from bertzoo.models.heads import PLAIN_HEADS, masked_lm, two_layers
 
-MASKED_LM = Head(
-    "ForMaskedLM",
-    (
-        *dense("masked_lm/dense", "lm_head.dense"),
-        *norm("masked_lm/norm", "lm_head.layer_norm"),
-        ("masked_lm/bias", "lm_head.bias"),
-    ),
-)
-CLASSIFIER = Head(
-    "ForSequenceClassification",
-    (
-        *dense("classifier/dense", "classifier.dense"),
-        *dense("classifier/logits", "classifier.out_proj"),
-    ),
-)
+CLASSIFIER = two_layers("ForSequenceClassification", "classifier", "classifier.dense", "classifier.out_proj")
 
 
 @dataclass(frozen=True)
@@ -33,13 +18,12 @@ class RobertaConfig(EncoderConfig):
     """RoBERTa-base. Two rows of the position table are never used by tokens: positions start after the padding id."""
 
     model_type: str = "roberta"
-    vocab_size: int = 50265
-    max_position_embeddings: int = 514
-    type_vocab_size: int = 1
-    layer_norm_eps: float = 1e-5
-    pad_token_id: int = 1
+    vocab_size: Size = 50265
+    max_position_embeddings: Size = 514
+    type_vocab_size: Size = 1
+    layer_norm_eps: Epsilon = 1e-5
+    pad_token_id: PaddingId = 1
 
-    rules = MappingProxyType({**EncoderConfig.rules, "pad_token_id": integer(0)})
     # Hugging Face's defaults for the last differ from all released models.
     required = (*EncoderConfig.required, "max_position_embeddings", "layer_norm_eps")
 
@@ -61,7 +45,7 @@ class XLMRobertaConfig(RobertaConfig):
     """XLM-R base."""
 
     model_type: str = "xlm-roberta"
-    vocab_size: int = 250002
+    vocab_size: Size = 250002
 
 
 @dataclass(frozen=True)
@@ -69,31 +53,35 @@ class CamembertConfig(RobertaConfig):
     """CamemBERT-base."""
 
     model_type: str = "camembert"
-    vocab_size: int = 32005
+    vocab_size: Size = 32005
 
 
 class Roberta(Family):
     model_type = "roberta"
     hf_name = "Roberta"
     prefix = "roberta."
-    config_class = RobertaConfig
+    config_class: type[EncoderConfig] = RobertaConfig
     names = Bert.names
-    heads = {"masked_lm": MASKED_LM, "classifier": CLASSIFIER, **PLAIN_HEADS}
+    heads = {
+        "masked_lm": masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+        "classifier": CLASSIFIER,
+        **PLAIN_HEADS,
+    }
     classifier_uses_pooler = False
     decoder = "lm_head.decoder.weight"
-    inert_tensors = ("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias")
-    aliases = {"lm_head.decoder.bias": "lm_head.bias"}
 
     def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         return super().embeddings(config, pad_id=config.pad_token_id, **options)
 
     def head_options(self, config: Any, name: str) -> dict[str, Any]:
-        differing = {
-            "classifier": {"dense_activation": "tanh"},
-            "masked_lm": {"activation": "gelu"},
-            "multiple_choice": {"dropout_rate": config.hidden_dropout_prob},
-        }
-        return {**super().head_options(config, name), **differing.get(name, {})}
+        options = super().head_options(config, name)
+        if name == "classifier":
+            options["dense_activation"] = "tanh"
+        elif name == "masked_lm":
+            options["activation"] = "gelu"
+        elif name == "multiple_choice":
+            options["dropout_rate"] = config.hidden_dropout_prob
+        return options
 
 
 class XLMRoberta(Roberta):

@@ -190,8 +190,8 @@ class DisentangledEmbeddings(MaskedEmbeddings):
         # In a function, since Keras would otherwise track the owner's tables as this layer's.
         self._owner = lambda: owner
 
-    def make_tables(self) -> None:
-        self.segment = self._table("segment", self.segments)
+    def _make_tables(self) -> None:
+        self.segment = self.add_table("segment", self.segments, self.width)
         self.token_difference = self._difference("token")
         self.position_difference = self._difference("position")
 

@@ -22,7 +22,7 @@ from bertzoo._keras_hooks import (
     variable_index,
     without_side_effects_again,
 )
-from bertzoo.layers.norm import dropout
+from bertzoo.layers.functional import dropout
 from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import Calls, interrupts_wait
 

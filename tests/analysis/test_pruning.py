@@ -71,9 +71,9 @@ def test_what_a_pruned_head_carries_is_nothing(model_type, numpy):
         if weight.path.endswith("bias"):
             weight.assign(np.ones(weight.shape))
     x = keras.ops.convert_to_tensor(np.random.default_rng(0).normal(size=(1, 5, 16)).astype("float32"))
-    before = numpy(attention.project(x)[2])
+    before = numpy(attention._project(x)[2])
     prune_heads(encoder, [(0, 1)], lambda: 0.0)
-    value = numpy(attention.project(x)[2])
+    value = numpy(attention._project(x)[2])
     assert not value[:, :, 1].any() and not numpy(attention.output_dense.kernel.value)[8:].any()
     np.testing.assert_allclose(value[:, :, 0], before[:, :, 0], rtol=1e-6)
 

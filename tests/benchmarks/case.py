@@ -73,7 +73,7 @@ class Case:
         }
         if self.family == "bert":
             return EncoderConfig(**shape)
-        from bertzoo.models.deberta_v2 import DebertaV2Config  # imports Keras, which the parent process does without
+        from bertzoo.models.deberta import DebertaV2Config  # imports Keras, which the parent process does without
 
         return DebertaV2Config(
             **shape,

@@ -10,7 +10,7 @@ import bertzoo as bz
 from bertzoo.kernels import block_calls
 from bertzoo.kernels import pallas as kernels
 from bertzoo.layers.block import EncoderBlock
-from bertzoo.layers.prenorm import PreNormBlock
+from bertzoo.layers.modernbert import PreNormBlock
 from bertzoo.models.registry import FAMILIES
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="other backends call each block")

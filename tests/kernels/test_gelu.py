@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from bertzoo.kernels import bias_gelu as fused_gelu
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels.bias_gelu import biased_gelu, fits
-from bertzoo.kernels.gelu import gelu, half_slope, half_value
-from bertzoo.layers.dense import dense_activation
+from bertzoo.kernels.jax_forms import gelu, half_slope, half_value
+from bertzoo.layers.functional import dense_activation
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.004), ("float16", 0.0006)])

@@ -10,7 +10,7 @@ if keras.backend.backend() != "jax":
 import jax
 import jax.numpy as jnp
 
-from bertzoo.kernels import jax_attention
+from bertzoo.kernels import jax_forms
 from bertzoo.layers.attention import AttentionMask, attention_weights, dot_product_attention
 
 
@@ -25,8 +25,8 @@ def asked(monkeypatch):
         return xla(query, key, value, bias, implementation="xla", **lengths)
 
     xla = jax.nn.dot_product_attention
-    monkeypatch.setattr(jax_attention, "ampere_or_later", lambda: True)
-    monkeypatch.setattr(jax_attention, "_has_kernel", lambda query: True)
+    monkeypatch.setattr(jax_forms, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(jax_forms, "_has_kernel", lambda query: True)
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
     return shapes
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import bertzoo as bz
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels.residual_norm import fits, fused_residual_norm
-from bertzoo.layers.norm import dropout
+from bertzoo.layers.functional import dropout
 from bertzoo.random import fold_in
 
 BATCH, LENGTH, WIDTH, RATE, EPSILON = 3, 8, 96, 0.25, 1e-5

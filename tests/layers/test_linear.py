@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from bertzoo.layers.dense import linear
+from bertzoo.layers.functional import linear
 
 
 def made(bias: bool = True):

@@ -12,8 +12,7 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo.layers.attention import make_attention_mask
-from bertzoo.layers.deberta import ConvolvedBlock
-from bertzoo.layers.disentangled import DisentangledAttention, rows_of_distances, skew
+from bertzoo.layers.deberta import ConvolvedBlock, DisentangledAttention, rows_of_distances, skew
 from bertzoo.models.registry import FAMILIES
 
 SIZES = {

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import bertzoo as bz
-from bertzoo.models.deberta_v2 import DebertaV2Config
+from bertzoo.models.deberta import DebertaV2Config
 from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
 

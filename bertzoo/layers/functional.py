@@ -1,23 +1,25 @@
-"""Dropout, layer normalisation, and the residual sum between them."""
+"""The formulas below attention: dropout, dense layers and activations, normalisation, residual sums."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from bertzoo.dispatch import operation
 from bertzoo.layers.base import Layer
-from bertzoo.layers.dense import linear
 from bertzoo.random import fold_in, random_bits
 from bertzoo.types import Tensor
 
 
 def dropout(x: Tensor, rate: float, key: Tensor | None, salt: int = 0) -> Tensor:
-    """Sets a share `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate); same shape as x.
+    """Sets a random fraction `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate).
 
     The mask is a hash of the key and each element's indices, so it is the same on every backend.
 
     Args:
-        x: Float tensor (example, …, channel), two axes or more.
-        rate: Share to drop, from 0 up to but not including 1.
+        x: Float tensor (batch, …, channels), two axes or more; the result has the same shape.
+        rate: Fraction to drop, from 0 up to but not including 1.
         key: int32 tensor (2,), or None for no dropout (inference).
         salt: Distinguishes dropouts that share a key; see `bertzoo.random.Salt`.
 
@@ -33,6 +35,54 @@ def dropout(x: Tensor, rate: float, key: Tensor | None, salt: int = 0) -> Tensor
 
 
 @operation
+def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor:
+    """`dense(x)`, or these columns of it: (…, in) -> (…, out)."""
+    out = dense(x)
+    return out if columns is None else out[..., columns]
+
+
+@operation
+def gelu(x: Tensor) -> Tensor:
+    """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x."""
+    return ops.gelu(x, approximate=False)
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return ops.gelu(x, approximate=True)
+
+
+# By the names in Hugging Face's config.json. gelu_fast writes sqrt(2 / pi) with ten digits: the same float32 number.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": gelu,
+    "gelu_python": gelu,
+    "gelu_new": _gelu_tanh,
+    "gelu_pytorch_tanh": _gelu_tanh,
+    "gelu_fast": _gelu_tanh,
+    "relu": ops.relu,
+    "silu": ops.silu,
+    "swish": ops.silu,
+    "tanh": ops.tanh,
+}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The function for a `hidden_act` of config.json; "gelu" is the exact one.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"Expected an activation of {', '.join(ACTIVATIONS)}. Received: {name!r}.")
+    return ACTIVATIONS[name]
+
+
+@operation
+def dense_activation(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor:
+    """The activation `name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
+    return activation(name)(linear(dense, x))
+
+
+@operation
 def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor:
     """Mean 0 and variance 1 over the last axis, in float32 whatever the type of x; times gamma, plus beta (Ba et al.
     2016)."""
@@ -45,14 +95,19 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) ->
 
 @keras.saving.register_keras_serializable("bertzoo")
 class LayerNorm(Layer):
-    """(…, width) -> (…, width): `layer_norm` with a scale `gamma` and, with `center`, a shift `beta`."""
+    """(…, width) -> (…, width): `layer_norm` with a scale `gamma` and a shift `beta`.
+
+    Args:
+        epsilon: Added to the variance.
+        center: Whether there is a `beta`.
+        name: The layer's name.
+    """
 
     def __init__(self, epsilon: float = 1e-12, center: bool = True, name: str = "norm", **kwargs):
         super().__init__(name=name, **kwargs)
-        self.epsilon, self.center = epsilon, center
-        self.beta = None
+        self.epsilon, self.center, self.beta = epsilon, center, None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
         if self.center:

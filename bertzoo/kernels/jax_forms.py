@@ -1,0 +1,233 @@
+"""Forms for JAX: cuDNN's attention, the exact GELU, and where the kernels of this package for GPUs enter.
+
+The kernels' modules need Triton, which is slow to import and not in every JAX, so they are imported where they are
+used.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import keras
+from keras import ops
+
+from bertzoo.accelerator import ampere_or_later
+from bertzoo.dispatch import faster
+from bertzoo.kernels.general import is_plain_for, kept_bias
+from bertzoo.kernels.pallas import on_each_device, rows_for_kernels
+from bertzoo.layers import functional
+from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask, dot_product_attention
+from bertzoo.random import fold_in
+from bertzoo.types import Tensor
+
+HALF = ("bfloat16", "float16")
+
+# Φ(-u) / exp(-u²/2) from 0 to LAST, to 1e-4 of it: the coefficients of u⁰, u¹, … A fit of this library's own, with the
+# first held at a half.
+RATIO = (0.5, -0.3981987, 0.2448009, -0.11966196, 0.044656806, -0.01187678, 0.0020713469, -0.00020938211, 9.227355e-06)
+LAST = 4.5
+
+
+@faster(dot_product_attention, backend="jax")
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: AttentionMask | None = None,
+    bias: Tensor | None = None,
+    cross: bool = False,
+) -> Tensor | None:
+    """JAX's fused attention, cuDNN's where it takes these heads."""
+    if not _has_kernel(query):
+        return None
+    if attention_mask is None:
+        return ops.dot_product_attention(query, key, value, bias=bias)
+    if attention_mask.lengths is not None and _has_cudnn(query):
+        return _cudnn_attention(query, key, value, attention_mask.lengths, bias, cross)
+    # cuDNN's kernel takes masks of full size only.
+    mask = ops.broadcast_to(attention_mask.mask, (query.shape[0], 1, query.shape[1], key.shape[1]))
+    return ops.dot_product_attention(query, key, value, bias=bias, mask=mask)
+
+
+def _has_kernel(query) -> bool:
+    """Whether JAX's attention is for such queries. It asks for a product of float16 that only GPUs have; there it may
+    be cuDNN's, which has nothing for a single query, and which no export of unknown sizes can hold."""
+    known = all(isinstance(size, int) for size in query.shape[:2])
+    return known and query.shape[1] != 1 and (query.dtype != "float16" or jax.default_backend() == "gpu")
+
+
+def _has_cudnn(query) -> bool:
+    """Whether cuDNN's fused kernel takes such heads, here."""
+    size = query.shape[-1]
+    return query.dtype in HALF and size % 8 == 0 and size <= 128 and ampere_or_later()
+
+
+def _cudnn_attention(query, key, value, lengths, bias, cross):
+    """By the examples' lengths: cuDNN then skips the padding and reads no mask, 4 % of a training step of BERT-base on
+    an H200."""
+    queries = query.shape[1]
+    odd, odd_keys = queries % 2, key.shape[1] % 2  # it has no gradient for odd lengths
+    if odd:
+        query = ops.pad(query, ((0, 0), (0, 1), (0, 0), (0, 0)))
+    if odd_keys:
+        key, value = (ops.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))) for x in (key, value))
+    if bias is not None:
+        bias = ops.pad(ops.cast(bias, query.dtype), ((0, 0), (0, 0), (0, odd), (0, odd_keys)))
+    out = jax.nn.dot_product_attention(
+        query,
+        key,
+        value,
+        bias,
+        query_seq_lengths=ops.full_like(lengths, queries) if cross else lengths,
+        key_value_seq_lengths=lengths,
+        implementation="cudnn",
+    )
+    return out[:, :queries]
+
+
+@jax.custom_vjp
+def gelu(x: Tensor) -> Tensor:
+    """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x.
+
+    JAX's own form takes a complementary error function, which costs twice as much, and keeps for its gradient what can
+    be computed from x: a tenth of a training step of BERT-base on a GPU, and a quarter of its memory. In half
+    precision the error is a tenth of what rounding takes away, and below -4.5, where the value is as good as 0, less
+    than 1e-6: the error function would take longer than memory does.
+    """
+    wide = x.astype(jnp.float32)
+    value = half_value(wide) if x.dtype in HALF else wide * _normal(wide)
+    return value.astype(x.dtype)
+
+
+def _kept(x):
+    return gelu(x), x
+
+
+def _gradient(x, gradient):
+    wide = x.astype(jnp.float32)
+    if x.dtype in HALF:
+        slope = half_slope(wide)
+    else:
+        slope = _normal(wide) + wide * _bell(wide) * (1.0 / math.sqrt(2.0 * math.pi))
+    return ((gradient.astype(jnp.float32) * slope).astype(x.dtype),)
+
+
+gelu.defvjp(_kept, _gradient)
+faster(functional.gelu, backend="jax")(gelu)
+
+
+def half_value(x: Tensor) -> Tensor:
+    """gelu(x), float32, as exact as half precision needs."""
+    size = jnp.minimum(jnp.abs(x), LAST)
+    return jnp.maximum(x, 0.0) - size * _bell(x) * _polynomial(RATIO, size)
+
+
+def half_slope(x: Tensor) -> Tensor:
+    """Its slope, likewise."""
+    constant, linear, *others = (-factor for factor in RATIO)
+    coefficients = constant, linear + 1.0 / math.sqrt(2.0 * math.pi), *others
+    beyond = _bell(x) * _polynomial(coefficients, jnp.minimum(jnp.abs(x), LAST))
+    return jnp.where(x < 0.0, -beyond, 1.0 + beyond)
+
+
+def _bell(x):
+    return jnp.exp(-0.5 * x * x)
+
+
+def _polynomial(coefficients, x):
+    total = coefficients[-1]
+    for factor in coefficients[-2::-1]:
+        total = total * x + factor
+    return total
+
+
+def _normal(x):
+    return 0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5))
+
+
+@faster(SelfAttention.context, backend="jax")
+def short_context(
+    layer: SelfAttention,
+    x: Tensor,
+    attention_mask: AttentionMask | Tensor | None,
+    position_bias: Tensor | None,
+    key: Tensor | None,
+    return_attention: bool,
+    query: Tensor | None,
+) -> tuple[Tensor, None] | None:
+    """Attention of short rows in one kernel."""
+    mask, qkv = as_attention_mask(attention_mask), layer.qkv
+    if return_attention or (key is not None and layer.attention_dropout > 0):
+        return None  # the kernel keeps no weights
+    if not layer.splits_projection or query is not None or position_bias is not None:
+        return None
+    known = mask is None or mask.lengths is not None
+    if not (known and x.dtype in HALF and is_plain_for(qkv, x) and qkv.use_bias):
+        return None
+    if rows_for_kernels(x.shape) is None:
+        return None
+    from bertzoo.kernels.short_attention import fits, short_attention
+
+    batch, length, _ = x.shape
+    if not fits(length, layer.hidden_size // layer.num_heads):
+        return None
+    lengths = ops.full((batch,), length, "int32") if mask is None else mask.lengths
+    product = ops.matmul(x, ops.convert_to_tensor(qkv.kernel))
+    call = on_each_device(
+        lambda product, bias, lengths: short_attention(product, bias, lengths, layer.num_heads), (True, False, True)
+    )
+    return call(product, kept_bias(qkv), lengths), None
+
+
+@faster(functional.dense_activation, backend="jax")
+def dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None:
+    if functional.activation(name) is not functional.gelu or not is_plain_for(dense, x) or not dense.use_bias:
+        return None
+    rows = rows_for_kernels(x.shape) if x.dtype in HALF else None
+    if rows is None:
+        return None
+    from bertzoo.kernels.bias_gelu import biased_gelu, fits
+
+    if not fits(rows, dense.units):
+        return None
+    product = ops.matmul(x, ops.convert_to_tensor(dense.kernel))
+    return on_each_device(biased_gelu, (True, False))(product, kept_bias(dense))
+
+
+@faster(functional.residual_norm, backend="jax")
+def residual_norm(
+    norm: functional.LayerNorm,
+    dense: keras.layers.Layer,
+    x: Tensor,
+    residual: Tensor,
+    rate: float,
+    key: Tensor | None,
+    salt: int,
+) -> Tensor | None:
+    if x.dtype != residual.dtype or not is_plain_for(dense, x) or not dense.use_bias:
+        return None
+    if rows_for_kernels(residual.shape) is None:
+        return None
+    from bertzoo.kernels.residual_norm import fits, fused_residual_norm
+
+    batch, _, width = residual.shape
+    if not fits(width):
+        return None
+    rate = 0.0 if key is None else rate
+    # Numbers in the whole batch, whatever the devices: a mask depends on them.
+    dropped = (fold_in(key, salt), ops.arange(batch, dtype="int32")) if rate else ()
+    call = on_each_device(
+        lambda product, bias, residual, gamma, beta, *dropped: fused_residual_norm(
+            product, bias, residual, gamma, beta, dropped, rate, norm.epsilon
+        ),
+        (True, False, True, False, False, *(False, True)[: len(dropped)]),
+    )
+    normed = call(
+        ops.reshape(ops.matmul(x, ops.convert_to_tensor(dense.kernel)), (-1, width)),
+        kept_bias(dense),
+        ops.reshape(residual, (-1, width)),
+        ops.convert_to_tensor(norm.gamma),
+        ops.convert_to_tensor(norm.beta),
+        *dropped,
+    )
+    return ops.reshape(normed, residual.shape)

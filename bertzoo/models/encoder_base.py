@@ -1,0 +1,127 @@
+"""What an encoder is to files, to Keras and to heads, besides its forward pass."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from bertzoo.adapters.serialization import adapter_config, apply_adapters
+from bertzoo.checkpoints.loading import check_options, load_model, save_model
+from bertzoo.export import export_model
+from bertzoo.layers.heads import FIRST
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.family import Family
+from bertzoo.models.registry import FAMILIES, read_architecture
+from bertzoo.types import Tensor
+
+
+class EncoderBase(keras.Model):
+    """Loading, saving, configuration and output shapes of `Encoder`."""
+
+    @property
+    def family(self) -> Family:
+        """What differs from BERT in this encoder."""
+        return FAMILIES[self.config.model_type]
+
+    @property
+    def pooled_positions(self) -> str | None:
+        """The `query_positions` of `call` for heads of whole inputs: FIRST, or None where they read all tokens."""
+        return FIRST if self.family.heads_read_first_token else None
+
+    def head_vectors(self, outputs: dict[str, Any], inputs: dict[str, Tensor] | Tensor, uses_pooler: bool) -> Tensor:
+        """What a head of whole inputs reads, (batch, hidden).
+
+        Args:
+            outputs, inputs: The encoder's.
+            uses_pooler: Whether the head reads the pooler's output; else the family's choice.
+        """
+        if uses_pooler:
+            return outputs["pooled_output"]
+        mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+        return self.family.head_vectors(self.config, outputs["sequence_output"], mask)
+
+    def token_table(self) -> Tensor:
+        """The token embeddings, (vocabulary, width), which tied decoders share."""
+        return self.embeddings.token
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, *, verbose: bool = True, **options: Any) -> Any:
+        """Loads an encoder from a bundled name, a directory or `hf://owner/name[@revision]`.
+
+        Args:
+            preset: The checkpoint to load.
+            verbose: Print the load report.
+            options: `pooler`, `dropout`, `attention_dropout`, `remat`, `dtype`, `name`, as the constructor's.
+
+        Raises:
+            CheckpointError: The files can't be used.
+            TypeError: An option is unknown.
+        """
+        check_options(cls, options)
+        return load_model(preset, read_architecture, lambda config, _: cls(config, **options), verbose=verbose)
+
+    def save_to_preset(self, directory: str | Path, tokenizer: Any = None) -> None:
+        """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads.
+
+        Args:
+            directory: Where to; made if need be.
+            tokenizer: A `Tokenizer` to write besides.
+        """
+        save_model(self, directory, tokenizer=tokenizer)
+
+    def export(
+        self, filepath: str | Path, format: str = "tf_saved_model", verbose: bool = False, **options: Any
+    ) -> None:
+        """Writes a SavedModel, or with `format="onnx"` an ONNX file.
+
+        Args:
+            filepath, format, verbose, options: See `bertzoo.export.export_model`.
+        """
+        export_model(self, filepath, format, verbose, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "config": self.config.to_hf(),
+            "pooler": self.pooler is not None,
+            "remat": self.remat,
+            "dropout": self.dropout_config.hidden_dropout_prob,
+            "attention_dropout": self.dropout_config.attention_probs_dropout_prob,
+            "name": self.name,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            **adapter_config(self),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        config = dict(config)
+        adapters = config.pop("adapters", None)
+        encoder = cls(EncoderConfig.from_hf(config.pop("config")), **config)
+        apply_adapters(encoder, adapters)
+        return encoder
+
+    def compute_output_spec(
+        self,
+        inputs: dict[str, Tensor] | Tensor,
+        training: bool = False,
+        return_all: bool = False,
+        dropout_key: Tensor | None = None,
+        decoder: keras.layers.Layer | None = None,
+        query_positions: Tensor | str | None = None,
+    ) -> dict[str, Any]:
+        batch, length = (inputs["token_ids"] if isinstance(inputs, dict) else inputs).shape
+        count = length
+        if query_positions is not None:
+            count = 1 if isinstance(query_positions, str) else query_positions.shape[1]
+        hidden, heads = self.config.hidden_size, self.config.num_attention_heads
+        shapes: dict[str, Any] = {"sequence_output": (batch, count, hidden)}
+        if decoder is not None:
+            shapes["decoded_output"] = (batch, count, hidden)
+        if self.pooler is not None:
+            shapes["pooled_output"] = (batch, hidden)
+        if return_all:
+            shapes["hidden_states"] = [(batch, length, hidden)] * (len(self.layer_schedule) + 1)
+        specs = keras.tree.map_shape_structure(lambda shape: keras.KerasTensor(shape, self.compute_dtype), shapes)
+        if return_all:
+            shape = (batch, heads, length, length)
+            specs["attentions"] = [keras.KerasTensor(shape, "float32") for _ in self.layer_schedule]
+        return specs

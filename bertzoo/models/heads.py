@@ -1,0 +1,140 @@
+"""The heads of a family: their layers, and Hugging Face's names of their tensors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from bertzoo.layers import ClassificationHead, MaskedLMHead
+from bertzoo.models.config import EncoderConfig
+from bertzoo.types import Tensor
+
+# Pairs (Keras weight, Hugging Face tensor). `{i}` stands for a layer's number; `{a,b,c}` lists tensors that are one
+# weight here.
+Names = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head of a family: the suffix of Hugging Face's class for it, and the names of its tensors."""
+
+    hf_class: str
+    names: Names
+
+
+def dense(keras_name: str, hf_name: str) -> Names:
+    """The weights of a dense layer."""
+    return (f"{keras_name}/kernel", f"{hf_name}.weight"), (f"{keras_name}/bias", f"{hf_name}.bias")
+
+
+def norm(keras_name: str, hf_name: str) -> Names:
+    """The weights of a normalisation."""
+    return (f"{keras_name}/gamma", f"{hf_name}.weight"), (f"{keras_name}/beta", f"{hf_name}.bias")
+
+
+def one_layer(hf_class: str, name: str, logits: str = "classifier") -> Head:
+    """A head of one dense layer."""
+    return Head(hf_class, dense(f"{name}/logits", logits))
+
+
+def two_layers(hf_class: str, name: str, first: str, logits: str = "classifier") -> Head:
+    """A head of two dense layers."""
+    return Head(hf_class, (*dense(f"{name}/dense", first), *dense(f"{name}/logits", logits)))
+
+
+def masked_lm(first: str, normalization: str, bias: str) -> Head:
+    """A masked-LM head, whose decoder is the token table."""
+    names = (*dense("masked_lm/dense", first), *norm("masked_lm/norm", normalization), ("masked_lm/bias", bias))
+    return Head("ForMaskedLM", names)
+
+
+# Heads of one dense layer, which all families name alike.
+PLAIN_HEADS = {
+    "token_classifier": one_layer("ForTokenClassification", "token_classifier"),
+    "qa": one_layer("ForQuestionAnswering", "qa", "qa_outputs"),
+    "multiple_choice": one_layer("ForMultipleChoice", "multiple_choice"),
+}
+FIXED_LABELS = {"qa": 2, "multiple_choice": 1, "pair": 2, "rtd": 1}
+
+
+class FamilyHeads:
+    """The heads of a family. The methods here make BERT's; a family overrides what differs."""
+
+    heads: Mapping[str, Head]
+    # Whether these heads read the pooler; otherwise they read `head_vectors`.
+    classifier_uses_pooler: bool = True
+    multiple_choice_uses_pooler: bool = True
+    # Whether `head_vectors` reads the first token alone, so that the last block need not compute the others.
+    heads_read_first_token: bool = True
+    # The masked-LM decoder's kernel, which files have to themselves where it is not the token table.
+    decoder: str
+
+    def head(
+        self, config: EncoderConfig, name: str, num_labels: int | None = None, **options: Any
+    ) -> keras.layers.Layer:
+        """A head by its name in `heads`.
+
+        "classifier": (batch, hidden) -> (batch, labels). "token_classifier": (batch, length, hidden) -> (batch, length,
+        labels). "qa": (batch, length, hidden) -> (batch, length, 2), the logits of an answer's start and end.
+        "multiple_choice": (choices, hidden) -> (choices, 1). "pair": pooled (batch, hidden) -> (batch, 2), whether two
+        segments belong together. "rtd": (batch, length, hidden) -> (batch, length, 1), whether a token was replaced.
+        "masked_lm": see `MaskedLMHead`.
+
+        Raises:
+            ValueError: The file describes a head that bertzoo does not have.
+        """
+        options = {"initializer_range": config.initializer_range, **self.head_options(config, name), **options}
+        if name != "masked_lm":
+            layer = options.pop("layer", ClassificationHead)
+            return layer(num_labels or FIXED_LABELS[name], name=name, **options)
+        names = dict(self.names_of_head(config, "masked_lm"))
+        tied = "masked_lm/decoder" not in names
+        if tied and not is_tied(config):
+            raise ValueError("config.json has tie_word_embeddings = false; this head's decoder is the token table.")
+        options = {"layer_norm_eps": config.layer_norm_eps, "tied": tied, **options}
+        return options.pop("layer", MaskedLMHead)(config.vocab_size, config.embedding_size, **options)
+
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        """The arguments of a head's layer, and as `layer` its class."""
+        if name == "masked_lm":
+            return {"activation": config.hidden_act}
+        if name == "rtd":
+            return {"dropout_rate": 0.0, "dense_activation": config.hidden_act}
+        return {"dropout_rate": 0.0 if name in ("qa", "pair") else self.head_dropout(config)}
+
+    def head_dropout(self, config: EncoderConfig) -> float:
+        """Dropout before a task's last layer."""
+        return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+    def head_vectors(self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """What heads of whole inputs read instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
+        return sequence[:, 0]
+
+    def names_of_head(self, config: Any, head: str) -> Names:
+        """The names of a head's tensors; a masked-LM decoder that is not the token table has a bias of its own too."""
+        names = self.heads[head].names
+        if head != "masked_lm" or is_tied(config):
+            return names
+        bias = ("masked_lm/bias", self._decoder_bias)
+        return (*(pair for pair in names if pair[0] != bias[0]), ("masked_lm/decoder", self.decoder), bias)
+
+    @property
+    def _decoder_bias(self) -> str:
+        return self.decoder.removesuffix("weight") + "bias"
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """The decoder's copy of the masked-LM bias, which files may hold in place of the bias -> the bias."""
+        bias = dict(self.heads["masked_lm"].names)["masked_lm/bias"]
+        return {self._decoder_bias: bias} if bias != self._decoder_bias else {}
+
+    def is_inert(self, tensor: str) -> bool:
+        """Whether a tensor of the file is a buffer, or a copy of one that is tied to another."""
+        buffers = ("embeddings.position_ids", "embeddings.token_type_ids")
+        return tensor in buffers or tensor == self.decoder or tensor in self.aliases
+
+
+def is_tied(config: EncoderConfig) -> bool:
+    """Whether the masked-LM decoder is the token table."""
+    return config.extra.get("tie_word_embeddings") is not False
