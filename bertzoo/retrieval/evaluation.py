@@ -8,7 +8,7 @@ import numpy as np
 from bertzoo.metrics.correlation import pearson, spearman
 from bertzoo.metrics.vector_similarity import pairwise_similarity
 from bertzoo.retrieval.search import nearest
-from bertzoo.tasks.prompts import document_prompt
+from bertzoo.tasks.sentence_modules import document_prompt
 
 
 def evaluate_sts(

@@ -17,7 +17,7 @@ from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
-from bertzoo.tasks.prompts import PromptedTask, find_prompt, prompt_options
+from bertzoo.tasks.sentence_modules import PromptedTask, prompt_options
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import REGRESSION, SINGLE_LABEL
@@ -29,6 +29,7 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
 }
 _HF_ACTIVATIONS = {keras_name: hf_name for hf_name, keras_name in _ACTIVATIONS.items()}
+_FUNCTIONS: dict[str, Callable] = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}
 PAIRS = dataclasses.replace(TEXTS, least=2)
 
 
@@ -69,7 +70,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
     """
 
     data_class = PairData
-    config_keys = ("labels", "problem_type", "activation", "prompts", "default_prompt", "settings")
+    config_keys = ("labels", "problem_type", "head", "activation", "prompts", "default_prompt", "settings")
 
     def __init__(
         self,
@@ -117,34 +118,21 @@ class CrossEncoder(PromptedTask, TextClassifier):
             ValueError: The activation is unknown.
         """
         activation = _checked(self.activation if activation is None else activation)
+        prompt = self.find_prompt(prompt, prompt_name)
         single = False
         if not is_stream(x) and self.tokenizer is not None:
             x = parse_inputs(x, schema=PAIRS)
             single = x.single
-        prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, {})
-        scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks, prompt), activation)
+        logits = self.logits(x, batch_size, prompt=prompt, verbose=verbose, steps=steps, callbacks=callbacks)
+        scores = _FUNCTIONS[activation](logits).astype("float32")
         scores = scores[:, 0] if len(self.labels) == 1 else scores
         return scores[0] if single else scores
 
-    def logits(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = 0,
-        steps: int | None = None,
-        callbacks: Any = None,
-        prompt: str | None = None,
-    ) -> np.ndarray:
+    def logits(self, x: Any, batch_size: int | None = None, *, prompt: str | None = None, **options) -> np.ndarray:
         """As `Task.logits`, float32 (n, labels); with the default prompt where `prompt` is None."""
         if hasattr(x, "__len__") and len(x) == 0:
             return np.zeros((0, len(self.labels)), "float32")
-        if prompt is None:
-            prompt = find_prompt(self.prompts, self.default_prompt, None, None, {})
-        return super().logits(x, batch_size, verbose, steps, callbacks, prompt)
-
-    def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
-        functions: dict[str, Callable] = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}
-        return functions[activation](logits).astype("float32")
+        return super().logits(x, batch_size, prompt=self.find_prompt(prompt), **options)
 
     def rank(
         self,
@@ -191,7 +179,9 @@ class CrossEncoder(PromptedTask, TextClassifier):
 
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
         # A number is what `predict` gives. The probabilities of labels come from logits, whatever the activation.
-        return super()._readable(self._scores(logits, self.activation) if self.problem_type == REGRESSION else logits)
+        if self.problem_type == REGRESSION:
+            logits = _FUNCTIONS[self.activation](logits).astype("float32")
+        return super()._readable(logits)
 
     @classmethod
     def from_preset(cls, preset: str | Path, **options) -> "CrossEncoder":
