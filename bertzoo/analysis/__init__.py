@@ -5,7 +5,7 @@ from bertzoo._lazy import lazy_names
 # Imported on first use: what counts parameters needs no matplotlib, and what draws needs no model.
 _HOMES = {
     "ablate_each_head": "heads",
-    "ablated": "heads",
+    "ablate_heads": "heads",
     "activation_bytes": "comparison",
     "anisotropy_figure": "charts",
     "attention_maps": "attention",

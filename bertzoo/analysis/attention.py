@@ -10,7 +10,7 @@ from importlib import resources
 import keras
 import numpy as np
 
-from bertzoo.analysis.pieces import Pieces, encode_pieces, encoder_of, iterate_batches
+from bertzoo.analysis.pieces import Pieces, encode_pieces, get_encoder, iterate_batches
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
@@ -87,7 +87,7 @@ def attention_maps(
         TypeError: A text is not a string.
         ValueError: There is no tokenizer.
     """
-    encoder = encoder_of(model)
+    encoder = get_encoder(model)
     encoded, pieces = encode_pieces(model, texts, pairs, tokenizer)
     maps = []
     for rows, inputs in iterate_batches(encoded, encoder.config.pad_token_id, batch_size):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from bertzoo.analysis.hooks import embedded, gradient_of, record_attention
+from bertzoo.analysis.hooks import gradient_of, record_attention, replace_embeddings
 from bertzoo.analysis.pieces import Pieces, encode_pieces, iterate_batches
 from bertzoo.tasks.task import Task
 
@@ -70,7 +70,7 @@ def integrated_gradients(
     end, start = (_embed(task, which) for which in (inputs, blank))
 
     def along(tensors):
-        with embedded(task.backbone, tensors[0]):
+        with replace_embeddings(task.backbone, tensors[0]):
             return _output(task, _repeat(inputs, len(tensors[0])), output)
 
     gradient = gradient_of(task, along)

@@ -42,14 +42,14 @@ def attribution_figure(attribution: Attribution, title: str = "") -> Figure:
         title: The title.
     """
     names, scores = [shorten(name) for name in attribution.names], attribution.scores
-    figure, axes = new_axes(6.4, 1.0 + 0.28 * len(names), "share of the output", "token")
+    figure, axes = _new_axes(6.4, 1.0 + 0.28 * len(names), "share of the output", "token")
     rows, raises = np.arange(len(names)), scores >= 0
     axes.barh(rows[raises], scores[raises], color=COLOURS[0], label="raises it")
     axes.barh(rows[~raises], scores[~raises], color=COLOURS[1], hatch="//", edgecolor="white", label="lowers it")
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(rows, names, fontsize=TEXT, parse_math=False)
     axes.invert_yaxis()
-    finish(figure, axes, title, beside=True)
+    _finish(figure, axes, title, beside=True)
     return figure
 
 
@@ -61,7 +61,7 @@ def layers_figure(curves: Mapping[str, np.ndarray | Sequence[float] | float], me
         measure: The label of the values.
         title: The title.
     """
-    figure, axes = new_axes(6.4, 3.8, "layer (0: embeddings)", measure)
+    figure, axes = _new_axes(6.4, 3.8, "layer (0: embeddings)", measure)
     length = max(np.size(values) for values in curves.values())
     for number, (name, values) in enumerate(curves.items()):
         if np.size(values) == 1:
@@ -69,7 +69,7 @@ def layers_figure(curves: Mapping[str, np.ndarray | Sequence[float] | float], me
         else:
             axes.plot(np.arange(np.size(values)), values, label=name, **_line(number))
     axes.set_xticks(np.arange(0, length, -(-length // 13)))
-    finish(figure, axes, title, beside=True)
+    _finish(figure, axes, title, beside=True)
     return figure
 
 
@@ -108,10 +108,10 @@ def pruning_figure(pruning: Pruning, measure: str = "score", title: str = "") ->
         measure: The label of the score.
         title: The title.
     """
-    figure, axes = new_axes(6.4, 3.6, "removed heads", measure)
+    figure, axes = _new_axes(6.4, 3.6, "removed heads", measure)
     axes.plot(np.arange(len(pruning.scores)), pruning.scores, **_line(0))
     axes.xaxis.get_major_locator().set_params(integer=True)
-    finish(figure, axes, title)
+    _finish(figure, axes, title)
     return figure
 
 
@@ -122,11 +122,11 @@ def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
         bins: The result of `Predictions.by_confidence`.
         title: The title.
     """
-    figure = new_figure(5.6, 5.2)
+    figure = _new_figure(5.6, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     filled = bins.counts > 0
     above.plot([0, 1], [0, 1], color="0.35", linestyle=":", label="calibrated")
-    label = f"this model, error {bins.error:.3f}"
+    label = f"this model, error {bins.calibration_error:.3f}"
     above.plot(bins.confidence[filled], bins.accuracy[filled], label=label, **_line(0))
     above.set_ylabel("accuracy", fontsize=TEXT)
     above.set_xlim(0, 1)
@@ -135,7 +135,7 @@ def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
     below.set_ylabel("predictions", fontsize=TEXT)
     below.set_xlabel("confidence", fontsize=TEXT)
     below.tick_params(labelsize=TEXT)
-    finish(figure, above, title)
+    _finish(figure, above, title)
     return figure
 
 
@@ -146,13 +146,13 @@ def errors_figure(bins: ConfidenceBins, title: str = "") -> Figure:
         bins: The result of `Predictions.by_confidence`.
         title: The title.
     """
-    figure, axes = new_axes(6.4, 3.6, "confidence", "predictions")
+    figure, axes = _new_axes(6.4, 3.6, "confidence", "predictions")
     right = np.rint(np.nan_to_num(bins.accuracy) * bins.counts)
     left, width, style = bins.edges[:-1], np.diff(bins.edges), {"align": "edge", "edgecolor": "white"}
     axes.bar(left, right, width, color=COLOURS[0], label="right", **style)
     axes.bar(left, bins.counts - right, width, right, color=COLOURS[1], hatch="//", label="wrong", **style)
     axes.set_xlim(left[np.flatnonzero(bins.counts)[0]], 1)
-    finish(figure, axes, title, beside=True)
+    _finish(figure, axes, title, beside=True)
     return figure
 
 
@@ -160,7 +160,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     """Parameters by part, operations, memory, latency and throughput of several encoders."""
     costs = comparison.costs
     names = [shorten(cost.name.rstrip("/").split("/")[-1], 28) for cost in costs]
-    figure = new_figure(10.5, 3.2 + 0.3 * len(costs) + 3.2)
+    figure = _new_figure(10.5, 3.2 + 0.3 * len(costs) + 3.2)
     grid = figure.add_gridspec(3, 2, height_ratios=(0.9 + 0.3 * len(costs), 2.7, 2.7))
     _parts(figure.add_subplot(grid[0, :]), names, [cost.parameters for cost in costs])
     panels: tuple[tuple[str, list[Any]], ...] = (
@@ -231,12 +231,12 @@ def pca_figure(
     labels = [
         f"{name} component, {share:.0%} of the variance" for name, share in zip(("first", "second"), components.shares)
     ]
-    figure, axes = new_axes(7.2, 5.4, *labels)
+    figure, axes = _new_axes(7.2, 5.4, *labels)
     for number, kind in enumerate(kinds):
         own = [i for i in range(len(components.points)) if groups is None or groups[i] == kind]
         axes.scatter(*components.points[own].T, color=COLOURS[number], marker=MARKERS[number], s=30, label=kind)
     axes.margins(0.15)
-    finish(figure, axes, title, beside=True)
+    _finish(figure, axes, title, beside=True)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # computes the layout, which labels then leave unchanged
     figure.set_layout_engine("none")
@@ -308,23 +308,23 @@ def _line(number: int) -> dict:
     }
 
 
-def new_figure(width: float, height: float) -> Figure:
+def _new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches, with automatic layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
-def new_axes(width: float, height: float, x_label: str, y_label: str) -> tuple[Figure, Axes]:
+def _new_axes(width: float, height: float, x_label: str, y_label: str) -> tuple[Figure, Axes]:
     """A figure with labelled axes."""
-    figure = new_figure(width, height)
+    figure = _new_figure(width, height)
     axes = figure.subplots()
     axes.set_xlabel(x_label, fontsize=TEXT)
     axes.set_ylabel(y_label, fontsize=TEXT)
     return figure, axes
 
 
-def finish(figure: Figure, axes: Axes, title: str, beside: bool = False) -> None:
+def _finish(figure: Figure, axes: Axes, title: str, beside: bool = False) -> None:
     """Adds the grid, font size and title, and if there are labels a legend, inside the axes or `beside` them."""
     axes.tick_params(labelsize=TEXT)
     axes.grid(color="0.9")

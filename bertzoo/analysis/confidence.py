@@ -25,7 +25,7 @@ class ConfidenceBins:
     accuracy: np.ndarray
 
     @property
-    def error(self) -> float:
+    def calibration_error(self) -> float:
         """The expected calibration error: the mean of |accuracy - confidence| weighted by counts (equation 3)."""
         full = self.counts > 0
         gaps = np.abs(self.accuracy - self.confidence)[full]
@@ -48,13 +48,13 @@ class Predictions:
     confidence: np.ndarray
 
     @property
-    def right(self) -> np.ndarray:
+    def is_correct(self) -> np.ndarray:
         """Whether each prediction is correct: bool (n,)."""
         return np.array([a == b for a, b in zip(self.truth, self.predicted)])
 
     def errors(self) -> list[int]:
         """The indices of the wrong predictions, the most confident first."""
-        return [int(i) for i in np.argsort(-self.confidence, kind="stable") if not self.right[i]]
+        return [int(i) for i in np.argsort(-self.confidence, kind="stable") if not self.is_correct[i]]
 
     def by_confidence(self, bins: int = 10) -> ConfidenceBins:
         """Counts, confidence and accuracy in `bins` bins.
@@ -67,7 +67,7 @@ class Predictions:
         edges = np.linspace(0, 1, bins + 1)
         bin_of = np.clip(np.searchsorted(edges, self.confidence, side="left") - 1, 0, bins - 1)
         counts = np.bincount(bin_of, minlength=bins)
-        sums = [np.bincount(bin_of, values, bins) for values in (self.confidence, self.right)]
+        sums = [np.bincount(bin_of, values, bins) for values in (self.confidence, self.is_correct)]
         means = [np.divide(part, counts, out=np.full(bins, np.nan), where=counts > 0) for part in sums]
         return ConfidenceBins(edges, counts, *means)
 

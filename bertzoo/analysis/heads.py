@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from bertzoo.analysis.pieces import encoder_of
+from bertzoo.analysis.pieces import get_encoder
 from bertzoo.layers.deberta import FirstDisentangledAttention
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
@@ -27,7 +27,7 @@ class Ablation:
 
 
 @contextmanager
-def ablated(model: Encoder | Task, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
+def ablate_heads(model: Encoder | Task, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
     """Removes the contribution of heads while the context lasts; the weights are restored exactly.
 
     A head contributes its part of the context times its rows of the output kernel: these rows are set to 0. A model
@@ -40,10 +40,10 @@ def ablated(model: Encoder | Task, heads: Iterable[tuple[int, int]]) -> Iterator
     Raises:
         ValueError: There is no such block or head, or an adapter or quantization is part of its kernel.
     """
-    encoder = encoder_of(model)
+    encoder = get_encoder(model)
     lost: dict[int, list[int]] = {}
     for block, head in heads:
-        check_head(encoder, block, head)
+        check_prunable(encoder, block, head)
         lost.setdefault(block, []).append(head)
     kernels = {block: encoder.blocks[block].attention.output_dense.kernel for block in lost}
     before = {block: np.array(keras.ops.convert_to_numpy(kernel.value)) for block, kernel in kernels.items()}
@@ -68,16 +68,16 @@ def ablate_each_head(model: Encoder | Task, score: Callable[[], float]) -> Ablat
         score: Returns the score of the model in its present state, such as
             `lambda: classifier.evaluate(texts, labels, return_dict=True)["accuracy"]`. Called blocks × heads + 1 times.
     """
-    encoder = encoder_of(model)
+    encoder = get_encoder(model)
     before = float(score())
     after = np.zeros((len(encoder.blocks), encoder.config.num_attention_heads))
     for head in np.ndindex(after.shape):
-        with ablated(model, [head]):
+        with ablate_heads(model, [head]):
             after[head] = float(score())
     return Ablation(before, after)
 
 
-def check_head(encoder: Encoder, block: int, head: int) -> None:
+def check_prunable(encoder: Encoder, block: int, head: int) -> None:
     """Raises `ValueError` if a head can't be removed."""
     blocks, heads = len(encoder.blocks), encoder.config.num_attention_heads
     if not (0 <= block < blocks and 0 <= head < heads):
@@ -128,9 +128,9 @@ def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: 
         ValueError: There is no such block or head, or an adapter or quantization is part of its kernel. Nothing is
             removed then.
     """
-    encoder, order = encoder_of(model), [(int(block), int(head)) for block, head in heads]
+    encoder, order = get_encoder(model), [(int(block), int(head)) for block, head in heads]
     for block, head in order:
-        check_head(encoder, block, head)
+        check_prunable(encoder, block, head)
     scores = [float(score())]
     for block, head in order:
         _prune(encoder.blocks[block].attention, head)

@@ -16,7 +16,7 @@ from bertzoo.types import Tensor
 
 
 @contextmanager
-def embedded(encoder: Encoder, vectors: Tensor) -> Iterator[None]:
+def replace_embeddings(encoder: Encoder, vectors: Tensor) -> Iterator[None]:
     """Replaces the output of the embeddings by `vectors` (batch, length, hidden) while the context lasts."""
     layer = encoder.embeddings
     with _replaced(layer, "call", lambda *args, **kwargs: ops.cast(vectors, layer.compute_dtype)):

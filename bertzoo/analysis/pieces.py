@@ -29,7 +29,7 @@ class Pieces(NamedTuple):
     added: np.ndarray
 
 
-def encoder_of(model: keras.Model) -> Encoder:
+def get_encoder(model: keras.Model) -> Encoder:
     """The encoder of a task, or the encoder itself."""
     return model if isinstance(model, Encoder) else model.backbone
 
@@ -74,7 +74,7 @@ def hidden_states(
     Raises:
         ValueError: There are no texts, or no tokenizer.
     """
-    encoder = encoder_of(model)
+    encoder = get_encoder(model)
     encoded, pieces = encode_pieces(model, texts, None, tokenizer)
     if len(encoded) == 0:
         raise ValueError("expected one or more texts. Received: texts is empty.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.analysis.pieces import encoder_of, hidden_states
+from bertzoo.analysis.pieces import get_encoder, hidden_states
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, host_generator
 from bertzoo.tasks.task import Task
@@ -73,7 +73,7 @@ def probe(
             f"expected one label, or sequence of labels, for each of {len(texts)} texts. Received: {len(labels)}."
         )
     by_word = bool(labels) and not isinstance(labels[0], str) and hasattr(labels[0], "__len__")
-    encoder, tokenizer = encoder_of(model), tokenizer or getattr(model, "tokenizer", None)
+    encoder, tokenizer = get_encoder(model), tokenizer or getattr(model, "tokenizer", None)
     items = _items(encoder, texts, labels if by_word else None, tokenizer, batch_size)
     untrained = Encoder(encoder.config, pooler=False)
     others = _items(untrained, texts, labels if by_word else None, tokenizer, batch_size)

@@ -31,7 +31,7 @@ def integer(least: int = 0, most: float = math.inf) -> Rule:
     """An integer in a range; booleans are not integers."""
     description = "a positive integer" if least == 1 else f"an integer of at least {least}"
     if most < math.inf:
-        description += f" and at most {most}"
+        description = str(least) if most == least else f"{description} and at most {most}"
     return Rule(description, lambda value: type(value) is int and least <= value <= most)
 
 
@@ -106,3 +106,8 @@ def read_json(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = 
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} can't be used: {error}") from error
     return content
+
+
+def to_json(content: Any) -> bytes:
+    """The content of a file, as Hugging Face writes it."""
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()

@@ -1,7 +1,6 @@
 """Models from checkpoint directories, and back."""
 
 import inspect
-import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from bertzoo.checkpoints.int8 import (
     scales_of,
     weight_files,
 )
+from bertzoo.checkpoints.json_files import to_json
 from bertzoo.checkpoints.names import Entry, Family, expand, normalize_key, wrapper_of
 from bertzoo.checkpoints.saving import Content, write_preset
 from bertzoo.checkpoints.tensors import Tensors, float_tensor
@@ -309,7 +309,7 @@ def save_model(
     kinds = {tensor.dtype.name for tensor in tensors.values()} - {"int8"}
     content["dtype"] = kinds.pop() if len(kinds) == 1 else "float32"
     files = dict(weight_files(tensors))
-    files["config.json"] = (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    files["config.json"] = to_json(content)
     if tokenizer is not None:
         files.update(tokenizer.files())
     write_preset(Path(directory), files | dict(more_files or {}))

@@ -5,7 +5,6 @@ weights) and `2_Normalize/`. `sentence_bert_config.json` holds the maximum lengt
 the prompts. Class names are compared with a fixed list; nothing is imported or executed.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,18 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import expand_path, resolve
-from bertzoo.checkpoints.json_files import FLAG, NULL, TEXT, Rule, integer, list_of, object_of, read_json
+from bertzoo.checkpoints.json_files import (
+    FLAG,
+    NULL,
+    TEXT,
+    Rule,
+    check,
+    integer,
+    list_of,
+    object_of,
+    read_json,
+    to_json,
+)
 from bertzoo.checkpoints.saving import recover
 from bertzoo.checkpoints.tensors import float_tensor, open_tensors, tensor_files
 
@@ -52,6 +62,10 @@ MODULE_RULES = {
         **dict.fromkeys(("module_input_name", "module_output_name"), TEXT | NULL),
     },
 }
+_MODULE = Rule(
+    "an object with a type and a path",
+    lambda value: isinstance(value, dict) and {type(value.get("type")), type(value.get("path", ""))} == {str},
+)
 # torch's module -> Keras's activation.
 ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -100,25 +114,18 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
         CheckpointError: There is no such preset, a file is damaged, or it describes what bertzoo does not compute.
     """
     root, entries = _find(preset)
-    with error_source(root / MODULES_FILE):
-        return _read_modules(root, entries)
-
-
-def _read_modules(root: Path, entries: list[dict[str, Any]]) -> SentenceFiles:
     settings = _read(root / SETTINGS_FILE, SETTINGS_RULES)
     if not entries:
         return SentenceFiles(root, settings=settings)
-    first, *rest = entries
-    if _kind(first) != "Transformer":
-        raise CheckpointError(f"{root / MODULES_FILE} begins with {first['type']}; an encoder is expected.")
-    directory = _inside(root, first)
-    length = _read(directory / LENGTH_FILE, LENGTH_RULES)
-    task = length.get("transformer_task", "feature-extraction")
-    if task != "feature-extraction":
-        raise CheckpointError(
-            f"{directory / LENGTH_FILE} says transformer_task = {task!r}; this is no sentence encoder."
-        )
-    modules = tuple(_read_module(_inside(root, entry), _kind(entry)) for entry in rest)
+    with error_source(root / MODULES_FILE):
+        (kind, directory), *rest = [_kind_and_path(root, entry) for entry in entries]
+        length = _read(directory / LENGTH_FILE, LENGTH_RULES)
+        task = length.get("transformer_task", "feature-extraction")
+        if kind != "Transformer" or task != "feature-extraction":
+            raise CheckpointError(
+                f"an encoder is expected first, a Transformer for feature-extraction. Received: {kind} for {task}."
+            )
+        modules = tuple(_read_module(path, kind) for kind, path in rest)
     return SentenceFiles(directory, modules, length.get("max_seq_length"), bool(length.get("do_lower_case")), settings)
 
 
@@ -134,16 +141,14 @@ def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     # Before version 2 the encoder had a folder of its own, and the root no config.json.
     root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)
     entries = _read(root / MODULES_FILE, kind=list)
-    if not entries and (root / MODULES_FILE).is_file():
-        raise CheckpointError(f"{root / MODULES_FILE} lists no modules; an encoder is expected to come first.")
-    for entry in entries:
-        known = isinstance(entry, dict) and {**entry, "path": entry.get("path", "")}
-        if not known or not all(isinstance(known.get(key), str) for key in ("type", "path")):
-            raise CheckpointError(f"{root / MODULES_FILE} must list objects with a type and a path; it has {entry!r}.")
+    with error_source(root / MODULES_FILE):
+        check({"the file": entries}, {"the file": list_of(_MODULE)})
+        if not entries and (root / MODULES_FILE).is_file():
+            raise CheckpointError("it lists no modules; an encoder is expected to come first.")
     return root, entries
 
 
-def _kind(entry: Mapping[str, Any]) -> str:
+def _kind_and_path(root: Path, entry: Mapping[str, Any]) -> tuple[str, Path]:
     library, _, rest = entry["type"].partition(".")
     kind = rest.rpartition(".")[-1]
     if library != "sentence_transformers" or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
@@ -151,14 +156,10 @@ def _kind(entry: Mapping[str, Any]) -> str:
             f"modules.json names {entry['type']}; bertzoo computes sentence_transformers' Transformer, Pooling, Dense "
             "and Normalize, and runs no code that comes with a checkpoint."
         )
-    return kind
-
-
-def _inside(root: Path, entry: Mapping[str, Any]) -> Path:
     path = PurePosixPath(entry.get("path", ""))
     if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
         raise CheckpointError(f"modules.json has the path {str(path)!r}; a name inside the directory is expected.")
-    return root / path
+    return kind, root / path
 
 
 def _read(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = dict) -> Any:
@@ -166,49 +167,33 @@ def _read(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = dict
 
 
 def _read_module(directory: Path, kind: str) -> Module:
-    settings = _read(directory / "config.json", MODULE_RULES.get(kind))
-    if kind == "Pooling":
-        return Module(kind, _pooling_settings(settings), _tensors_in(directory) if _learns(settings) else {}, directory)
+    if kind not in MODULE_RULES:
+        return Module(kind, source=directory)
+    settings, tensors = _read(directory / "config.json", MODULE_RULES[kind]), {}
+    if kind == "Dense" or "attention" in (settings.get("pooling_mode") or ()):
+        with open_tensors(directory) as stored:
+            tensors = {name: float_tensor(stored[name], f"{directory}: tensor {name}") for name in stored}
     if kind == "Dense":
-        found, tensors = _dense_settings(settings, directory), _tensors_in(directory)
-        rows = len(tensors.get("linear.weight", ()))
-        if rows != found["units"]:
-            raise CheckpointError(f"{directory}/config.json has out_features = {found['units']} for weights of {rows}.")
-        return Module(kind, found, tensors, directory)
-    return Module(kind, source=directory)
+        with error_source(directory / "config.json"):
+            settings = _dense_settings(settings, len(tensors.get("linear.weight", ())))
+    else:
+        modes = settings.get("pooling_mode")
+        if modes is None:
+            modes = [mode for key, mode in OLD_POOLINGS.items() if settings.get(key)] or ["mean"]
+        modes = [modes] if isinstance(modes, str) else list(modes)
+        settings = {"modes": modes, "include_prompt": settings.get("include_prompt", True)}
+    return Module(kind, settings, tensors, directory)
 
 
-def _learns(settings: Mapping[str, Any]) -> bool:
-    return "attention" in (settings.get("pooling_mode") or ())
-
-
-def _pooling_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    modes = settings.get("pooling_mode")
-    if modes is None:
-        modes = [mode for key, mode in OLD_POOLINGS.items() if settings.get(key)] or ["mean"]
-    return {
-        "modes": [modes] if isinstance(modes, str) else list(modes),
-        "include_prompt": bool(settings.get("include_prompt", True)),
-    }
-
-
-def _dense_settings(settings: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    named = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if named not in ACTIVATIONS:
-        raise CheckpointError(
-            f"{directory}/config.json has activation_function = {named!r}; bertzoo has {', '.join(ACTIVATIONS)}."
-        )
-    other = {key: settings[key] for key in ("module_input_name", "module_output_name") if settings.get(key)}
-    if settings.get("use_residual") or set(other.values()) - {"sentence_embedding"}:
-        raise CheckpointError(f"{directory}/config.json describes a Dense that bertzoo does not compute: {settings}.")
-    if "out_features" not in settings:
-        raise CheckpointError(f"{directory}/config.json lacks out_features, the width of this Dense.")
-    return {"units": settings["out_features"], "activation": ACTIVATIONS[named], "bias": settings.get("bias", True)}
-
-
-def _tensors_in(directory: Path) -> dict[str, np.ndarray]:
-    with open_tensors(directory) as tensors:
-        return {name: float_tensor(tensors[name], f"{directory}: tensor {name}") for name in tensors}
+def _dense_settings(settings: Mapping[str, Any], units: int) -> dict[str, Any]:
+    activation = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in ACTIVATIONS:
+        raise CheckpointError(f"activation_function must be one of {', '.join(ACTIVATIONS)}. Received: {activation!r}.")
+    inputs = {settings.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
+    if settings.get("use_residual") or inputs != {"sentence_embedding"}:
+        raise CheckpointError(f"it describes a Dense that bertzoo does not compute: {settings}.")
+    check({"out_features": None, **settings}, {"out_features": integer(units, units)})
+    return {"units": units, "activation": ACTIVATIONS[activation], "bias": settings.get("bias", True)}
 
 
 def sentence_files(
@@ -221,17 +206,20 @@ def sentence_files(
         max_length: The maximum length in tokens.
         settings: The content of config_sentence_transformers.json.
     """
-    entries = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    kinds = ["Transformer", *(module.kind for module in modules)]
+    folders = ["", *(f"{number}_{module.kind}" for number, module in enumerate(modules, start=1))]
+    entries = [
+        {"idx": i, "name": str(i), "path": folder, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, folder) in enumerate(zip(kinds, folders))
+    ]
     files: dict[str, bytes | Callable[[Path], None]] = {}
-    for number, module in enumerate(modules, start=1):
-        folder, kind = f"{number}_{module.kind}", f"sentence_transformers.models.{module.kind}"
-        entries.append({"idx": number, "name": str(number), "path": folder, "type": kind})
-        files[f"{folder}/config.json"] = _json(dict(module.settings))
+    for folder, module in zip(folders[1:], modules):
+        files[f"{folder}/config.json"] = to_json(dict(module.settings))
         if module.tensors:
             files.update({f"{folder}/{name}": write for name, write in tensor_files(module.tensors).items()})
-    files[MODULES_FILE] = _json(entries)
-    files[LENGTH_FILE] = _json({"max_seq_length": max_length, "do_lower_case": False})
-    files[SETTINGS_FILE] = _json(dict(settings))
+    files[MODULES_FILE] = to_json(entries)
+    files[LENGTH_FILE] = to_json({"max_seq_length": max_length, "do_lower_case": False})
+    files[SETTINGS_FILE] = to_json(dict(settings))
     return files
 
 
@@ -244,8 +232,4 @@ def cross_encoder_files(settings: Mapping[str, Any]) -> dict[str, bytes]:
         "module_output_name": "scores",
     }
     content = {"model_type": "CrossEncoder", **settings}
-    return {MODULES_FILE: _json([entry]), LENGTH_FILE: _json(reading), SETTINGS_FILE: _json(content)}
-
-
-def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    return {MODULES_FILE: to_json([entry]), LENGTH_FILE: to_json(reading), SETTINGS_FILE: to_json(content)}

@@ -4,19 +4,26 @@ Rules turn their names into Hugging Face's, so that no family needs a second tab
 must be installed (the `tensorflow` extra) under every backend.
 """
 
-import json
+import glob
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.tensors import WEIGHT_FILES, StoredTensor, Tensors
 
 HEAD_SIZE = 64  # of all ELECTRAs that Google published, whose directories hold no configuration
 
+# The beginnings of variables by which the families are told apart.
+_FAMILIES = {
+    "electra/embeddings/": "electra",
+    "bert/encoder/transformer/group_": "albert",
+    "bert/encoder/layer_": "bert",
+}
 _DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 # The state of optimizers, and counters.
 _NO_WEIGHT = re.compile(
@@ -73,14 +80,35 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     """
     reader, prefix = _open(directory)
     names = [name for name in reader.get_variable_to_shape_map() if not _NO_WEIGHT.match(name)]
-    kind = _kind(names, prefix)
-    wanted = _of_one_encoder(names, "masked_lm" in heads) if kind == "electra" else {name: name for name in names}
-    entries = {to_hf(short, kind): _entry(reader, name, prefix) for short, name in wanted.items()}
-    content, notes = _config(directory, kind, entries)
+    kinds = [kind for start, kind in _FAMILIES.items() if any(name.startswith(start) for name in names)]
+    if not kinds:
+        raise CheckpointError(
+            f"{prefix} is none of Google's BERT, ALBERT and ELECTRA: it holds {', '.join(names)[:200]}."
+        )
+    entries = {}
+    for name in names:
+        own_name: str | None = name
+        if kinds[0] == "electra":
+            own_name = _generator_name(name) if "masked_lm" in heads else _discriminator_name(name)
+        if own_name is not None:
+            entries[_hf_name(own_name, kinds[0])] = _entry(reader, name, prefix)
+    content, notes = _config(directory, kinds[0], entries)
     return content, Tensors(entries), notes
 
 
-def to_hf(name: str, kind: str) -> str:
+def _discriminator_name(name: str) -> str | None:
+    return None if name.startswith("generator") else name
+
+
+def _generator_name(name: str) -> str | None:
+    """The name that a variable would have in a file of the generator alone, which shares the embeddings unless it has
+    its own."""
+    if name.startswith("generator/"):
+        return f"electra/{name.removeprefix('generator/')}"
+    return name if name.startswith(("electra/embeddings/", "generator_predictions/")) else None
+
+
+def _hf_name(name: str, kind: str) -> str:
     """Hugging Face's name, without the family's prefix, of a TensorFlow variable."""
     for pattern, replacement in (*_RULES[kind], *_ENDINGS):
         name = re.sub(pattern, replacement, name)
@@ -88,19 +116,15 @@ def to_hf(name: str, kind: str) -> str:
 
 
 def _prefixes(directory: Path) -> list[Path]:
-    found = (path.with_suffix("") for path in sorted(directory.glob("*.index")))
-    return [prefix for prefix in found if any(directory.glob(f"{_escaped(prefix.name)}.data-00000-of-*"))]
+    prefixes = (path.with_suffix("") for path in sorted(directory.glob("*.index")))
+    return [prefix for prefix in prefixes if any(directory.glob(f"{glob.escape(prefix.name)}.data-00000-of-*"))]
 
 
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
-
-
-def _open(directory: Path):
-    prefixes = _prefixes(directory)
-    if len(prefixes) > 1:
-        named = ", ".join(prefix.name for prefix in prefixes)
-        raise CheckpointError(f"{directory} holds several TensorFlow checkpoints ({named}); keep one.")
+def _open(directory: Path) -> tuple[Any, Path]:
+    prefix, *others = _prefixes(directory)
+    if others:
+        names = ", ".join(path.name for path in (prefix, *others))
+        raise CheckpointError(f"{directory} holds several TensorFlow checkpoints ({names}); keep one.")
     try:
         import tensorflow as tf
     except ImportError as error:
@@ -109,9 +133,9 @@ def _open(directory: Path):
             "pip install tensorflow. Converted once with `bertzoo convert`, it needs no TensorFlow."
         ) from error
     try:
-        return tf.train.load_checkpoint(str(prefixes[0])), prefixes[0]
+        return tf.train.load_checkpoint(str(prefix)), prefix
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{prefixes[0]}.index is damaged or no TensorFlow checkpoint: {error}") from error
+        raise CheckpointError(f"{prefix}.index is damaged or no TensorFlow checkpoint: {error}") from error
 
 
 def _entry(reader: Any, name: str, prefix: Path) -> StoredTensor:
@@ -130,44 +154,17 @@ def _entry(reader: Any, name: str, prefix: Path) -> StoredTensor:
     return StoredTensor(dtype, shape[::-1] if transposed else shape, read)
 
 
-def _kind(names: Iterable[str], prefix: Path) -> str:
-    for start, kind in (
-        ("electra/embeddings/", "electra"),
-        ("bert/encoder/transformer/group_", "albert"),
-        ("bert/encoder/layer_", "bert"),
-    ):
-        if any(name.startswith(start) for name in names):
-            return kind
-    raise CheckpointError(f"{prefix} is none of Google's BERT, ALBERT and ELECTRA: it holds {', '.join(names)[:200]}.")
-
-
-def _of_one_encoder(names: Iterable[str], generator: bool) -> dict[str, str]:
-    """The names that the variables would have in a file of one encoder -> their names. The generator shares the
-    embeddings unless it has its own."""
-    if not generator:
-        return {name: name for name in names if not name.startswith("generator")}
-    shared = ("electra/embeddings/", "generator_predictions/")
-    wanted = {name: name for name in names if name.startswith(shared)}
-    wanted.update(
-        {f"electra/{name.removeprefix('generator/')}": name for name in names if name.startswith("generator/")}
-    )
-    return wanted
-
-
 def _config(directory: Path, kind: str, entries: Mapping[str, StoredTensor]) -> tuple[dict[str, Any], list[str]]:
     paths = [path for path in sorted(directory.glob("*config.json")) if path.name != "tokenizer_config.json"]
-    content: dict[str, Any] = {}
-    if paths:
-        try:
-            content = dict(json.loads(paths[0].read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise CheckpointError(f"{paths[0]} can't be used: {error}") from error
-    elif kind != "electra":
+    if not paths and kind != "electra":
         raise CheckpointError(f"{directory} holds a TensorFlow checkpoint and no {kind}_config.json to describe it.")
+    content = {**(read_json(paths[0]) if paths else {}), "model_type": kind}
     notes = [f"TensorFlow 1 checkpoint of {'BERT' if kind == 'bert' else kind.upper()}"]
-    content["model_type"] = kind
     if kind == "electra":
-        content.update(_electra_sizes(entries, directory))
+        try:
+            content |= _electra_sizes(entries)
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(f"{directory} lacks a part of ELECTRA, or it has another shape: {error}") from error
         notes.append(f"sizes taken from the tensors, attention heads of {HEAD_SIZE}")
     if kind == "albert" and content.get("hidden_act") == "gelu":
         content["hidden_act"] = "gelu_new"  # what Google's code means by it, and what transformers' files say
@@ -176,22 +173,16 @@ def _config(directory: Path, kind: str, entries: Mapping[str, StoredTensor]) -> 
     return content, notes
 
 
-def _electra_sizes(entries: Mapping[str, StoredTensor], directory: Path) -> dict[str, int]:
-    try:
-        vocabulary, embedding = entries["embeddings.word_embeddings.weight"].shape
-        intermediate, hidden = entries["encoder.layer.0.intermediate.dense.weight"].shape
-        positions = entries["embeddings.position_embeddings.weight"].shape[0]
-        segments = entries["embeddings.token_type_embeddings.weight"].shape[0]
-    except (KeyError, ValueError) as error:
-        raise CheckpointError(f"{directory} lacks a part of ELECTRA, or it has another shape: {error}") from error
-    layers = {int(match[1]) for name in entries if (match := re.match(r"encoder\.layer\.(\d+)\.", name))}
+def _electra_sizes(entries: Mapping[str, StoredTensor]) -> dict[str, int]:
+    vocab_size, embedding_size = entries["embeddings.word_embeddings.weight"].shape
+    intermediate_size, hidden_size = entries["encoder.layer.0.intermediate.dense.weight"].shape
     return {
-        "vocab_size": vocabulary,
-        "embedding_size": embedding,
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "max_position_embeddings": positions,
-        "type_vocab_size": segments,
-        "num_hidden_layers": len(layers),
-        "num_attention_heads": max(1, hidden // HEAD_SIZE),
+        "vocab_size": vocab_size,
+        "embedding_size": embedding_size,
+        "hidden_size": hidden_size,
+        "intermediate_size": intermediate_size,
+        "max_position_embeddings": entries["embeddings.position_embeddings.weight"].shape[0],
+        "type_vocab_size": entries["embeddings.token_type_embeddings.weight"].shape[0],
+        "num_hidden_layers": len({m[1] for name in entries if (m := re.match(r"encoder\.layer\.(\d+)\.", name))}),
+        "num_attention_heads": max(1, hidden_size // HEAD_SIZE),
     }

@@ -44,7 +44,7 @@ _BACKEND = Annotated[
 ]
 
 
-def plain(function: Callable) -> Callable:
+def with_debug_option(function: Callable) -> Callable:
     """A command that needs no Keras: the function with `--debug` and errors as sentences."""
     return _extended(function, {"debug": (_DEBUG, False)})
 
@@ -58,7 +58,7 @@ def _extended(function: Callable, options: dict[str, tuple]) -> Callable:
     @wraps(function)
     def run(**values):
         own = {name: values.pop(name) for name in options}
-        with sentences(own["debug"]):
+        with errors_as_sentences(own["debug"]):
             if "backend" in own:
                 _choose(own["backend"], quiet=not own["debug"])
             function(**values)
@@ -86,7 +86,7 @@ def _choose(backend: Backend | None, quiet: bool) -> None:
             logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def start() -> ModuleType:
+def import_bertzoo() -> ModuleType:
     """Imports Keras and returns `bertzoo`. Lines that TensorFlow logs at any log level are dropped."""
     import bertzoo
     from bertzoo.backend import skip_graph_rewriting
@@ -115,7 +115,7 @@ def prepare_console() -> None:
 
 
 @contextmanager
-def sentences(debug: bool = False) -> Iterator[None]:
+def errors_as_sentences(debug: bool = False) -> Iterator[None]:
     """Turns errors into a sentence on stderr and exit code 1; with `debug` they are raised."""
     try:
         yield
@@ -160,7 +160,7 @@ def show_table(
     Console(width=width, markup=False, highlight=False, emoji=False).print(table)
 
 
-def progress() -> int:
+def training_verbosity() -> int:
     """Keras's `verbose`: a progress bar on a terminal, otherwise a line per epoch."""
     return 1 if sys.stdout.isatty() else 2
 

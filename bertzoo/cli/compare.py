@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import show_table, start
-from bertzoo.cli.paths import check_file, write_whole
+from bertzoo.cli.app import import_bertzoo, show_table
+from bertzoo.cli.paths import check_file, write_atomically
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -38,20 +38,20 @@ def compare(
         check_file(plot, PICTURES)
         if find_spec("matplotlib") is None:
             raise ImportError("a picture needs matplotlib: pip install matplotlib.")
-    start()
+    import_bertzoo()
     from bertzoo.analysis.comparison import compare as measure
 
     comparison = measure(names, length or (32, 128), batch_size, repeats)
     _show(comparison)
     if out is not None:
-        write_whole(out, (json.dumps(comparison.to_json(), indent=1) + "\n").encode())
+        write_atomically(out, (json.dumps(comparison.to_json(), indent=1) + "\n").encode())
         print(f"the same numbers in {out}")
     if plot is not None:
         from bertzoo.analysis.charts import comparison_figure
 
         drawn = BytesIO()
         comparison_figure(comparison).savefig(drawn, format=plot.suffix[1:].lower())
-        write_whole(plot, drawn.getvalue())
+        write_atomically(plot, drawn.getvalue())
         print(f"a picture in {plot}")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import PRESET_HELP, start
+from bertzoo.cli.app import PRESET_HELP, import_bertzoo
 from bertzoo.cli.paths import check_preset_directory
 
 # In this order: ALBERT's ForPreTraining is the first one with both of its heads.
@@ -35,7 +35,7 @@ def convert(
     check_preset_directory(directory)
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
-    bz = start()
+    bz = import_bertzoo()
     if dequantize:
         from bertzoo.checkpoints import int8
 

@@ -119,7 +119,7 @@ def _column_names(rows: Rows, columns: Columns, labelled: bool) -> dict[str, str
     return {"text": text, "second text": pair, "label": label if labelled else None}
 
 
-def given_texts(texts: list[str], file: Path | None, columns: Columns = Columns()) -> Examples:
+def read_given_texts(texts: list[str], file: Path | None, columns: Columns = Columns()) -> Examples:
     """Texts from the command line or a file; "-" as the only text or as the file reads standard input, a text a line.
 
     Raises:
@@ -179,7 +179,7 @@ def split(examples: Examples, seed: int, classes: list[str] | None = None) -> tu
 
 def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file: Path) -> None:
     if classes is None:
-        wrong = [label for label in labels if as_number(label) is None]
+        wrong = [label for label in labels if parse_number(label) is None]
         if wrong:
             raise ValueError(f"{dev} has the label {wrong[0]!r}; the labels of {file} are numbers.")
         return
@@ -194,7 +194,7 @@ def find_classes(labels: list[str], source: str) -> list[str] | None:
     Raises:
         ValueError: There is one class, or so many that the column can't hold labels.
     """
-    numbers = [number for number in map(as_number, labels) if number is not None]
+    numbers = [number for number in map(parse_number, labels) if number is not None]
     numeric = len(numbers) == len(labels)
     if numeric and any(number != math.floor(number) for number in numbers):
         return None
@@ -209,7 +209,7 @@ def find_classes(labels: list[str], source: str) -> list[str] | None:
     return sorted(counts, key=float if numeric else None)
 
 
-def as_number(label: str) -> float | None:
+def parse_number(label: str) -> float | None:
     """The finite number that a label is, or None."""
     try:
         value = float(label)

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bertzoo.cli.app import PositiveInt, Preset, TextColumn, Texts, TextsFile, show_table, start
-from bertzoo.cli.dataset import Columns, given_texts
-from bertzoo.cli.paths import check_file, write_whole
+from bertzoo.cli.app import PositiveInt, Preset, TextColumn, Texts, TextsFile, import_bertzoo, show_table
+from bertzoo.cli.dataset import Columns, read_given_texts
+from bertzoo.cli.paths import check_file, write_atomically
 
 MOST_SHOWN = 10  # texts whose similarities fit the screen
 
@@ -28,15 +28,15 @@ def embed(
     """Turn texts into vectors, as sentence-transformers does with the same model; without --out show similarities."""
     if out is not None:
         check_file(out, (".npy",))
-    sentences = given_texts(texts or [], file, Columns(text))["text"]
+    sentences = read_given_texts(texts or [], file, Columns(text))["text"]
     if out is None and not 2 <= len(sentences) <= MOST_SHOWN:
         raise ValueError(f"without --out, give 2 to {MOST_SHOWN} texts to compare; received: {len(sentences)}.")
-    encoder = start().SentenceEncoder.from_preset(preset, verbose=False)
+    encoder = import_bertzoo().SentenceEncoder.from_preset(preset, verbose=False)
     vectors = encoder.encode(sentences, batch_size, prompt=prompt, prompt_name=prompt_name, normalize=normalize)
     if out is not None:
         buffer = io.BytesIO()
         np.save(buffer, vectors)
-        write_whole(out, buffer.getvalue())
+        write_atomically(out, buffer.getvalue())
         print(f"{len(vectors)} vectors of {vectors.shape[1]} numbers in {out}")
     else:
         _show_similarities(sentences, vectors)

@@ -15,9 +15,9 @@ from bertzoo.cli.app import (
     PositiveInt,
     Preset,
     TextColumn,
+    import_bertzoo,
     percent,
-    progress,
-    start,
+    training_verbosity,
 )
 from bertzoo.cli.dataset import Columns, Splits, read_splits
 from bertzoo.cli.paths import check_preset_directory
@@ -54,11 +54,11 @@ def fit(
     kind = KINDS[schema.roles]
     options, description = kind.describe(splits)
     print(f"{len(splits.train)} {kind.unit} to learn from, {len(splits.validation)} held out; {description}")
-    bz = start()
+    bz = import_bertzoo()
     bz.set_seed(seed)
     model = getattr(bz, kind.task).from_preset(preset, max_length=max_length, new_head=True, **options)
     model.compile(None if learning_rate is None else bz.AdamW(learning_rate))
-    training = {"epochs": epochs, "batch_size": batch_size, "verbose": progress()}
+    training = {"epochs": epochs, "batch_size": batch_size, "verbose": training_verbosity()}
     model.fit(splits.train, validation_data=splits.validation, **training)
     kind.report(model, splits.validation, batch_size)
     model.save_to_preset(out)

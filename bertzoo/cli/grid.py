@@ -11,7 +11,7 @@ from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import HeldOut, LabelColumn, MaxLength, PairColumn, Preset, TextColumn, percent, show_table
 from bertzoo.cli.dataset import Columns, Splits, read_splits
 from bertzoo.cli.fit import describe_texts
-from bertzoo.cli.trials import Log, Settings, fine_tune, mean_and_spread
+from bertzoo.cli.trials import Log, Settings, fine_tune, mean_and_std
 from bertzoo.data.schemas import TEXTS
 
 LOG, BEST = "grid.json", "best"
@@ -80,7 +80,7 @@ def _settings(preset: str, cell: tuple, seed: int, max_length: int | None) -> Se
 
 def _show(found: dict[tuple, list[float]], best: tuple, metric: str) -> None:
     rows = [
-        [str(size), f"{rate:g}", str(epochs), *mean_and_spread(scores), "best" if (size, rate, epochs) == best else ""]
+        [str(size), f"{rate:g}", str(epochs), *mean_and_std(scores), "best" if (size, rate, epochs) == best else ""]
         for (size, rate, epochs), scores in found.items()
     ]
     columns = ["batch size", "rate", "epochs", f"{metric} %", "spread"]

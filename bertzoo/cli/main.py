@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from bertzoo import __version__
-from bertzoo.cli.app import plain, prepare_console, with_keras
+from bertzoo.cli.app import prepare_console, with_debug_option, with_keras
 from bertzoo.cli.compare import compare
 from bertzoo.cli.convert import convert
 from bertzoo.cli.course import course
@@ -33,8 +33,8 @@ app.command()(with_keras(grid))
 app.command()(with_keras(predict))
 app.command()(with_keras(embed))
 app.command()(with_keras(convert))
-app.command()(plain(course))
-app.command()(plain(prepare))
+app.command()(with_debug_option(course))
+app.command()(with_debug_option(prepare))
 app.command()(with_keras(pretrain))
 
 

@@ -37,7 +37,7 @@ def check_file(path: Path, suffixes: tuple[str, ...]) -> None:
     _check_writable(path)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Writes a file completely or not at all, unless something is mounted on it."""
     part = _part(path)
     try:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, show_table, start
-from bertzoo.cli.dataset import Columns, given_texts
-from bertzoo.cli.paths import check_file, write_whole
+from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, import_bertzoo, show_table
+from bertzoo.cli.dataset import Columns, read_given_texts
+from bertzoo.cli.paths import check_file, write_atomically
 from bertzoo.data.datasets import load_squad
 from bertzoo.data.files import kind_of, read_rows
 from bertzoo.data.parsing import Examples, parse_inputs, require_column
@@ -41,11 +41,11 @@ def predict(
             raise ValueError(f"{model} is a {task}: give a table of questions with --file.")
         examples = _read_questions(file, task)
     else:
-        examples = given_texts(texts or [], file, Columns(text, pair))
+        examples = read_given_texts(texts or [], file, Columns(text, pair))
     network = _load(task, model)
     columns, rows = _TABLES[task](network, examples, batch_size, top_k)
     if out is not None:
-        write_whole(out, _as_csv(columns, rows).encode())
+        write_atomically(out, _as_csv(columns, rows).encode())
         print(f"{len(rows)} rows in {out}")
     elif sys.stdout.isatty():
         show_table(columns, rows, numbers=columns[-1:])
@@ -71,7 +71,7 @@ def _task_of(model: str) -> str:
 
 
 def _load(task: str, model: str):
-    network = getattr(start(), task).from_preset(model, verbose=False)
+    network = getattr(import_bertzoo(), task).from_preset(model, verbose=False)
     missing = network.load_report.new
     if missing:
         kind = "classifier" if task == "TextClassifier" else task

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import show_table, start
+from bertzoo.cli.app import import_bertzoo, show_table
 
 # The catalog's names of the heads in config.json.
 _TASKS = {
@@ -30,7 +30,7 @@ def list_presets(
     """Show the bundled presets and popular checkpoints of the Hugging Face hub; with a NAME, its parameters by part,
     without downloading it."""
     if name is not None:
-        print(start().describe(name))
+        print(import_bertzoo().describe(name))
         return
     from bertzoo.checkpoints.catalog import load_catalog
     from bertzoo.checkpoints.files import bundled_names, bundled_root

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bertzoo.checkpoints.saving import check_writable
-from bertzoo.cli.app import start
+from bertzoo.cli.app import import_bertzoo
 from bertzoo.cli.paths import check_preset_directory
 from bertzoo.data.files import Documents
 
@@ -106,7 +106,7 @@ def pretrain(
     read_toml(config)  # reports a wrong file before Keras is imported
     if not (out / "training_state").is_dir():
         check_preset_directory(out)
-    start()
+    import_bertzoo()
     from bertzoo.pretraining import program
     from bertzoo.pretraining.corpus import TokenCorpus
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import Preset, percent, progress, show_table, start
+from bertzoo.cli.app import Preset, import_bertzoo, percent, show_table, training_verbosity
 from bertzoo.cli.paths import check_preset_directory
 
 EPOCHS = 5
@@ -30,7 +30,7 @@ def quickstart(
     """Train a first model in about a minute: a classifier of reviews. No network is needed."""
     check_preset_directory(out)
     print("Loading Keras …", flush=True)
-    bz = start()
+    bz = import_bertzoo()
     from bertzoo.data import reviews
 
     train, test = reviews("train"), reviews("test")
@@ -42,7 +42,7 @@ def quickstart(
     print(f"3. Training, {EPOCHS} times through the {len(train[0])} reviews.", flush=True)
     begun = time.perf_counter()
     model.compile(bz.AdamW(RATE))
-    model.fit(*train, epochs=EPOCHS, batch_size=BATCH_SIZE, verbose=progress())
+    model.fit(*train, epochs=EPOCHS, batch_size=BATCH_SIZE, verbose=training_verbosity())
     seconds = time.perf_counter() - begun
     after = _ask(model, test[0])
     print(

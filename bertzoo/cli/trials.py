@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertzoo.cli.app import start
+from bertzoo.cli.app import import_bertzoo
 from bertzoo.cli.dataset import Splits
 from bertzoo.cli.fit import describe_texts
-from bertzoo.cli.paths import write_whole
+from bertzoo.cli.paths import write_atomically
 from bertzoo.metrics import accuracy, f1, matthews_corrcoef, pearson, spearman
 
 if TYPE_CHECKING:
@@ -60,16 +60,16 @@ class Log:
                 return record
         started = time.perf_counter()
         model = fine_tune(splits, settings)
-        record = {**key, "scores": scores_of(model, splits), "seconds": round(time.perf_counter() - started, 1)}
+        record = {**key, "scores": score_model(model, splits), "seconds": round(time.perf_counter() - started, 1)}
         self.runs.append(record)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path, (json.dumps({"runs": self.runs}, indent=1) + "\n").encode())
+        write_atomically(self.path, (json.dumps({"runs": self.runs}, indent=1) + "\n").encode())
         return record
 
 
 def fine_tune(splits: Splits, settings: Settings) -> TextClassifier:
     """A text classifier, or a regression, fit on the training examples."""
-    bz = start()
+    bz = import_bertzoo()
 
     bz.set_seed(settings.seed)
     options, _ = describe_texts(splits)
@@ -81,7 +81,7 @@ def fine_tune(splits: Splits, settings: Settings) -> TextClassifier:
     return model
 
 
-def scores_of(model: TextClassifier, splits: Splits) -> dict[str, float]:
+def score_model(model: TextClassifier, splits: Splits) -> dict[str, float]:
     """Accuracy, F1 and Matthews' correlation on the validation examples; for a regression, Pearson's and Spearman's.
 
     F1 is that of the class 1, equivalent or duplicate if there is one, as in GLUE, otherwise the mean over classes.
@@ -98,7 +98,7 @@ def scores_of(model: TextClassifier, splits: Splits) -> dict[str, float]:
     return {"accuracy": accuracy(truth, predicted), "f1": score, "matthews": matthews}
 
 
-def mean_and_spread(values: Sequence[float]) -> tuple[str, str]:
+def mean_and_std(values: Sequence[float]) -> tuple[str, str]:
     """The mean and, for more than one value, the sample standard deviation, in percent."""
     spread = f"{100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else "–"
     return f"{100 * np.mean(values):.1f}", spread

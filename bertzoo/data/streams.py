@@ -26,9 +26,9 @@ def is_loader_of_texts(texts: Any) -> bool:
     return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")
 
 
-def check_steps(x: Any, steps: int | None) -> None:
+def check_steps(steps: int | None) -> None:
     """Refuses `steps` for anything but a stream: batches are sorted by length, so they are not the first rows."""
-    if steps is not None and not is_stream(x):
+    if steps is not None:
         raise ValueError(
             f"steps ({steps!r}) counts the batches of a stream, and x is not a stream: pass fewer examples."
         )
@@ -47,14 +47,15 @@ class StreamDataset(keras.utils.PyDataset):
             row, most tokens of any, None if there is no limit) -> tokens to pad to; -> the same for the model. Texts
             may come as a list alone.
         steps: Batches in an epoch; the stream's own length where None, counted in a first pass if it has no `len`.
+        inputs_only: Whether targets and weights are left out, to predict.
 
     Raises:
         ValueError: A generator or a dataset without end comes without `steps`, or the data end before their time.
     """
 
-    def __init__(self, stream: Any, convert: Callable, steps: int | None = None):
+    def __init__(self, stream: Any, convert: Callable, steps: int | None = None, inputs_only: bool = False):
         super().__init__()
-        self.stream, self.convert = stream, convert
+        self.stream, self.convert, self.inputs_only = stream, convert, inputs_only
         self._once = hasattr(stream, "__next__")
         if steps is None and self._once:
             raise ValueError("a generator has no length: pass steps_per_epoch, or a list.")
@@ -70,15 +71,22 @@ class StreamDataset(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple:
         if isinstance(self.stream, keras.utils.PyDataset):
             position = (self._epoch * self.steps + index) % len(self.stream)
-            return self.convert(_as_tuple(self.stream[position]), partial(self._width, index))
+            return self._convert(self.stream[position], index)
         # Keras reads the first batches before training, and then again. A generator yields them once.
         if index in self._looked_at:
             return self._looked_at.pop(index)
-        arrays = tuple(map(_to_host, _as_tuple(self._next(index))))
-        batch = self.convert(arrays, partial(self._width, index))
+        batch = self._convert(self._next(index), index)
         if self._once and index < LOOKED_AT:
             self._looked_at[index] = batch
         return batch
+
+    def _convert(self, batch: Any, index: int) -> tuple:
+        # Loaders of PyTorch give a list; a list of strings is x.
+        texts = isinstance(batch, list) and all(isinstance(part, str) for part in batch)
+        batch = tuple(batch) if isinstance(batch, (tuple, list)) and not texts else (batch,)
+        if not isinstance(self.stream, keras.utils.PyDataset):
+            batch = tuple(map(_to_host, batch))
+        return self.convert(batch[:1] if self.inputs_only else batch, partial(self._width, index))
 
     def _width(self, index: int, longest: int, most: int | None) -> int:
         # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.
@@ -134,12 +142,6 @@ def _length(stream) -> int:
         return len(stream)
     except TypeError:
         return sum(1 for _ in stream)
-
-
-def _as_tuple(batch) -> tuple:
-    """(x, …) of a batch, which loaders of PyTorch give as a list; a list of strings is x."""
-    texts = isinstance(batch, list) and all(isinstance(part, str) for part in batch)
-    return tuple(batch) if isinstance(batch, (tuple, list)) and not texts else (batch,)
 
 
 def _to_host(part):

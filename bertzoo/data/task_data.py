@@ -129,7 +129,8 @@ class TaskData:
         if is_stream(x):
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
-            return StreamDataset(x, partial(self.convert_batch, prompt=prompt), steps)
+            convert = partial(self.convert_batch, prompt=prompt)
+            return StreamDataset(x, convert, steps, inputs_only=labelled is False)
         examples = self.parse(x, y)
         if len(examples) == 0:
             raise ValueError("x is empty.")

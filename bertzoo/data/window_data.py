@@ -72,6 +72,11 @@ class WindowedData(TaskData):
         x, *rest = batch
         if is_tokenized(x):
             return batch
+        if not rest:
+            raise ValueError(
+                "the stream gives texts, which are cut into windows: to predict, pass them as a list, or batches with "
+                "token_ids; to train, pass batches (texts, targets)."
+            )
         converted = self.batches(x, *rest, batch_size=1 << 30)[0]
         tokens = converted[0]["token_ids"].shape[1]
         wider = width(tokens, self.require_tokenizer().max_length) - tokens

@@ -7,7 +7,7 @@ from keras import ops
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.data.training_batches import split_divisor
-from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits
+from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits, refuse_one_hot
 from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
@@ -20,6 +20,8 @@ class CompiledTask(BackendStep, keras.Model):
     # Whether the loss is one for each token, weighed by the sample weights.
     per_token: ClassVar[bool] = False
     needs_targets: ClassVar[bool] = True
+    # Whether targets are the indices of classes, with which no one-hot loss or metric can compare.
+    sparse_targets: bool = False
 
     def default_loss(self) -> Any:
         """The task's loss."""
@@ -65,6 +67,8 @@ class CompiledTask(BackendStep, keras.Model):
                 f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
                 "biases and LayerNorm, clipped to norm 1"
             )
+        if self.sparse_targets:
+            refuse_one_hot(loss, [metrics, weighted_metrics])
         metrics = metrics_of_logits(metrics, self.default_metrics)
         weighted_metrics = metrics_of_logits(weighted_metrics, self.default_metrics)
         if metrics is None and not (self.per_token and weighted_metrics is not None):

@@ -17,7 +17,7 @@ from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
-from bertzoo.tasks.prompts import PromptedTask, find_prompt, prompt_options
+from bertzoo.tasks.sentence_modules import PromptedTask, prompt_options
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import REGRESSION, SINGLE_LABEL
@@ -29,6 +29,7 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
 }
 _HF_ACTIVATIONS = {keras_name: hf_name for hf_name, keras_name in _ACTIVATIONS.items()}
+_FUNCTIONS: dict[str, Callable] = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}
 PAIRS = dataclasses.replace(TEXTS, least=2)
 
 
@@ -55,11 +56,13 @@ class CrossEncoder(PromptedTask, TextClassifier):
     Args:
         backbone, tokenizer, head: See `TextClassifier`.
         labels: 1 for a score, which is the usual; more for classes of pairs, such as those of NLI.
+        problem_type: As of `TextClassifier`; by default "regression" for one label, classes for more.
         activation: What `predict` makes of the logits: "sigmoid", "linear", "tanh" or, of several labels, "softmax";
             the first for one label, the second for more, where None.
         prompts: Name -> text that `predict` puts before the first text of each pair.
         default_prompt: The name of the prompt to use by default.
         settings: Further keys of config_sentence_transformers.json, which are carried through.
+        name: Name of the Keras model.
 
     One label is trained with scores from 0 to 1 and binary cross-entropy; more with classes and cross-entropy. The
     checkpoint is that of a text classifier, which sentence-transformers loads.
@@ -69,7 +72,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
     """
 
     data_class = PairData
-    config_keys = ("labels", "problem_type", "activation", "prompts", "default_prompt", "settings")
+    config_keys = ("labels", "problem_type", "head", "activation", "prompts", "default_prompt", "settings")
 
     def __init__(
         self,
@@ -117,34 +120,26 @@ class CrossEncoder(PromptedTask, TextClassifier):
             ValueError: The activation is unknown.
         """
         activation = _checked(self.activation if activation is None else activation)
+        prompt = self.find_prompt(prompt, prompt_name)
         single = False
         if not is_stream(x) and self.tokenizer is not None:
             x = parse_inputs(x, schema=PAIRS)
             single = x.single
-        prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, {})
-        scores = self._scores(self.logits(x, batch_size, verbose, steps, callbacks, prompt), activation)
+        logits = self.logits(x, batch_size, prompt=prompt, verbose=verbose, steps=steps, callbacks=callbacks)
+        scores = _FUNCTIONS[activation](logits).astype("float32")
         scores = scores[:, 0] if len(self.labels) == 1 else scores
         return scores[0] if single else scores
 
-    def logits(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = 0,
-        steps: int | None = None,
-        callbacks: Any = None,
-        prompt: str | None = None,
-    ) -> np.ndarray:
-        """As `Task.logits`, float32 (n, labels); with the default prompt where `prompt` is None."""
+    def logits(self, x: Any, batch_size: int | None = None, *, prompt: str | None = None, **options: Any) -> np.ndarray:
+        """As `Task.logits`, float32 (n, labels).
+
+        Args:
+            x, batch_size, options: As there.
+            prompt: Put before the first text of each pair; the default prompt where None.
+        """
         if hasattr(x, "__len__") and len(x) == 0:
             return np.zeros((0, len(self.labels)), "float32")
-        if prompt is None:
-            prompt = find_prompt(self.prompts, self.default_prompt, None, None, {})
-        return super().logits(x, batch_size, verbose, steps, callbacks, prompt)
-
-    def _scores(self, logits: np.ndarray, activation: str) -> np.ndarray:
-        functions: dict[str, Callable] = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}
-        return functions[activation](logits).astype("float32")
+        return super().logits(x, batch_size, prompt=self.find_prompt(prompt), **options)
 
     def rank(
         self,
@@ -191,11 +186,17 @@ class CrossEncoder(PromptedTask, TextClassifier):
 
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
         # A number is what `predict` gives. The probabilities of labels come from logits, whatever the activation.
-        return super()._readable(self._scores(logits, self.activation) if self.problem_type == REGRESSION else logits)
+        if self.problem_type == REGRESSION:
+            logits = _FUNCTIONS[self.activation](logits).astype("float32")
+        return super()._readable(logits)
 
     @classmethod
-    def from_preset(cls, preset: str | Path, **options) -> "CrossEncoder":
-        """As `Task.from_preset`; a checkpoint of sentence-transformers brings its activation."""
+    def from_preset(cls, preset: str | Path, **options: Any) -> "CrossEncoder":
+        """As `Task.from_preset`; a checkpoint of sentence-transformers brings its activation.
+
+        Args:
+            preset, options: As there.
+        """
         settings = read_settings(preset)
         named = settings.pop("activation_fn", None)
         if "activation" not in options and named is not None:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.data.streams import check_steps
+from bertzoo.data.parsing import Examples
 from bertzoo.data.task_data import MaskedData
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
@@ -17,8 +17,34 @@ from bertzoo.training.compiled_losses import MEAN
 from bertzoo.types import Tensor
 
 
+class MaskingTask(Task):
+    """A task with the masked-LM head, which masks texts by a rule, BERT's 15 % and 80/10/10 where `masking` is None."""
+
+    per_token = True
+
+    def __init__(self, backbone: Encoder, tokenizer: Tokenizer | None, masking: Masking | None, **kwargs):
+        super().__init__(backbone, tokenizer, **kwargs)
+        if masking is None and tokenizer is not None:
+            masking = Masking.for_tokenizer(tokenizer)
+        self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
+        self.masked_lm = self.make_head("masked_lm")
+
+    def logits_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """The shape of the logits, (batch, masked positions or length, vocabulary)."""
+        if isinstance(input_shape, dict):
+            input_shape = input_shape.get("mask_positions", input_shape["token_ids"])
+        return (*input_shape, self.backbone.config.vocab_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        return super().from_config({**config, "masking": Masking.from_config(config.get("masking"))}, custom_objects)
+
+
 @keras.saving.register_keras_serializable("bertzoo")
-class MaskedLM(Task):
+class MaskedLM(MaskingTask):
     """An encoder with its masked-LM head, whose decoder is the token table.
 
     `fit(texts)` masks anew in each epoch, on the host, from the seed; in `evaluate`, a row's masks do not depend on its
@@ -31,11 +57,11 @@ class MaskedLM(Task):
         backbone: The encoder.
         tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
+        name: Name of the Keras model.
     """
 
     data: MaskedData
     heads = ("masked_lm",)
-    per_token = True
 
     def __init__(
         self,
@@ -45,15 +71,9 @@ class MaskedLM(Task):
         name: str = "masked_lm_task",
         **kwargs,
     ):
-        super().__init__(backbone, tokenizer, name=name, **kwargs)
-        if masking is None and tokenizer is not None:
-            masking = Masking.for_tokenizer(tokenizer)
-        self.masking, self.data = masking, MaskedData(tokenizer, backbone.config, masking)
-        self.masked_lm = backbone.family.head(backbone.dropout_config, "masked_lm", dtype=self.dtype_policy)
+        super().__init__(backbone, tokenizer, masking, name=name, **kwargs)
+        self.data = MaskedData(tokenizer, backbone.config, self.masking)
         self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        self.masked_lm.build((None, None, self.backbone.config.hidden_size))
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
@@ -62,9 +82,7 @@ class MaskedLM(Task):
         return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        if isinstance(input_shape, dict):
-            input_shape = input_shape.get("mask_positions", input_shape["token_ids"])
-        return (*input_shape, self.backbone.config.vocab_size)
+        return self.logits_shape(input_shape)
 
     def default_loss(self) -> Any:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
@@ -75,23 +93,17 @@ class MaskedLM(Task):
     def loss_mean_options(self) -> dict[str, Any]:
         return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
 
-    def predict(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = "auto",
-        steps: int | None = None,
-        callbacks: Any = None,
+    def predict_examples(
+        self, examples: Examples, batch_size: int | None, prompt: str = "", **options: Any
     ) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text
         has fewer.
 
         Args:
-            x: Texts in any form that `fit` takes, with [MASK] in them.
+            examples, batch_size, prompt, options: As for `Task.predict_examples`; a prompt has no effect.
         """
-        check_steps(x, steps)
-        data, counts = self.data.prediction_batches(x, batch_size)
-        logits = data.unsort(self.predict_batches(data, verbose=verbose, steps=steps, callbacks=callbacks))
+        data, counts = self.data.prediction_batches(examples, batch_size)
+        logits = data.unsort(self.predict_batches(data, **options))
         logits[np.arange(logits.shape[1]) >= counts[:, None]] = 0
         return logits
 
@@ -114,36 +126,32 @@ class MaskedLM(Task):
         """
         tokenizer = self.data.require_tokenizer()
         texts = [x] if isinstance(x, str) else list(x)
-        wrong = next((text for text in texts if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise TypeError(f"fill_mask takes single texts, not pairs. Received: {wrong!r:.60}.")
+        for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"fill_mask takes single texts, not pairs. Received: {text!r:.60}.")
         if not texts:
             return []
-        allowed = None if targets is None else self._target_ids(targets)
-        logits = self.predict(texts, batch_size=batch_size, verbose=0)
+        # Tables of some models have more rows than there are tokens.
+        ids = np.arange(tokenizer.vocabulary_size) if targets is None else self._target_ids(targets)
         mask = tokenizer.id_to_token(self.data.masking.mask_id)
         answers: list = []
-        for text, rows in zip(texts, logits):
-            parts = text.split(mask)
-            if len(parts) == 1:
+        for text, rows in zip(texts, self.predict(texts, batch_size=batch_size, verbose=0)):
+            between = text.split(mask)
+            count = len(between) - 1
+            if not count:
                 raise ValueError(f"there is no {mask} in {text!r:.80}.")
-            if len(parts) - 1 > len(rows) or not np.any(rows[len(parts) - 2]):
+            if count > len(rows) or not np.any(rows[count - 1]):
                 raise ValueError(f"a {mask} lies beyond the model's {tokenizer.max_length} tokens in {text!r:.80}.")
-            answers.append([self._best(rows[i], parts, i, mask, top_k, allowed) for i in range(len(parts) - 1)])
-        answers = [places[0] if len(places) == 1 else places for places in answers]
+            masks = []
+            for i, probabilities in enumerate(softmax(rows[:count])):
+                left, right = mask.join(between[: i + 1]), mask.join(between[i + 1 :])
+                best = ids[np.argsort(-probabilities[ids], kind="stable")[:top_k]]
+                filled = [
+                    (fill_token(tokenizer, left, int(token), right), float(probabilities[token])) for token in best
+                ]
+                masks.append([{"token": token, "score": score, "text": text} for (token, text), score in filled])
+            answers.append(masks[0] if count == 1 else masks)
         return answers[0] if isinstance(x, str) else answers
-
-    def _best(self, logits, parts, place: int, mask: str, top_k: int, allowed) -> list[dict]:
-        tokenizer = self.data.require_tokenizer()
-        probabilities = softmax(logits)
-        # Tables of some models have more rows than there are tokens.
-        ids = np.arange(min(len(probabilities), tokenizer.vocabulary_size)) if allowed is None else allowed
-        best = ids[np.argsort(-probabilities[ids], kind="stable")[:top_k]]
-        out = []
-        for i in best:
-            token, text = fill_token(tokenizer, mask.join(parts[: place + 1]), int(i), mask.join(parts[place + 1 :]))
-            out.append({"token": token, "score": float(probabilities[i]), "text": text})
-        return out
 
     def _target_ids(self, targets: str | list[str]) -> np.ndarray:
         ids, tokenizer = [], self.data.require_tokenizer()
@@ -151,20 +159,11 @@ class MaskedLM(Task):
         if not targets:
             raise ValueError("targets must hold a word or more; None lets the whole vocabulary compete.")
         for word in targets:
-            pieces = [int(i) for i in tokenizer.encode(word).row(0) if int(i) not in tokenizer.special_ids]
-            if len(pieces) != 1:
-                raise ValueError(f"target {word!r} is {len(pieces)} tokens in this vocabulary; a target must be one.")
-            ids.append(pieces[0])
+            tokens = [int(i) for i in tokenizer.encode(word).row(0) if int(i) not in tokenizer.special_ids]
+            if len(tokens) != 1:
+                raise ValueError(f"target {word!r} is {len(tokens)} tokens in this vocabulary; a target must be one.")
+            ids.append(tokens[0])
         return np.array(ids)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        config = dict(config)
-        config["masking"] = Masking.from_config(config.get("masking"))
-        return super().from_config(config)
 
 
 def fill_token(tokenizer: Tokenizer, left: str, index: int, right: str) -> tuple[str, str]:
@@ -177,9 +176,9 @@ def fill_token(tokenizer: Tokenizer, left: str, index: int, right: str) -> tuple
         ValueError: The vocabulary has no such id.
     """
     once, twice = list(tokenizer.decode([[index], [index, index]], False))
-    piece = twice[len(once) :] if twice.startswith(once) else once
-    token = piece.strip() or piece
-    if not piece[:1].isspace():
+    continuation = twice[len(once) :] if twice.startswith(once) else once
+    token = continuation.strip() or continuation
+    if not continuation[:1].isspace():
         return token, left.rstrip(" ") + token + right
     if tokenizer.id_to_token(index)[0] in "Ġ▁":  # the space is in the token
         return token, f"{left}{'' if not left or left[-1].isspace() else ' '}{token}{right}"

@@ -6,9 +6,7 @@ import keras
 from keras import ops
 
 from bertzoo.data.tuple_data import ChoiceData, one_by_one
-from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import FAMILIES
 from bertzoo.tasks.probabilities import softmax
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
@@ -27,6 +25,7 @@ class MultipleChoice(Task):
     Args:
         backbone: The encoder.
         tokenizer: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
+        name: Name of the Keras model.
 
     Inputs are the encoder's with one more axis, int (batch, choices, length), and where rows have fewer choices than
     others `choice_mask` int (batch, choices), 0 at those that are none. The output is float32 logits (batch, choices).
@@ -42,23 +41,15 @@ class MultipleChoice(Task):
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.data = ChoiceData(tokenizer, backbone.config)
-        self.uses_pooler = backbone.family.multiple_choice_uses_pooler
-        if self.uses_pooler and backbone.pooler is None:
-            raise ValueError(
-                f"multiple choice of {backbone.family.hf_name} reads the pooler; make the encoder with pooler=True."
-            )
-        self.multiple_choice = backbone.family.head(backbone.dropout_config, "multiple_choice", dtype=self.dtype_policy)
+        self.multiple_choice = self.make_head("multiple_choice")
         self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        self.multiple_choice.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         present = inputs.pop("choice_mask", None)
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
         outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.pooled_positions)
-        vectors = self.backbone.head_vectors(outputs, rows, self.uses_pooler)
+        vectors = self.backbone.head_vectors(outputs, rows, self.backbone.family.multiple_choice_uses_pooler)
         logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 
@@ -96,7 +87,3 @@ class MultipleChoice(Task):
 
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
-    @classmethod
-    def needs_pooler(cls, config: EncoderConfig) -> bool:
-        return FAMILIES[config.model_type].multiple_choice_uses_pooler

@@ -1,22 +1,26 @@
-"""Tasks from presets and back: what is read of a checkpoint directory, and what is written into one."""
+"""Tasks from presets and back: what is read of a checkpoint directory, and what is written into one.
+
+A head of the caller's own is described in config.json, and made again without running foreign code.
+"""
 
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
 from bertzoo._keras_hooks import print_message
+from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import push
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
-from bertzoo.data.labels import check_order, label_names
+from bertzoo.data.labels import check_order, label_names, labels_for_file, labels_in_file
 from bertzoo.export import export_model
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import read_architecture
-from bertzoo.tasks.custom_head import restore
+from bertzoo.models.family import Family
+from bertzoo.models.registry import FAMILIES, read_architecture
 from bertzoo.text.tokenizer import Tokenizer
 
 
@@ -26,6 +30,10 @@ class PresetTask(keras.Model):
     heads: tuple[str, ...] = ()
     # What follows the family's name in the name of Hugging Face's class; the first head's where None.
     hf_class: str | None = None
+    # Constructor arguments that are attributes too, which `get_config` keeps.
+    config_keys: ClassVar[tuple[str, ...]] = ()
+    # Constructor arguments for which Hugging Face has no key, with their defaults; config.json has a block for them.
+    own_options: ClassVar[dict[str, Any]] = {}
 
     @classmethod
     def from_preset(
@@ -74,7 +82,7 @@ class PresetTask(keras.Model):
             if isinstance(wanted, (int, np.integer)) and wanted == len(in_file) and not new_head:
                 options["labels"] = list(in_file)  # a number of classes leaves them their names
             if isinstance(options.get("head"), dict):
-                options["head"] = restore(options["head"])
+                options["head"] = restore_head(options["head"])
             if "tokenizer" not in options:
                 options["tokenizer"] = load_tokenizer(directory, config, max_length, lowercase)
             return cls(encoder, **policy, **options)
@@ -90,26 +98,29 @@ class PresetTask(keras.Model):
 
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
-        """Whether the task reads the pooled output of this family."""
-        return False
+        """Whether a head of the task reads the pooler of this family."""
+        return any(reads_pooler(FAMILIES[config.model_type], head) for head in cls.heads)
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
         """Constructor options that the files of a fine-tuned model hold."""
-        return {}
+        labels = labels_in_file(config) if "labels" in cls.config_keys else {}
+        own = own_block(config)
+        return {**labels, **{key: own[key] for key in cls.own_options if own.get(key) is not None}}
+
+    def own_values(self) -> dict[str, Any]:
+        """The values of `own_options`."""
+        return {key: keras.saving.serialize_keras_object(getattr(self, key)) for key in self.own_options}
 
     def config_changes(self) -> dict[str, Any]:
         """Keys of config.json that the task owns."""
-        return {}
+        block = own_block(self.backbone.config) | self.own_values()
+        block = {key: value for key, value in block.items() if value not in (None, self.own_options.get(key))}
+        return {"bertzoo": block or None, **(labels_for_file(self.labels) if "labels" in self.config_keys else {})}
 
     def more_files(self) -> dict[str, Any]:
         """Further files of a preset of the task, as `write_preset` takes them."""
         return {}
-
-    def own_block(self, **values) -> dict[str, Any] | None:
-        """config.json's block `bertzoo` with these values, without those that are None."""
-        block = {**own_block(self.backbone.config), **values}
-        return {key: value for key, value in block.items() if value is not None} or None
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes a Hugging Face checkpoint directory, head and tokenizer included, that transformers loads."""
@@ -142,6 +153,11 @@ class PresetTask(keras.Model):
             self.save_to_preset(Path(folder) / "preset")
             options: dict[str, Any] = {"private": private, "token": token, "commit_message": commit_message}
             push(Path(folder) / "preset", repo_id, **options, card=card)
+
+
+def reads_pooler(family: Family | type[Family], head: str) -> bool:
+    """Whether a head of a family reads the pooler's output."""
+    return head == "pair" or getattr(family, f"{head}_uses_pooler", False)
 
 
 def own_block(config: EncoderConfig) -> dict[str, Any]:
@@ -188,34 +204,107 @@ PIPELINES = {
 
 def model_card(task: keras.Model, repo_id: str) -> str:
     """README.md for a task's preset: how to load it, what it is, and what its author should add."""
-    name, config = type(task).__name__, task.backbone.config
-    header = ["library_name: bertzoo", "tags:", "- keras", f"- {config.model_type}"]
-    header += [f"pipeline_tag: {PIPELINES[name]}"] * (name in PIPELINES)
-    facts = [
+    name, config, labels = type(task).__name__, task.backbone.config, getattr(task, "labels", None)
+    pipeline = f"pipeline_tag: {PIPELINES[name]}\n" if name in PIPELINES else ""
+    facts = (
         f"- {task.backbone.family.hf_name} of {config.num_hidden_layers} layers × {config.hidden_size}, "
-        f"{task.count_params():,} parameters, at most {config.max_length} tokens",
-    ]
-    labels = getattr(task, "labels", None)
-    if labels:
-        facts.append(
-            f"- labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
-        )
-    return "\n".join(
-        [
-            "---",
-            *header,
-            "---",
-            f"# {repo_id.split('/')[-1]}",
-            "",
-            "```python",
-            "import bertzoo as bz",
-            "",
-            f'model = bz.{name}.from_preset("hf://{repo_id}")',
-            "```",
-            "",
-            *facts,
-            "",
-            "Training data, results and limits: to be added by the author.",
-            "",
-        ]
+        f"{task.count_params():,} parameters, at most {config.max_length} tokens"
     )
+    if labels:
+        facts += f"\n- labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if labels[20:] else "")
+    return f"""---
+library_name: bertzoo
+tags:
+- keras
+- {config.model_type}
+{pipeline}---
+# {repo_id.split("/")[-1]}
+
+```python
+import bertzoo as bz
+
+model = bz.{name}.from_preset("hf://{repo_id}")
+```
+
+{facts}
+
+Training data, results and limits: to be added by the author.
+"""
+
+
+# ---- heads of the caller's own
+
+# Layers that compute from their settings and weights alone. Lambda, those that wrap other libraries' modules, and those
+# that read files are not among them.
+_LAYERS = tuple(
+    f"keras.src.layers.{name}"
+    for name in (
+        "activations",
+        "attention",
+        "convolutional",
+        "core.dense",
+        "core.einsum_dense",
+        "core.identity",
+        "core.input_layer",
+        "core.masking",
+        "core.wrapper",
+        "merging",
+        "normalization",
+        "pooling",
+        "regularization",
+        "reshaping",
+        "rnn",
+    )
+)
+_PLAIN_OBJECTS = ("keras.initializers", "keras.regularizers", "keras.constraints")
+_MODELS = {
+    ("keras", "Sequential"),
+    ("keras.src.models.functional", "Functional"),
+    ("keras", "DTypePolicy"),
+    ("keras.dtype_policies", "DTypePolicy"),
+}
+
+
+def restore_head(content: dict[str, Any]) -> keras.layers.Layer:
+    """The head that `serialize_keras_object` described, with new weights.
+
+    Raises:
+        CheckpointError: It is made of anything but Keras's own computing layers and bertzoo's, or can't be made.
+    """
+    _check_objects(content)
+    try:
+        head = keras.saving.deserialize_keras_object(content, safe_mode=True)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"the head that config.json describes can't be made: {error}") from error
+    if not isinstance(head, keras.layers.Layer):
+        raise CheckpointError(f"config.json describes a {type(head).__name__} as head; a layer is expected.")
+    return head
+
+
+def _check_objects(content) -> None:
+    if isinstance(content, dict):
+        if "class_name" in content and not _is_allowed(content):
+            raise CheckpointError(
+                f"config.json describes a head with {content.get('module')}.{content['class_name']}, which is not made "
+                "from a file because it could run code of its own: pass head=, a layer that you made yourself, and it "
+                "gets the weights."
+            )
+        content = list(content.values())
+    for value in content if isinstance(content, (list, tuple)) else ():
+        _check_objects(value)
+
+
+def _is_allowed(content: dict[str, Any]) -> bool:
+    module, name, registered = content.get("module"), content["class_name"], content.get("registered_name")
+    if name == "__keras_tensor__":
+        return True
+    if not isinstance(module, str) or not isinstance(name, str):
+        return False
+    if registered == f"bertzoo>{name}":
+        return module.startswith("bertzoo.") and keras.saving.get_registered_object(registered) is not None
+    if registered not in (None, name):
+        return False
+    if (module, name) in _MODELS or module in _PLAIN_OBJECTS:
+        return True
+    layer = getattr(keras.layers, name, None) if module == "keras.layers" else None
+    return isinstance(layer, type) and layer.__module__.startswith(_LAYERS)

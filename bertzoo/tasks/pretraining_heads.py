@@ -1,8 +1,7 @@
 """The models that pre-training leaves behind: an encoder with the heads of its objectives."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -10,8 +9,8 @@ from keras import ops
 
 from bertzoo.data.parsing import Examples
 from bertzoo.data.task_data import TaskData
-from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.masked_lm import MaskingTask
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
@@ -31,6 +30,7 @@ class NextSentencePredictor(Task):
     Args:
         backbone: The encoder, with its pooler.
         tokenizer: Turns pairs of texts into the encoder's inputs; None if the caller tokenizes.
+        name: Name of the Keras model.
 
     Raises:
         ValueError: The encoder has no pooler, or its family no such head.
@@ -40,11 +40,8 @@ class NextSentencePredictor(Task):
 
     def __init__(self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "sentence_pair", **kwargs):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.pair = _pair_head(self)
+        self.pair = self.make_head("pair")
         self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        self.pair.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)
@@ -53,25 +50,21 @@ class NextSentencePredictor(Task):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (token_shape(input_shape)[0], 2)
 
-    @classmethod
-    def needs_pooler(cls, config: EncoderConfig) -> bool:
-        return True
-
 
 class MaskedBatches(TaskData):
     """Batches that are masked already."""
 
-    def encode_targets(self, examples: Examples) -> None:
+    def encode_targets(self, examples: Examples) -> NoReturn:
         raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
-        raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
+        self.encode_targets(batch[0])
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class ForPreTraining(Task):
+class ForPreTraining(MaskingTask):
     """Both heads of BERT's and ALBERT's pre-training.
 
     Inputs and arguments are those of `MaskedLM` and `NextSentencePredictor`. The output is a dict of their outputs,
@@ -82,11 +75,11 @@ class ForPreTraining(Task):
         backbone: The encoder, with its pooler.
         tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
+        name: Name of the Keras model.
     """
 
     heads = ("masked_lm", "pair")
     hf_class = "ForPreTraining"
-    per_token = True
 
     def __init__(
         self,
@@ -96,19 +89,11 @@ class ForPreTraining(Task):
         name: str = "masked_lm_and_pair",
         **kwargs,
     ):
-        super().__init__(backbone, tokenizer, name=name, **kwargs)
-        if masking is None and tokenizer is not None:
-            masking = Masking.for_tokenizer(tokenizer)
-        self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
+        super().__init__(backbone, tokenizer, masking, name=name, **kwargs)
         self.data = MaskedBatches(tokenizer, backbone.config)
-        self.masked_lm = backbone.family.head(backbone.dropout_config, "masked_lm", dtype=self.dtype_policy)
-        self.pair = _pair_head(self)
+        self.pair = self.make_head("pair")
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
         self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        self.masked_lm.build((None, None, self.backbone.config.hidden_size))
-        self.pair.build((None, self.backbone.config.hidden_size))
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
@@ -118,17 +103,16 @@ class ForPreTraining(Task):
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        shape = input_shape
-        if isinstance(input_shape, dict):
-            shape = input_shape.get("mask_positions", input_shape["token_ids"])
-        return {"masked_lm": (*shape, self.backbone.config.vocab_size), "pair": (shape[0], 2)}
-
-    @classmethod
-    def needs_pooler(cls, config: EncoderConfig) -> bool:
-        return True
+        shape = self.logits_shape(input_shape)
+        return {"masked_lm": shape, "pair": (shape[0], 2)}
 
     def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
-        """Masks rows with a `pair` label (batch,) each: -> inputs, targets and weights, keyed as the outputs are."""
+        """Masks a batch: -> inputs, targets and weights, keyed as the outputs are.
+
+        Args:
+            inputs: Padded arrays (batch, length), and the label `pair` (batch,) of each row.
+            rng: The random generator.
+        """
         inputs = dict(inputs)
         pair = inputs.pop("pair")
         inputs, labels, weights = self.masking(inputs, rng)
@@ -154,8 +138,12 @@ class ForPreTraining(Task):
     def compile(
         self, optimizer: Any = None, loss: Any = None, loss_weights: Any = None, *options: Any, **kwargs: Any
     ) -> None:
-        """As `Task.compile`; the accuracies are those of masked tokens and of pairs. `loss_weights` is a dict by
-        head."""
+        """As `Task.compile`; the accuracies are those of masked tokens and of pairs.
+
+        Args:
+            optimizer, loss, options, kwargs: As there.
+            loss_weights: Head -> weight.
+        """
         self.loss_weights = {"masked_lm": 1.0, "pair": 1.0, **(loss_weights or {})}
         super().compile(optimizer, loss, loss_weights, *options, **kwargs)
 
@@ -174,19 +162,6 @@ class ForPreTraining(Task):
         LossMean.record(self, losses, weights)
         return losses[0] + losses[1]
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "masking": None if self.masking is None else dataclasses.asdict(self.masking)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        return super().from_config({**config, "masking": Masking.from_config(config.get("masking"))})
-
-
-def _pair_head(task: Task) -> keras.layers.Layer:
-    if task.backbone.pooler is None:
-        raise ValueError("judging pairs reads the pooler; make the encoder with pooler=True.")
-    return task.backbone.family.head(task.backbone.dropout_config, "pair", dtype=task.dtype_policy)
-
 
 @keras.saving.register_keras_serializable("bertzoo")
 class ReplacedTokenDetector(Task):
@@ -197,6 +172,7 @@ class ReplacedTokenDetector(Task):
     Args:
         backbone: The encoder.
         tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
+        name: Name of the Keras model.
 
     Raises:
         ValueError: The family has no such head.
@@ -205,18 +181,11 @@ class ReplacedTokenDetector(Task):
     heads = ("rtd",)
 
     def __init__(
-        self,
-        backbone: Encoder,
-        tokenizer: Tokenizer | None = None,
-        name: str = "replaced_token_detector",
-        **kwargs,
+        self, backbone: Encoder, tokenizer: Tokenizer | None = None, name: str = "replaced_token_detector", **kwargs
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.rtd = backbone.family.head(backbone.dropout_config, "rtd", dtype=self.dtype_policy)
+        self.rtd = self.make_head("rtd")
         self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        self.rtd.build((None, None, self.backbone.config.hidden_size))
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)

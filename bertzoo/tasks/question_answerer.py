@@ -1,6 +1,6 @@
 """The span of a text that answers a question (Devlin et al. 2019, sections 4.2 and 4.3)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -9,16 +9,11 @@ from keras import ops
 from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import AnswerData
 from bertzoo.metrics.squad import best_threshold
-from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.presets import own_block
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import token_shape
-from bertzoo.tasks.token_task import WindowedTask
+from bertzoo.tasks.task import WindowedTask, token_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
-
-SETTINGS: dict[str, Any] = {"stride": None, "max_query_length": 64, "no_answer_threshold": None}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -37,19 +32,21 @@ class QuestionAnswerer(WindowedTask):
         max_query_length: Tokens after which a question is cut off.
         no_answer_threshold: None: there always is an answer (SQuAD 1.1). A number: none is given where the score of
             having none exceeds that of the best answer by more (SQuAD 2.0); `fit_threshold` finds it.
+        name: Name of the Keras model.
 
     The output is float32 logits (batch, length, 2): at each token, for the answer's start and for its end.
     """
 
     heads = ("qa",)
-    config_keys = tuple(SETTINGS)
+    own_options: ClassVar[dict[str, Any]] = {"stride": None, "max_query_length": 64, "no_answer_threshold": None}
+    config_keys = tuple(own_options)
 
     def __init__(
         self,
         backbone: Encoder,
         tokenizer: Tokenizer | None = None,
-        stride: int | None = SETTINGS["stride"],
-        max_query_length: int = SETTINGS["max_query_length"],
+        stride: int | None = None,
+        max_query_length: int = 64,
         no_answer_threshold: float | None = None,
         name: str = "question_answerer",
         **kwargs,
@@ -57,11 +54,8 @@ class QuestionAnswerer(WindowedTask):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
         self.stride, self.max_query_length, self.no_answer_threshold = stride, max_query_length, no_answer_threshold
         self.data = AnswerData(tokenizer, backbone.config, stride, max_query_length)
-        self.qa = backbone.family.head(backbone.dropout_config, "qa", dtype=self.dtype_policy)
+        self.qa = self.make_head("qa")
         self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        self.qa.build((None, None, self.backbone.config.hidden_size))
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)
@@ -98,54 +92,64 @@ class QuestionAnswerer(WindowedTask):
             above the best answer. No answer is an empty text at 0.
         """
         self.data.require_tokenizer()
-        asked = self.data.parse(question if context is None else (question, context))
-        found = self._candidates(asked, max(n_best, 20), max_answer_length, batch_size, verbose)
-        answers = [self._ranked(*candidates) for candidates in found]
-        return asked.unwrap([rows[0] if n_best == 1 else rows[:n_best] for rows in answers])
+        examples = self.data.parse(question if context is None else (question, context))
+        candidates = self._best_spans(examples, max(n_best, 20), max_answer_length, batch_size, verbose)
+        answers = [self._rank(spans, null, text) for (spans, null), text in zip(candidates, examples["context"])]
+        return examples.unwrap([row[0] if n_best == 1 else row[:n_best] for row in answers])
 
     def fit_threshold(self, records: Any, batch_size: int = 32, verbose: Any = 0) -> float:
-        """Sets and returns the `no_answer_threshold` with the best F1 on held-out records (SQuAD 2.0's rule)."""
-        asked = self.data.parse(records)
-        if asked.targets is None:
+        """Sets and returns the `no_answer_threshold` with the best F1 on held-out records (SQuAD 2.0's rule).
+
+        Args:
+            records: Questions with contexts and answers, in any form that `fit` takes.
+            batch_size, verbose: As for `answer`.
+
+        Raises:
+            ValueError: The records have no answers.
+        """
+        examples = self.data.parse(records)
+        if examples.targets is None:
             raise ValueError("the records have no answers to compare with.")
         self.no_answer_threshold = None
-        best = self.answer(asked, batch_size=batch_size, verbose=verbose)
-        truth = [[text for text, _ in answers] for answers in asked.targets]
+        best = self.answer(examples, batch_size=batch_size, verbose=verbose)
+        truth = [[text for text, _ in answers] for answers in examples.targets]
         self.no_answer_threshold = best_threshold(
             [answer["text"] for answer in best], [answer["null_score"] for answer in best], truth
         )
         return self.no_answer_threshold
 
-    def _candidates(self, asked: Examples, count: int, limit: int, batch_size: int, verbose):
-        """For each question: (candidates (score, first character, last), score of none, context), best first."""
-        windows = self.data.cut(asked)
+    def _best_spans(
+        self, examples: Examples, count: int, limit: int, batch_size: int, verbose
+    ) -> list[tuple[list, float]]:
+        """For each question: (its best spans (score, first character, last), score of having no answer)."""
+        windows = self.data.cut(examples)
         logits = self.predict_rows(windows.rows, batch_size, verbose)
-        found: list[list] = [[] for _ in range(len(asked))]
-        none = np.full(len(asked), np.inf)
+        tokens: list[list] = [[] for _ in range(len(examples))]
+        null = np.full(len(examples), np.inf)
         for w, source in enumerate(windows.source):
-            rows, begin, column = logits[w].astype("float64"), int(windows.begin[w]), int(windows.column[w])
-            none[source] = min(none[source], rows[0].sum())
-            inner = rows[column : column + int(windows.end[w]) - begin]
+            row, begin, column = logits[w].astype("float64"), int(windows.begin[w]), int(windows.column[w])
+            null[source] = min(null[source], row[0].sum())
+            inner = row[column : column + int(windows.end[w]) - begin]
             own = slice(int(windows.own_begin[w]) - begin, int(windows.own_end[w]) - begin)
             # More than asked for, since some cover no character.
             for score, first, last in best_spans(inner[:, 0], inner[:, 1], own, limit, 2 * count):
-                found[source].append((score, begin + first, begin + last))
-        answers = []
-        for i, spans in enumerate(found):
-            offsets, context = windows.offsets(i), asked["context"][i]
-            spans = [(s, *_stripped(context, offsets[a, 0], offsets[b, 1])) for s, a, b in sorted(spans, reverse=True)]
-            spans = [span for span in spans if span[1] < span[2]]
-            answers.append((spans[:count], float(none[i]), context))
-        return answers
+                tokens[source].append((score, begin + first, begin + last))
+        candidates = []
+        for i, (best, context) in enumerate(zip(tokens, examples["context"])):
+            offsets = windows.offsets(i)
+            spans = [(s, *_stripped(context, offsets[a, 0], offsets[b, 1])) for s, a, b in sorted(best, reverse=True)]
+            candidates.append(([span for span in spans if span[1] < span[2]][:count], float(null[i])))
+        return candidates
 
-    def _ranked(self, spans: list, none: float, context: str) -> list[dict[str, Any]]:
+    def _rank(self, spans: list, null: float, context: str) -> list[dict[str, Any]]:
+        """The answers of one question, having none among them where the threshold asks for it."""
         best = spans[0][0] if spans else -np.inf
-        rows = [(score, begin, end) for score, begin, end in spans]
+        rows = list(spans)
         if self.no_answer_threshold is not None or not spans:
-            said_none = none - best > (self.no_answer_threshold or 0.0)
-            rows.insert(0 if said_none else len(rows), (none, 0, 0))
+            is_null = null - best > (self.no_answer_threshold or 0.0)
+            rows.insert(0 if is_null else len(rows), (null, 0, 0))
         return [
-            {"text": context[a:b], "score": float(p), "start": a, "end": b, "null_score": float(none - best)}
+            {"text": context[a:b], "score": float(p), "start": a, "end": b, "null_score": float(null - best)}
             for (_, a, b), p in zip(rows, softmax([row[0] for row in rows]))
         ]
 
@@ -157,26 +161,12 @@ class QuestionAnswerer(WindowedTask):
     def default_metrics(self) -> list:
         return [keras.metrics.MeanMetricWrapper(span_accuracy, name="span_accuracy")]
 
-    # ---- files
-
-    @classmethod
-    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
-        own = own_block(config)
-        return {key: own[key] for key in SETTINGS if key in own}
-
-    def config_changes(self) -> dict[str, Any]:
-        values = {key: getattr(self, key) for key in SETTINGS}
-        return {"bertzoo": self.own_block(**{k: None if v == SETTINGS[k] else v for k, v in values.items()})}
-
 
 def _stripped(text: str, begin: int, end: int) -> tuple[int, int]:
     """The span without spaces at its ends, which some tokenizers count to a token."""
-    begin, end = int(begin), int(end)
-    while begin < end and text[begin].isspace():
-        begin += 1
-    while begin < end and text[end - 1].isspace():
-        end -= 1
-    return begin, end
+    span = text[begin:end]
+    begin = int(end) - len(span.lstrip())
+    return begin, begin + len(span.strip())
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -196,8 +186,8 @@ class SpanLoss(keras.losses.Loss):
 @keras.saving.register_keras_serializable("bertzoo")
 def span_accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Whether both ends of a span are right, float (batch,), for targets and predictions as in `SpanLoss`."""
-    found = ops.argmax(_without_padding(y_true, y_pred), axis=1)
-    return ops.cast(ops.all(found == ops.argmax(y_true, axis=1), axis=1), "float32")
+    predicted = ops.argmax(_without_padding(y_true, y_pred), axis=1)
+    return ops.cast(ops.all(predicted == ops.argmax(y_true, axis=1), axis=1), "float32")
 
 
 def _without_padding(y_true, y_pred):

@@ -12,7 +12,7 @@ from keras import ops
 
 from bertzoo._keras_hooks import print_message, unlocked
 from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.loading import check_options, load_model, save_model
+from bertzoo.checkpoints.loading import check_options, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset
@@ -23,18 +23,24 @@ from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
-from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import read_architecture
-from bertzoo.tasks.prompts import PromptedTask, find_prompt
-from bertzoo.tasks.sentence_modules import fill_layers, modules_of, options_from, tokenizer_from
+from bertzoo.tasks.sentence_modules import (
+    PromptedTask,
+    fill_layers,
+    layers_from,
+    module_of,
+    prompt_options,
+    tokenizer_from,
+)
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.sentence_losses import SentenceLoss, sentence_loss
+from bertzoo.training.sentence_losses import sentence_loss
 from bertzoo.types import Tensor
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
 LONG_WORK = 100  # batches from which on a progress bar is shown
+# What mteb passes; of these only the last chooses a prompt.
+MTEB = {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -49,6 +55,7 @@ class SentenceEncoder(PromptedTask, Task):
         prompts: Name -> text that `encode` puts before each text.
         default_prompt: The name of the prompt to use by default.
         settings: Further keys of config_sentence_transformers.json, which are carried through.
+        name: Name of the Keras model.
 
     Called with inputs (batch, length) it gives float32 vectors (batch, width); with tuples of texts (batch, columns,
     length), as `fit` does, (batch, columns, width).
@@ -125,41 +132,38 @@ class SentenceEncoder(PromptedTask, Task):
         *,
         max_length: int | None = None,
         lowercase: bool | None = None,
-        dtype: Any = None,
-        dropout: float | None = None,
-        attention_dropout: float = 0.0,
-        remat: bool = False,
         verbose: bool = True,
-        **task_options,
+        **options: Any,
     ) -> "SentenceEncoder":
         """Loads a sentence-transformers directory or repository, or a plain encoder, which gets mean pooling.
 
         Args:
             preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
             max_length: Longest input in tokens, where it is not to be the file's.
-            lowercase, dtype, dropout, attention_dropout, remat, verbose: See `Task.from_preset`.
-            task_options: What the constructor takes, in place of what the files say.
+            lowercase, verbose: See `Task.from_preset`.
+            options: `dtype`, `dropout`, `attention_dropout` and `remat`, see `Task.from_preset`; and what the
+                constructor takes, in place of what the files say.
 
         Raises:
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        check_options(cls, task_options)
+        for_encoder = {key: options.pop(key) for key in ("dropout", "attention_dropout", "remat") if key in options}
+        check_options(cls, options)
+        policy = {key: value for key, value in options.items() if key == "dtype" and value}
         files = read_sentence_files(preset)
         with open_tensors(files.directory) as tensors:
             pooler = any("pooler." in name for name in tensors)
-        policy = {"dtype": dtype} if dtype else {}
-
-        def make(config: EncoderConfig, directory: Path) -> Encoder:
-            return Encoder(config, pooler, dropout, attention_dropout, remat, **policy)
-
-        encoder = load_model(files.directory, read_architecture, make, verbose=False)
-        options = options_from(files) | task_options
+        encoder = Encoder.from_preset(files.directory, pooler=pooler, verbose=False, **for_encoder, **policy)
         with error_source(files.directory):
+            layers = layers_from(files.modules) if files.modules else []
+            in_files = prompt_options(files.settings)
+            if layers:
+                in_files |= {"pooling": layers[0], "after_pooling": layers[1:]}
             if "tokenizer" not in options:
-                options["tokenizer"] = tokenizer_from(files, encoder.config, max_length, lowercase)
-            model = cls(encoder, **policy, **options)
-        fill_layers(files.modules, model.pooling, model.after_pooling, replaced=task_options)
+                in_files["tokenizer"] = tokenizer_from(files, encoder.config, max_length, lowercase)
+            model = cls(encoder, **in_files | options)
+        fill_layers(files.modules, layers)
         model.load_report = encoder.load_report
         model.load_report.source = str(preset)
         model.load_report.notes.append(f"sentence vectors of {model.width} numbers: {model.describe()}")
@@ -184,7 +188,9 @@ class SentenceEncoder(PromptedTask, Task):
             self.backbone,
             directory,
             tokenizer=self.tokenizer,
-            more_files=sentence_files(modules_of(self.pooling, self.after_pooling), length, settings),
+            more_files=sentence_files(
+                [module_of(layer) for layer in (self.pooling, *self.after_pooling)], length, settings
+            ),
         )
 
     def encode(
@@ -198,7 +204,7 @@ class SentenceEncoder(PromptedTask, Task):
         *,
         prompt_name: str | None = None,
         show_progress_bar: bool | None = None,
-        **mteb,
+        **mteb: Any,
     ) -> Any:
         """The vectors of texts, in their order; texts of similar length are computed together.
 
@@ -230,17 +236,19 @@ class SentenceEncoder(PromptedTask, Task):
             truncate_dim = min(self.settings.get("truncate_dim") or self.width, self.width)
         if not 1 <= truncate_dim <= self.width:
             raise ValueError(f"truncate_dim must be from 1 to {self.width}. Received: {truncate_dim!r}.")
-        prompt = find_prompt(self.prompts, self.default_prompt, prompt, prompt_name, mteb)
+        if set(mteb) - MTEB:
+            raise TypeError(f"encode has no argument {', '.join(sorted(set(mteb) - MTEB))}.")
+        prompt = self.find_prompt(prompt, prompt_name, mteb.get("prompt_type"))
 
-        def finish(found):
-            found = found[:, :truncate_dim]
+        def finish(vectors):
+            vectors = vectors[:, :truncate_dim]
             if normalize:
-                found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-            return found if output == "numpy" else ops.convert_to_tensor(found)
+                vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            return vectors if output == "numpy" else ops.convert_to_tensor(vectors)
 
         if hasattr(texts, "__next__"):
-            chunks = in_chunks(texts, ROWS_AT_ONCE)
-            return (vector for found in self._vectors_of(chunks, prompt, batch_size, False) for vector in finish(found))
+            chunks = self._vectors_of(in_chunks(texts, ROWS_AT_ONCE), prompt, batch_size, False)
+            return (vector for vectors in chunks for vector in finish(vectors))
         if is_loader_of_texts(texts):
             texts = [text for batch in texts for text in batch["text"]]
         (vectors,) = map(finish, self._vectors_of([texts], prompt, batch_size, show_progress_bar))
@@ -281,11 +289,25 @@ class SentenceEncoder(PromptedTask, Task):
         return self.settings.get("similarity_fn_name") or "cosine"
 
     def similarity(self, vectors: Any, others: Any) -> np.ndarray:
-        """The similarity of each vector to each of the others, (n, m), by the model's own measure."""
+        """The similarity of each vector to each of the others, by the model's own measure.
+
+        Args:
+            vectors, others: (n, width) and (m, width).
+
+        Returns:
+            float32 (n, m).
+        """
         return similarity(vectors, others, self.similarity_fn_name)
 
     def similarity_pairwise(self, vectors: Any, others: Any) -> np.ndarray:
-        """The similarity of each vector to the one at the same index of the others, (n,)."""
+        """The similarity of each vector to the one at the same index of the others, by the model's own measure.
+
+        Args:
+            vectors, others: (n, width) each.
+
+        Returns:
+            float32 (n,).
+        """
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
     def for_mteb(self) -> "ForMteb":
@@ -295,7 +317,12 @@ class SentenceEncoder(PromptedTask, Task):
     # ---- training
 
     def compile(
-        self, optimizer: Any = None, loss: Any = "cosine", *options, column_prompts: Sequence[str] = (), **kwargs
+        self,
+        optimizer: Any = None,
+        loss: Any = "cosine",
+        *options: Any,
+        column_prompts: Sequence[str] = (),
+        **kwargs: Any,
     ) -> None:
         """As `Task.compile`.
 
@@ -303,7 +330,7 @@ class SentenceEncoder(PromptedTask, Task):
         `batch_size`, in `evaluate` too, and accumulated batches are not one large batch to them.
 
         Args:
-            optimizer, options, kwargs: See there.
+            optimizer, options, kwargs: As there.
             column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
                 "passage: "), the last of them before all further columns too.
             loss: One of `bertzoo.training.sentence_losses`, or its name: "cosine" and "cosent" (pairs and scores),
@@ -315,7 +342,10 @@ class SentenceEncoder(PromptedTask, Task):
         if column_prompts and not self.pooling.include_prompt:
             raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
         loss.build_head(self.width, self.backbone.config.initializer_range)
-        self._adopt(loss)
+        if getattr(self, "training_head", None) is not None:
+            del self.training_head
+        with unlocked(self):  # this layer comes and goes
+            self.training_head = loss.head
         self.data.set_loss(loss, [column_prompts] if isinstance(column_prompts, str) else column_prompts)
         super().compile(optimizer, loss, *options, **kwargs)
 
@@ -323,15 +353,14 @@ class SentenceEncoder(PromptedTask, Task):
         config = super().get_compile_config()
         return config and {**config, "column_prompts": self.data.column_prompts}
 
-    def _adopt(self, loss: SentenceLoss) -> None:
-        if getattr(self, "training_head", None) is not None:
-            del self.training_head
-        with unlocked(self):  # this layer comes and goes
-            self.training_head = loss.head
-
     needs_targets = False  # some losses compare the texts of a row alone
 
     def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
+        """The mean loss over a batch's rows.
+
+        Args:
+            x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
+        """
         # A stream's batches are not looked at before: they may be to predict from.
         self.data.compiled_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside

@@ -1,6 +1,7 @@
-"""Between a sentence-transformers directory and what is made of it: the layers after the encoder, and options."""
+"""What a directory of sentence-transformers holds besides the encoder, as a task has it: prompts, and the layers after
+the encoder."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,17 +12,73 @@ from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS,
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.models.config import EncoderConfig
 from bertzoo.tasks.presets import load_tokenizer
-from bertzoo.tasks.prompts import prompt_options
 from bertzoo.text.tokenizer import Tokenizer
 
+# ---- prompts: the words that a model expects before a text, chosen by name or by what the text is for
 
-def options_from(files: SentenceFiles) -> dict[str, Any]:
-    """What `SentenceEncoder` takes of the files, its layers without their weights."""
-    options = prompt_options(files.settings)
-    if files.modules:
-        pooling, *after_pooling = layers_from(files.modules)
-        options |= {"pooling": pooling, "after_pooling": after_pooling}
-    return options
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
+
+def document_prompt(prompts: Mapping[str, str]) -> str | None:
+    """The name of the prompt for documents, or None."""
+    return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
+
+
+class PromptedTask:
+    """Mixed into tasks that have prompts: the constructor's arguments, and their files' form."""
+
+    prompts: dict[str, str]
+    default_prompt: str | None
+    settings: dict[str, Any]
+
+    def set_prompts(
+        self, prompts: Mapping[str, str] | None, default_prompt: str | None, settings: Mapping[str, Any] | None
+    ) -> None:
+        """Keeps prompts and the further keys of config_sentence_transformers.json.
+
+        Raises:
+            ValueError: `default_prompt` is not among the prompts.
+        """
+        self.prompts, self.default_prompt, self.settings = dict(prompts or {}), default_prompt, dict(settings or {})
+        self.find_prompt()
+
+    def find_prompt(self, prompt: str | None = None, name: str | None = None, purpose: Any = None) -> str:
+        """The text to put before texts: `prompt`, else the prompt of the name, else that for the purpose, "query" or
+        another, else the default prompt, else nothing.
+
+        Raises:
+            ValueError: No prompt has the name.
+        """
+        if prompt is not None:
+            return prompt
+        if name is None and purpose is not None:
+            kind = "query" if getattr(purpose, "value", purpose) == "query" else document_prompt(self.prompts)
+            name = kind if kind in self.prompts else None
+        name = self.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise ValueError(
+                f"the name of a prompt must be one of the model's prompts: {known}. Received: {name!r}. Or pass "
+                "prompt=, the text."
+            )
+        return self.prompts[name]
+
+    def prompt_settings(self) -> dict[str, Any]:
+        """The keys of config_sentence_transformers.json, as `prompt_options` reads them."""
+        return {**self.settings, "prompts": self.prompts, "default_prompt_name": self.default_prompt}
+
+
+def prompt_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Constructor options from the keys of config_sentence_transformers.json."""
+    settings = dict(settings)
+    prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
+    default = settings.pop("default_prompt_name", None)
+    return {"prompts": prompts, "default_prompt": default, "settings": settings}
+
+
+# ---- the tokenizer
 
 
 def tokenizer_from(
@@ -43,45 +100,37 @@ def tokenizer_from(
     return tokenizer
 
 
+# ---- the layers after the encoder
+
+
 def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
     """The pooling layer and those after it, without their weights.
 
     Raises:
-        CheckpointError: The first part is no pooling, or a later one is.
+        CheckpointError: The first module is no pooling, or a later one is.
     """
     kinds = [module.kind for module in modules]
     if kinds[0] != "Pooling" or kinds.count("Pooling") > 1:
         raise CheckpointError(f"modules.json lists {', '.join(kinds)} after the encoder; one Pooling must come first.")
-    return [_layer(module, number) for number, module in enumerate(modules, start=1)]
+    layers: list[keras.layers.Layer] = [Pooling(**modules[0].settings)]
+    for number, module in enumerate(modules[1:], start=2):
+        if module.kind == "Normalize":
+            layers.append(Normalize(name=f"normalize_{number}", dtype="float32"))
+        else:
+            units, activation, bias = (module.settings[key] for key in ("units", "activation", "bias"))
+            options = {"activation": activation, "use_bias": bias, "name": f"dense_{number}", "dtype": "float32"}
+            layers.append(keras.layers.Dense(units, **options))
+    return layers
 
 
-def _layer(module: Module, number: int) -> keras.layers.Layer:
-    settings = module.settings
-    if module.kind == "Pooling":
-        return Pooling(**settings)
-    if module.kind == "Normalize":
-        return Normalize(name=f"normalize_{number}", dtype="float32")
-    return keras.layers.Dense(
-        settings["units"],
-        activation=settings["activation"],
-        use_bias=settings["bias"],
-        name=f"dense_{number}",
-        dtype="float32",
-    )
-
-
-def fill_layers(
-    modules: Sequence[Module], pooling: Pooling, after_pooling: Sequence[keras.layers.Layer], replaced: Container[str]
-) -> None:
-    """Puts the weights of the files into the layers that `layers_from` made of them, but those of `replaced` options.
+def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
+    """Puts the weights of the files into the layers that `layers_from` made of them, those that are in use.
 
     Raises:
         CheckpointError: A tensor is missing or misshapen.
     """
-    pairs = [] if "pooling" in replaced else [*zip(modules[:1], [pooling])]
-    pairs += [] if "after_pooling" in replaced else zip(modules[1:], after_pooling)
-    for module, layer in pairs:
-        for weight, name in _weights(layer):
+    for module, layer in zip(modules, layers):
+        for weight, name in _weights(layer) if layer.built else ():
             if name not in module.tensors:
                 raise CheckpointError(f"{module.source}: its weights lack the tensor {name}.")
             value = module.tensors[name].T
@@ -100,16 +149,13 @@ def _weights(layer: keras.layers.Layer) -> list[tuple[keras.Variable, str]]:
     return [(weight, f"bertzoo.{weight.name}") for weight in layer.weights]
 
 
-def modules_of(pooling: Pooling, after_pooling: Sequence[keras.layers.Layer]) -> list[Module]:
-    """What `sentence_files` writes of the layers.
+def module_of(layer: keras.layers.Layer) -> Module:
+    """What `sentence_files` writes of a layer.
 
     Raises:
-        CheckpointError: A Dense layer has an activation for which sentence-transformers' files have no name.
+        CheckpointError: A Dense layer is quantized, or has an activation for which sentence-transformers' files have no
+            name.
     """
-    return [_module(layer) for layer in (pooling, *after_pooling)]
-
-
-def _module(layer: keras.layers.Layer) -> Module:
     if getattr(layer, "quantization_mode", None):
         raise CheckpointError(
             f"a preset has no form for the quantized {layer.name} after the pooling: quantize model.backbone alone."
@@ -118,21 +164,19 @@ def _module(layer: keras.layers.Layer) -> Module:
         name: np.ascontiguousarray(keras.ops.convert_to_numpy(weight).T).astype("float32")
         for weight, name in _weights(layer)
     }
-    if isinstance(layer, Pooling):
-        return Module("Pooling", _pooling_settings(layer), tensors)
     if isinstance(layer, Normalize):
         return Module("Normalize")
-    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    if isinstance(layer, Pooling):
+        settings = {"word_embedding_dimension": layer.hidden_size, "include_prompt": layer.include_prompt}
+        if [mode for mode in OLD_POOLINGS.values() if mode in layer.modes] == list(layer.modes):
+            # In this order, every version of sentence-transformers can read them.
+            settings |= {key: mode in layer.modes for key, mode in OLD_POOLINGS.items()}
+        else:
+            settings["pooling_mode"] = list(layer.modes)
+        return Module("Pooling", settings, tensors)
+    hf_names = {keras_name: hf_name for hf_name, keras_name in ACTIVATIONS.items()}
     activation = keras.activations.serialize(layer.activation)
-    if activation not in names:
+    if activation not in hf_names:
         raise CheckpointError(f"sentence-transformers has no name for a Dense with the activation {activation!r}.")
     settings = {"in_features": int(layer.kernel.shape[0]), "out_features": layer.units, "bias": layer.use_bias}
-    return Module("Dense", {**settings, "activation_function": names[activation]}, tensors)
-
-
-def _pooling_settings(layer: Pooling) -> dict[str, Any]:
-    settings = {"word_embedding_dimension": layer.hidden_size, "include_prompt": layer.include_prompt}
-    in_old_order = [mode for mode in OLD_POOLINGS.values() if mode in layer.modes]
-    if in_old_order == list(layer.modes):  # which every version of sentence-transformers reads
-        return {**settings, **{key: mode in layer.modes for key, mode in OLD_POOLINGS.items()}}
-    return {**settings, "pooling_mode": list(layer.modes)}
+    return Module("Dense", {**settings, "activation_function": hf_names[activation]}, tensors)

@@ -1,19 +1,23 @@
 """What all tasks share: an encoder with a head, and `fit`, `evaluate` and `predict` on raw text."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
+import numpy as np
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.parsing import Examples
 from bertzoo.data.streams import check_steps, is_stream
 from bertzoo.data.task_data import TaskData
 from bertzoo.data.training_batches import for_training
+from bertzoo.data.window_data import WindowedData
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import Salt, fold_in
 from bertzoo.tasks.compiled import CompiledTask
-from bertzoo.tasks.presets import PresetTask
+from bertzoo.tasks.presets import PresetTask, reads_pooler
+from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.callbacks import NaNGuard, check_rate_callbacks, with_callback
 from bertzoo.training.optimizer import AdamW
@@ -23,8 +27,8 @@ from bertzoo.types import Tensor
 class Task(CompiledTask, PresetTask):
     """An encoder with a head, fit on raw text. The base of all tasks; see `TextClassifier` for one to use.
 
-    Subclasses make their head, name it in `heads` where it is one of the family's, set `data`, which turns what users
-    pass into batches, and implement `call`.
+    Subclasses make their head, name it in `heads` where it is one of the family's (it is then an attribute of this
+    name), set `data`, which turns what users pass into batches, and implement `call`.
 
     Args:
         backbone: The encoder.
@@ -33,9 +37,6 @@ class Task(CompiledTask, PresetTask):
     Raises:
         ValueError: The encoder's family has no such head.
     """
-
-    # Constructor arguments that are attributes too, which `get_config` keeps.
-    config_keys: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, backbone: Encoder, tokenizer: Tokenizer | None = None, *, name: str, **kwargs):
         super().__init__(name=name, **kwargs)
@@ -46,6 +47,23 @@ class Task(CompiledTask, PresetTask):
                 f"{', '.join(sorted(backbone.family.heads))}."
             )
         self.backbone, self.data = backbone, TaskData(tokenizer, backbone.config)
+
+    def make_head(self, name: str, *args) -> keras.layers.Layer:
+        """A head of the encoder's family; `args` are those of `Family.head`.
+
+        Raises:
+            ValueError: The head reads the pooler, and the encoder was made without one.
+        """
+        family = self.backbone.family
+        if reads_pooler(family, name) and self.backbone.pooler is None:
+            raise ValueError(
+                f"the head {name!r} of {family.hf_name} reads the pooler: make the encoder with pooler=True."
+            )
+        return family.head(self.backbone.dropout_config, name, *args, dtype=self.dtype_policy)
+
+    def build(self, input_shape: Any = None) -> None:
+        for head in self.heads:
+            getattr(self, head).build((None, None, self.backbone.config.hidden_size))
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -77,8 +95,8 @@ class Task(CompiledTask, PresetTask):
 
     def compute_output_spec(self, *args, **kwargs) -> Any:
         # Heads compute in float32, whatever the policy.
-        found = super().compute_output_spec(*args, **kwargs)
-        return keras.tree.map_structure(lambda output: keras.KerasTensor(output.shape, "float32"), found)
+        outputs = super().compute_output_spec(*args, **kwargs)
+        return keras.tree.map_structure(lambda output: keras.KerasTensor(output.shape, "float32"), outputs)
 
     def batches(
         self,
@@ -202,29 +220,28 @@ class Task(CompiledTask, PresetTask):
     ) -> Any:
         """Logits, in the order of x; as `keras.Model.predict`, on raw text in any form that `fit` takes. `steps` counts
         batches of a stream."""
-        return self.logits(x, batch_size, verbose, steps, callbacks)
+        return self.logits(x, batch_size, verbose=verbose, steps=steps, callbacks=callbacks)
 
-    def logits(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = 0,
-        steps: int | None = None,
-        callbacks: Any = None,
-        prompt: str = "",
-    ) -> Any:
+    def logits(self, x: Any, batch_size: int | None = None, *, prompt: str = "", **options) -> Any:
         """The model's outputs in the order of x. `predict` gives these, or what a subclass makes of them.
 
         Args:
-            x, batch_size, verbose, steps, callbacks: As for `predict`.
+            x, batch_size: As for `predict`.
             prompt: Text before the first text of each example.
+            options: `verbose`, `steps` and `callbacks` of `keras.Model.predict`.
         """
-        check_steps(x, steps)
+        options = {"verbose": 0, **options}
         if not is_stream(x):
-            x = self.data.parse(x).without_targets()
-        data = self.data.batches(x, batch_size=batch_size, shuffle=False, steps=steps, prompt=prompt)
-        outputs = self.predict_batches(data, verbose=verbose, steps=steps, callbacks=callbacks)
+            check_steps(options.pop("steps", None))
+            return self.predict_examples(self.data.parse(x).without_targets(), batch_size, prompt, **options)
+        data = self.data.batches(x, steps=options.get("steps"), labelled=False, prompt=prompt)
+        outputs = self.predict_batches(data, **options)
         return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
+
+    def predict_examples(self, examples: Examples, batch_size: int | None, prompt: str = "", **options) -> Any:
+        """The model's outputs in the order of the examples; `options` are those of `keras.Model.predict`."""
+        data = self.data.batches(examples, batch_size=batch_size, shuffle=False, prompt=prompt)
+        return data.unsort(self.predict_batches(data, **options))
 
     def predict_batches(self, data: keras.utils.PyDataset, **options) -> Any:
         """The model's outputs in the order of the batches; `options` are those of `keras.Model.predict`."""
@@ -254,6 +271,52 @@ class Task(CompiledTask, PresetTask):
         task = cls(**config)
         apply_adapters(task, adapters)
         return task
+
+
+class WindowedTask(Task):
+    """A task with an output for each token, on texts of any length, cut into windows. Its `data` is `WindowedData`.
+
+    `predict` gives a list of float32 (tokens, logits), one for each text, joined from windows, special tokens left out;
+    for a dict of arrays (without a tokenizer) float32 (n, length, logits), 0 at padding; and for a stream of batches of
+    arrays what `keras.Model.predict` gives.
+    """
+
+    data: WindowedData
+
+    def predict_examples(
+        self, examples: Examples, batch_size: int | None, prompt: str = "", **options
+    ) -> list[np.ndarray] | np.ndarray:
+        if self.tokenizer is not None:
+            windows = self.data.cut(examples)
+            return windows.join(self.predict_rows(windows.rows, batch_size, **options))
+        rows = self.predict_rows(self.data.encode(examples), batch_size, **options)
+        outputs = np.zeros((*np.shape(examples["token_ids"]), rows[0].shape[-1] if rows else 0), dtype="float32")
+        for row, logits in enumerate(rows):
+            outputs[row, : len(logits)] = logits
+        return outputs
+
+    def predict_rows(
+        self, encoded: Encoded, batch_size: int | None = None, verbose: Any = 0, callbacks: Any = None
+    ) -> list[np.ndarray]:
+        """Logits of each row of tokens, (length, …), without padding, in the order of the rows."""
+        if len(encoded) == 0:
+            return []
+        data = self.data.make_dataset(encoded, batch_size=batch_size)
+        callbacks = keras.callbacks.CallbackList(
+            callbacks, add_progbar=bool(verbose), model=self, verbose=verbose, epochs=1, steps=len(data)
+        )
+        outputs: list = []
+        callbacks.on_predict_begin()
+        for i in range(len(data)):
+            callbacks.on_predict_batch_begin(i)
+            logits = self.predict_on_batch(data[i][0])
+            outputs += list(logits)
+            callbacks.on_predict_batch_end(i, {"outputs": logits})
+        callbacks.on_predict_end()
+        in_order: list = [None] * len(encoded)
+        for row, output in zip(data.order, outputs):
+            in_order[row] = np.asarray(output)[: encoded.lengths[row]]
+        return in_order
 
 
 def token_shape(input_shape: Any) -> tuple[int | None, ...]:

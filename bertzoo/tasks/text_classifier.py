@@ -1,29 +1,24 @@
 """Classes, several labels at once, or numbers, from one text or a pair (Devlin et al. 2019, section 4.1)."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
-from bertzoo.data.labels import label_names, labels_for_file, labels_in_file
+from bertzoo.data.labels import label_names
 from bertzoo.data.streams import in_chunks, is_stream
 from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import FAMILIES
-from bertzoo.tasks.custom_head import describe
-from bertzoo.tasks.presets import own_block
 from bertzoo.tasks.probabilities import best_temperature, best_thresholds, sigmoid, softmax
 from bertzoo.tasks.task import Task, token_shape
-from bertzoo.tasks.zero_shot import TEMPLATE, zero_shot
+from bertzoo.text.inputs import as_texts
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
-from bertzoo.training.compiled_losses import SmoothedCrossentropy, refuse_one_hot
+from bertzoo.training.compiled_losses import SmoothedCrossentropy
 from bertzoo.types import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL, Tensor
-
-OWN = ("head", "temperature", "thresholds")  # in config.json's own block
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -41,6 +36,7 @@ class TextClassifier(Task):
         temperature: `classify` divides logits by it; `fit_temperature` sets it.
         thresholds: For several labels at once, the probability above which `classify` names each; 0.5 where None.
             `fit_thresholds` sets them.
+        name: Name of the Keras model.
 
     The output is float32 logits (batch, labels).
 
@@ -51,7 +47,8 @@ class TextClassifier(Task):
     data: LabelData
     heads: tuple[str, ...] = ("classifier",)
     data_class: ClassVar[type[LabelData]] = LabelData
-    config_keys: ClassVar[tuple[str, ...]] = ("labels", "problem_type", "temperature", "thresholds")
+    config_keys: ClassVar[tuple[str, ...]] = ("labels", "problem_type", "head", "temperature", "thresholds")
+    own_options: ClassVar[dict[str, Any]] = {"head": None, "temperature": 1.0, "thresholds": None}
 
     def __init__(
         self,
@@ -80,25 +77,24 @@ class TextClassifier(Task):
                 f"they are {temperature!r} and {thresholds!r}."
             )
         self.data = self.data_class(tokenizer, backbone.config, self.labels, self.problem_type)
+        self.sparse_targets = self.problem_type == SINGLE_LABEL
         self.temperature, self.thresholds = temperature, None if thresholds is None else [*map(float, thresholds)]
         self.custom_head = head
         if head is not None:
             self.heads, self.hf_class = (), "Model"  # none of the family's
-        family = backbone.family
-        self.uses_pooler = family.classifier_uses_pooler and backbone.pooler is not None
-        if family.classifier_uses_pooler and backbone.pooler is None and head is None:
-            raise ValueError(
-                f"the classifier of {family.hf_name} reads the pooler, and this encoder was made without one."
-            )
-        self.classifier = head or family.head(
-            backbone.dropout_config, "classifier", len(self.labels), dtype=self.dtype_policy
-        )
+        self.uses_pooler = backbone.family.classifier_uses_pooler and backbone.pooler is not None
+        self.classifier = head or self.make_head("classifier", len(self.labels))
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
         if not self.classifier.built:  # a head of the caller's own may be
             self.classifier.build((None, self.backbone.config.hidden_size))
+
+    @property
+    def head(self) -> keras.layers.Layer | None:
+        """The head of the caller's own, or None."""
+        return self.custom_head
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.pooled_positions)
@@ -121,25 +117,20 @@ class TextClassifier(Task):
             above their thresholds) and `scores`; for regression `value`, or `values` by label.
         """
         if hasattr(x, "__next__"):
-            return self._classify_stream(x, batch_size, verbose)
+            return (answer for chunk in in_chunks(x) for answer in self.classify(chunk, batch_size, verbose))
         if is_stream(x):
-            return [self._readable(row) for row in self.logits(x, batch_size, verbose)]
+            return [self._readable(row) for row in self.logits(x, batch_size, verbose=verbose)]
         examples = self.data.parse(x)
         if len(examples) == 0:
             return []
-        return examples.unwrap([self._readable(row) for row in self.logits(examples, batch_size, verbose)])
-
-    def _classify_stream(self, rows: Iterator, batch_size: int, verbose) -> Iterator[dict[str, Any]]:
-        for chunk in in_chunks(rows):
-            yield from self.classify(chunk, batch_size, verbose)
+        return examples.unwrap([self._readable(row) for row in self.logits(examples, batch_size, verbose=verbose)])
 
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
         logits = logits.astype("float64")
-        if self.problem_type != REGRESSION:
-            logits = logits / self.temperature
         if self.problem_type == REGRESSION:
             values = dict(zip(self.labels, logits.tolist()))
             return {"value": next(iter(values.values()))} if len(values) == 1 else {"values": values}
+        logits = logits / self.temperature
         if self.problem_type == MULTI_LABEL:
             scores = dict(zip(self.labels, sigmoid(logits).tolist()))
             limits = self.thresholds or [0.5] * len(self.labels)
@@ -150,16 +141,70 @@ class TextClassifier(Task):
         return {"label": best, "score": scores[best], "scores": scores}
 
     def zero_shot(
-        self, x: Any, labels: Sequence[str], template: str = TEMPLATE, multi_label: bool = False, batch_size: int = 32
+        self,
+        x: Any,
+        labels: Sequence[str],
+        template: str = "This example is {}.",
+        multi_label: bool = False,
+        batch_size: int = 32,
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """Sorts texts into classes that the model, one of natural-language inference, was never trained on; see
-        `bertzoo.tasks.zero_shot.zero_shot`."""
-        return zero_shot(self, x, labels, template, multi_label, batch_size)
+        """Sorts texts into classes that the model, one of natural-language inference, was never trained on: whether
+        each text entails `template` with each label in it (Yin et al. 2019).
+
+        The model's labels must have one that begins with "entail", and, for `multi_label`, one with "contra" or "not".
+
+        Args:
+            x: A text or a list of them.
+            labels: The candidates.
+            template: A sentence with {} where the label goes.
+            multi_label: Each label is judged alone, entailment against contradiction; otherwise they compete.
+            batch_size: Pairs at once.
+
+        Returns:
+            For one text a dict, for several a list of them: `label` and `score` of the best candidate, `scores` of all,
+            best first.
+
+        Raises:
+            ValueError: The model is not one of inference, the template has no {}, or there are no labels.
+        """
+        if "{}" not in template:
+            raise ValueError(f"template must hold {{}} where the label goes. Received: {template!r}.")
+        if isinstance(labels, str) or not labels:
+            raise ValueError(f"labels must be a list of candidates. Received: {labels!r}.")
+        texts = as_texts(x)
+        if not texts:
+            return []
+        entails = self._inference_label("entail")
+        pairs = [(text, template.replace("{}", label)) for text in texts for label in labels]
+        logits = self.logits(pairs, batch_size).astype("float64").reshape(len(texts), len(labels), -1)
+        if multi_label:
+            probabilities = sigmoid(logits[:, :, entails] - logits[:, :, self._inference_label("contra", "not")])
+        else:
+            probabilities = softmax(logits[:, :, entails])
+        answers = []
+        for row in probabilities:
+            scores = {labels[i]: float(row[i]) for i in np.argsort(-row, kind="stable")}
+            best = next(iter(scores))
+            answers.append({"label": best, "score": scores[best], "scores": scores})
+        return answers[0] if isinstance(x, str) else answers
+
+    def _inference_label(self, *beginnings: str) -> int:
+        matches = [i for i, name in enumerate(self.labels) if name.lower().startswith(beginnings)]
+        if len(matches) != 1:
+            raise ValueError(
+                "zero-shot classification needs a model of natural-language inference with one label that begins with "
+                f"{' or '.join(beginnings)}; this one has {', '.join(self.labels)}."
+            )
+        return matches[0]
 
     def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 32) -> float:
         """Fits the softmax temperature on held-out data (minimum NLL; Guo et al. 2017), and returns it.
 
         Predicted labels do not change. The temperature is saved with the model.
+
+        Args:
+            x, y: Held-out texts and labels, in any form that `fit` takes.
+            batch_size: As for `predict`.
 
         Raises:
             ValueError: The problem type is regression.
@@ -172,6 +217,10 @@ class TextClassifier(Task):
         """Finds the threshold of each label with the best F1 on held-out data, and returns them by label.
 
         Call it after `fit_temperature`. The thresholds are saved with the model.
+
+        Args:
+            x, y: Held-out texts and labels, in any form that `fit` takes.
+            batch_size: As for `predict`.
 
         Raises:
             ValueError: The problem type is not multi_label_classification.
@@ -194,18 +243,15 @@ class TextClassifier(Task):
         self,
         optimizer: Any = None,
         loss: Any = None,
-        loss_weights: Any = None,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        *,
+        *options: Any,
         label_smoothing: float = 0.0,
         adversarial: SiFT | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         """As `Task.compile`.
 
         Args:
-            optimizer, loss, loss_weights, metrics, weighted_metrics, kwargs: As there.
+            optimizer, loss, options, kwargs: As there.
             label_smoothing: The share of the target that is spread over all classes (Szegedy et al. 2016, section 7).
             adversarial: What adds to the loss of training how far predictions move under the worst perturbation.
 
@@ -219,12 +265,15 @@ class TextClassifier(Task):
                 loss = SmoothedCrossentropy(label_smoothing)
             else:
                 loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=label_smoothing)
-        if self.problem_type == SINGLE_LABEL:
-            refuse_one_hot(loss, [metrics, weighted_metrics])
         self.adversarial = adversarial
-        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
+        super().compile(optimizer, loss, *options, **kwargs)
 
     def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
+        """The mean loss over a batch's examples, with that of adversarial training.
+
+        Args:
+            x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
+        """
         loss = super().batch_loss(x, y, y_pred, sample_weight, training)
         return loss if self.adversarial is None or not training else loss + self.adversarial.loss(self, x, y_pred)
 
@@ -241,12 +290,10 @@ class TextClassifier(Task):
         blocks = self.backbone.blocks
         if layers is not None and not 0 <= layers <= len(blocks):
             raise ValueError(f"layers must be from 0 to {len(blocks)}. Received: {layers}.")
-        if layers is None:
-            self.backbone.trainable = False
-            return
-        self.backbone.trainable = True
-        for part in [self.backbone.embeddings, *blocks[:layers]]:
-            part.trainable = False
+        self.backbone.trainable = layers is not None
+        if layers is not None:
+            for layer in [self.backbone.embeddings, *blocks[:layers]]:
+                layer.trainable = False
 
     def default_loss(self) -> Any:
         if self.problem_type == SINGLE_LABEL:
@@ -263,31 +310,9 @@ class TextClassifier(Task):
         return [keras.metrics.MeanAbsoluteError(name="mae")]
 
     @classmethod
-    def needs_pooler(cls, config: EncoderConfig) -> bool:
-        return FAMILIES[config.model_type].classifier_uses_pooler
-
-    @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
-        options = labels_in_file(config)
-        if config.extra.get("problem_type"):
-            options["problem_type"] = config.extra["problem_type"]
-        own = own_block(config)
-        return {**options, **{key: own[key] for key in OWN if own.get(key) is not None}}
+        problem_type = config.extra.get("problem_type")
+        return super().options_from_files(config) | ({"problem_type": problem_type} if problem_type else {})
 
     def config_changes(self) -> dict[str, Any]:
-        own = self.own_block(
-            head=None if self.custom_head is None else describe(self.custom_head),
-            temperature=None if self.temperature == 1 else self.temperature,
-            thresholds=self.thresholds,
-        )
-        return {**labels_for_file(self.labels), "problem_type": self.problem_type, "bertzoo": own}
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "head": keras.saving.serialize_keras_object(self.custom_head)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        config = dict(config)
-        if config.get("head") is not None:
-            config["head"] = keras.saving.deserialize_keras_object(config["head"], custom_objects)
-        return super().from_config(config)
+        return {**super().config_changes(), "problem_type": self.problem_type}

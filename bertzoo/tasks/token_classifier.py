@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.data.labels import label_names, labels_for_file, labels_in_file
+from bertzoo.data.labels import label_names
 from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import TagData
 from bertzoo.layers.crf import CRF
-from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.presets import own_block
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import token_shape
-from bertzoo.tasks.token_task import WindowedTask
+from bertzoo.tasks.task import WindowedTask, token_shape
 from bertzoo.text import tags as bio
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import WordAlignment, align_words
@@ -49,6 +46,7 @@ class TokenClassifier(WindowedTask):
             its first token does, and the others do not count in the loss (Devlin et al. 2019).
         crf: Score whole sequences of labels with a `bertzoo.layers.CRF`, in which the transitions that the tags'
             scheme rules out are forbidden. Its weight is saved as a tensor that transformers leaves aside.
+        name: Name of the Keras model.
 
     The output is float32 logits (batch, length, labels).
 
@@ -59,6 +57,7 @@ class TokenClassifier(WindowedTask):
     heads = ("token_classifier",)
     per_token = True
     config_keys = ("labels", "label_all_tokens")
+    own_options: ClassVar[dict[str, Any]] = {"crf": False, "label_all_tokens": False}
 
     def __init__(
         self,
@@ -78,15 +77,13 @@ class TokenClassifier(WindowedTask):
         self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens)
         if crf:
             self.data.weighed_labels = None
-        self.token_classifier = backbone.family.head(
-            backbone.dropout_config, "token_classifier", len(self.labels), dtype=self.dtype_policy
-        )
+        self.token_classifier = self.make_head("token_classifier", len(self.labels))
         self.crf = CRF(len(self.labels), _forbidden(self.labels, self.scheme)) if crf else None
         self.custom_head = self.crf  # saved as tensors of bertzoo's own
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
-        self.token_classifier.build((None, None, self.backbone.config.hidden_size))
+        super().build()
         if self.crf is not None:
             self.crf.build()
 
@@ -113,22 +110,32 @@ class TokenClassifier(WindowedTask):
             exactly `x[start:end]`; `label`, the type of the entity; `score`, the mean probability of its words' labels;
             `start` and `end` in characters. No word is split: an entity begins and ends where words do.
         """
-        self.data.require_tokenizer()
-        examples = self.data.parse(x)
+        examples, labelled = self._label(x, batch_size, verbose)
         answers = []
-        for text, alignment, (ids, scores) in zip(examples["text"], *self._label(examples, batch_size, verbose)):
+        for text, (alignment, ids, scores) in zip(examples["text"], labelled):
             names = [self.labels[i] for i in ids]
             groups = bio.find_entities(names) if self.scheme else [(name, i, i + 1) for i, name in enumerate(names)]
-            answers.append([_entity(text, alignment, scores, *group) for group in groups])
+            entities = []
+            for label, first, after in groups:
+                begin, end = int(alignment.spans[first, 0]), int(alignment.spans[after - 1, 1])
+                score = float(np.mean(scores[first:after], dtype="float64"))
+                entities.append({"text": text[begin:end], "label": label, "score": score, "start": begin, "end": end})
+            answers.append(entities)
         return examples.unwrap(answers)
 
     def tag_words(self, sentences: Any, batch_size: int = 32, verbose: Any = 0) -> list:
-        """A label for each word of sentences, which are lists of words; for texts, for each of their words. A single
-        text gives a single list."""
-        self.data.require_tokenizer()
-        examples = self.data.parse(sentences)
+        """A label for each word of sentences.
+
+        Args:
+            sentences: Lists of words; or texts, for a label for each of their words.
+            batch_size, verbose: As for `tag`.
+
+        Returns:
+            A list of labels for each sentence; for a single text one list.
+        """
+        examples, labelled = self._label(sentences, batch_size, verbose)
         answers = []
-        for words, alignment, (ids, _) in zip(examples["words"], *self._label(examples, batch_size, verbose)):
+        for words, (alignment, ids, _) in zip(examples["words"], labelled):
             names: list[str | None] = [None] * len(words)
             for group, (begin, end) in enumerate(alignment.words):
                 names[begin:end] = [self.labels[ids[group]]] * int(end - begin)
@@ -143,22 +150,24 @@ class TokenClassifier(WindowedTask):
             name = names[i]
             if name is None:
                 before = next((name for name in names[i::-1] if name is not None), outside)
-                goes_on = self.scheme and bio.goes_on(before, after)
-                name = bio.inside(after) if goes_on else outside
+                name = bio.inside(after) if self.scheme and bio.goes_on(before, after) else outside
             after = name
             filled.append(name)
         return filled[::-1]
 
-    def _label(self, examples: Examples, batch_size: int, verbose):
-        """The word alignment of each text, and (label ids, scores) of its words."""
+    def _label(self, x: Any, batch_size: int, verbose: Any) -> tuple[Examples, list[tuple]]:
+        """The examples, and (alignment, label ids, scores) of each one's words."""
+        self.data.require_tokenizer()
+        examples = self.data.parse(x)
         windows = self.data.cut(examples)
         logits = windows.join(self.predict_rows(windows.rows, batch_size, verbose))
         alignments = [align_words(windows.offsets(i), words) for i, words in enumerate(examples["words"])]
         if self.crf is not None:
-            return alignments, self._best_sequences(
-                [rows[found.tokens[:, 0]] for rows, found in zip(logits, alignments)]
-            )
-        return alignments, [self._best_labels(rows, found) for rows, found in zip(logits, alignments)]
+            emissions = [rows[alignment.tokens[:, 0]] for rows, alignment in zip(logits, alignments)]
+            labelled = self._best_sequences(emissions)
+        else:
+            labelled = [self._best_labels(rows, alignment) for rows, alignment in zip(logits, alignments)]
+        return examples, [(alignment, *best) for alignment, best in zip(alignments, labelled)]
 
     def _best_labels(self, logits: np.ndarray, alignment: WordAlignment) -> tuple[np.ndarray, np.ndarray]:
         """Label ids and their probabilities, (words,) each, from the logits of a text's tokens."""
@@ -166,15 +175,14 @@ class TokenClassifier(WindowedTask):
         if not self.label_all_tokens:
             probabilities = probabilities[alignment.tokens[:, 0]]
         else:
-            probabilities = np.array([probabilities[a:b].mean(axis=0) for a, b in alignment.tokens]).reshape(
-                -1, len(self.labels)
-            )
+            means = [probabilities[a:b].mean(axis=0) for a, b in alignment.tokens]
+            probabilities = np.array(means).reshape(-1, len(self.labels))
         return probabilities.argmax(axis=-1), probabilities.max(axis=-1)
 
     def _best_sequences(self, emissions: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The same by the CRF, from the emissions of each text's words: its best sequence, and marginal
         probabilities."""
-        found: list = [None] * len(emissions)
+        labelled: list = [None] * len(emissions)
         order = sorted(range(len(emissions)), key=lambda i: len(emissions[i]))
         for at in range(0, len(order), DECODED_AT_ONCE):
             rows = order[at : at + DECODED_AT_ONCE]
@@ -187,8 +195,8 @@ class TokenClassifier(WindowedTask):
             best, probabilities = self._decoder.predict_on_batch({"emissions": values, "mask": mask})
             for row, i in enumerate(rows):
                 ids = best[row, : len(emissions[i])]
-                found[i] = ids, np.minimum(probabilities[row, np.arange(len(ids)), ids], 1.0)
-        return found
+                labelled[i] = ids, np.minimum(probabilities[row, np.arange(len(ids)), ids], 1.0)
+        return labelled
 
     @cached_property
     def _decoder(self) -> keras.Model:
@@ -204,6 +212,11 @@ class TokenClassifier(WindowedTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
+        """The mean loss of the labelled words, with a CRF that of their sequences.
+
+        Args:
+            x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
+        """
         if self.crf is None:
             return super().batch_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is None:
@@ -215,7 +228,11 @@ class TokenClassifier(WindowedTask):
         return -ops.divide_no_nan(ops.sum(likelihood * weights), ops.sum(sample_weight))
 
     def compile(self, optimizer: Any = None, *options: Any, **kwargs: Any) -> None:
-        """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
+        """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate.
+
+        Args:
+            optimizer, options, kwargs: As there.
+        """
         if optimizer is None and self.crf is not None:
             optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
@@ -223,14 +240,8 @@ class TokenClassifier(WindowedTask):
 
     # ---- files
 
-    @classmethod
-    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
-        own = own_block(config)
-        return {**labels_in_file(config), **{key: own[key] for key in ("crf", "label_all_tokens") if key in own}}
-
-    def config_changes(self) -> dict[str, Any]:
-        own = self.own_block(crf=self.crf is not None or None, label_all_tokens=self.label_all_tokens or None)
-        return {**labels_for_file(self.labels), "bertzoo": own}
+    def own_values(self) -> dict[str, Any]:
+        return {"crf": self.crf is not None, "label_all_tokens": self.label_all_tokens}
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "crf": self.crf is not None}
@@ -246,14 +257,6 @@ class _Decoder(BackendStep, keras.Model):
     def call(self, inputs: Any) -> Tensor:
         emissions, mask = inputs["emissions"], inputs["mask"]
         return self.crf.viterbi(emissions, mask), self.crf.marginals(emissions, mask)
-
-
-def _entity(
-    text: str, alignment: WordAlignment, scores: np.ndarray, label: str, first: int, after: int
-) -> dict[str, Any]:
-    begin, end = int(alignment.spans[first, 0]), int(alignment.spans[after - 1, 1])
-    score = float(np.mean(scores[first:after], dtype="float64"))
-    return {"text": text[begin:end], "label": label, "score": score, "start": begin, "end": end}
 
 
 def _forbidden(labels: list[str], scheme: str | None) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from bertzoo.checkpoints.json_files import (
     number,
     object_of,
     read_json,
+    to_json,
 )
 from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special, token_string
 from bertzoo.text.vocabulary_files import (
@@ -136,8 +137,7 @@ def written_files(
         plain = _is_plain_bert(rust, special_tokens)
         written["tokenizer_class"] = "BertTokenizer" if plain else "PreTrainedTokenizerFast"
         written.setdefault("model_input_names", ["input_ids", "token_type_ids", "attention_mask"])
-    config = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
-    return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": config.encode()}
+    return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": to_json(written)}
 
 
 def _normalizer_state(rust: "tokenizers.Tokenizer") -> dict[str, Any]:

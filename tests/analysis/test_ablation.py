@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bertzoo as bz
-from bertzoo.analysis.heads import ablate_each_head, ablated
+from bertzoo.analysis.heads import ablate_each_head, ablate_heads
 
 IDS = np.array([[2, 7, 8, 9, 3], [2, 11, 12, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
@@ -42,7 +42,7 @@ def test_lost_heads_add_nothing_and_come_back(pair, lost, numpy, close):
     encoder, reference = pair
     weights = numpy(encoder.get_weights())
     whole = numpy(encoder(INPUTS)["sequence_output"])
-    with ablated(encoder, lost):
+    with ablate_heads(encoder, lost):
         out = numpy(encoder(INPUTS)["sequence_output"])
     real = INPUTS["padding_mask"] == 1
     close(out[real], without_heads(reference, lost)[real])
@@ -56,7 +56,7 @@ def test_what_a_lost_head_computes_changes_no_bit(pair, numpy):
     bias = encoder.blocks[0].attention.qkv.bias
     changed = numpy(bias.value).copy()
     changed[64 + 8 : 64 + 16] += 5  # the values of head 1
-    with ablated(encoder, [(0, 1)]):
+    with ablate_heads(encoder, [(0, 1)]):
         before = numpy(encoder(INPUTS)["sequence_output"])
         bias.assign(changed)
         np.testing.assert_array_equal(numpy(encoder(INPUTS)["sequence_output"]), before)
@@ -65,7 +65,7 @@ def test_what_a_lost_head_computes_changes_no_bit(pair, numpy):
 def test_weights_come_back_after_an_error(pair, numpy):
     encoder, _ = pair
     before = numpy(encoder(INPUTS)["sequence_output"])
-    with pytest.raises(RuntimeError), ablated(encoder, [(1, 1)]):
+    with pytest.raises(RuntimeError), ablate_heads(encoder, [(1, 1)]):
         raise RuntimeError
     np.testing.assert_array_equal(numpy(encoder(INPUTS)["sequence_output"]), before)
 
@@ -88,5 +88,5 @@ def test_scores_without_each_head(write_checkpoint, close):
 
 def test_heads_that_there_are_not(pair):
     for place in ((2, 0), (0, 4), (-1, 0)):
-        with pytest.raises(ValueError, match="2 blocks with 4 heads"), ablated(pair[0], [place]):
+        with pytest.raises(ValueError, match="2 blocks with 4 heads"), ablate_heads(pair[0], [place]):
             pass

@@ -40,7 +40,7 @@ def test_bins_and_error():
     right = rng.uniform(size=300) < confidence**2
     actual = made(confidence, right).by_confidence(7)
     expected = metrics.binary_calibration_error(torch.tensor(confidence), torch.tensor(right).long(), n_bins=7)
-    assert actual.error == pytest.approx(float(expected), abs=1e-6)
+    assert actual.calibration_error == pytest.approx(float(expected), abs=1e-6)
     assert actual.counts.sum() == 300 and np.isnan(actual.accuracy[0])
     last = confidence > 6 / 7
     assert actual.accuracy[-1] == pytest.approx(right[last].mean())
@@ -49,7 +49,7 @@ def test_bins_and_error():
 
 def test_errors_are_the_surest_first():
     actual = made([0.6, 0.9, 0.8, 1.0], [False, False, True, True])
-    assert actual.errors() == [1, 0] and actual.right.tolist() == [False, False, True, True]
+    assert actual.errors() == [1, 0] and actual.is_correct.tolist() == [False, False, True, True]
     assert actual.by_confidence(2).counts.tolist() == [0, 4]
     with pytest.raises(ValueError, match="bins must be"):
         actual.by_confidence(0)

@@ -6,7 +6,7 @@ import pytest
 import bertzoo as bz
 from bertzoo.analysis import (
     ablate_each_head,
-    ablated,
+    ablate_heads,
     attention_maps,
     gradient_times_attention,
     integrated_gradients,
@@ -86,7 +86,7 @@ def test_an_ablated_head_adds_nothing(task, numpy):
     # The columns of head 1: DeBERTa's first version has a head's query, key and value side by side.
     apart = [*range(8, 16), *range(24, 32), *range(40, 48)]
     changed[:, slice(24, 48) if encoder.config.model_type == "deberta" else apart] *= 3
-    with ablated(encoder, [(0, 1)]):
+    with ablate_heads(encoder, [(0, 1)]):
         without = numpy(encoder(inputs)["sequence_output"])
         kernel.assign(changed)
         np.testing.assert_array_equal(numpy(encoder(inputs)["sequence_output"]), without)
@@ -129,7 +129,7 @@ def test_words_anisotropy_and_pruning(task, numpy):
     assert cones.before.shape == cones.after.shape == (3,) and cones.dimensions.max() <= 8
     inputs = task.tokenizer(TEXTS)
     weights = numpy(task.backbone.get_weights())
-    with ablated(task, [(0, 0)]):
+    with ablate_heads(task, [(0, 0)]):
         expected = numpy(task(inputs))
     prune_heads(task, [(0, 0)], lambda: 0.0)
     np.testing.assert_allclose(numpy(task(inputs)), expected, atol=1e-6)

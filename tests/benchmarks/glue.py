@@ -15,7 +15,7 @@ from benchmarks.common import add_data_argument, command_line, use_data
 
 from bertzoo.cli.app import percent, show_table
 from bertzoo.cli.dataset import Splits
-from bertzoo.cli.trials import Log, Settings, mean_and_spread
+from bertzoo.cli.trials import Log, Settings, mean_and_std
 from bertzoo.data.parsing import Examples, parse_inputs
 from bertzoo.data.schemas import TEXTS
 
@@ -97,7 +97,7 @@ def _show(results: dict[str, tuple[int, list[dict]]], split: str) -> None:
     rows, totals = [], []
     for name, (count, scores) in results.items():
         for metric in TASKS[name]:
-            rows.append([name, metric, *mean_and_spread([score[metric] for score in scores]), str(count)])
+            rows.append([name, metric, *mean_and_std([score[metric] for score in scores]), str(count)])
         totals.append(np.mean([score[metric] for score in scores for metric in TASKS[name]]))
     rows.append(["mean", f"{len(results)} of {len(TASKS)} tasks", f"{100 * np.mean(totals):.1f}", "", ""])
     numbers = ["%", "spread", "rows to learn from"]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import bertzoo as bz
 from bertzoo import data
 from bertzoo.cli import course, quickstart
-from bertzoo.cli.app import sentences
+from bertzoo.cli.app import errors_as_sentences
 from bertzoo.cli.main import app
 from bertzoo.data import reviews
 
@@ -135,7 +135,7 @@ def test_debug_shows_the_error_itself(tmp_path):
     ],
 )
 def test_errors_become_one_line(error, said, capsys):
-    with pytest.raises(Exception) as caught, sentences():
+    with pytest.raises(Exception) as caught, errors_as_sentences():
         raise error
     assert caught.value.exit_code == 1
     assert capsys.readouterr().err == said
@@ -245,7 +245,7 @@ def test_no_command_saves_over_what_is_no_preset(tmp_path, preset):
     for command in (["quickstart", "--out"], ["fit", "x.csv", "--out"], ["convert", preset]):
         assert "is not empty and holds no preset" in complaint(*command, tmp_path / "letters")
         assert "is a file" in complaint(*command, tmp_path / "file")
-        assert "is a file" in complaint(*command, tmp_path / "file" / "below")
+        assert "Not a directory" in complaint(*command, tmp_path / "file" / "below")
     assert "is the source itself" in complaint("convert", preset, preset)
 
 

@@ -220,7 +220,7 @@ def test_prompts_of_sentence_transformers(preset, st, tmp_path, close):
     close(load(tmp_path / "ours").predict(PAIRS), expected)
     ours.save(tmp_path / "model.keras")
     close(keras.saving.load_model(tmp_path / "model.keras").predict(PAIRS), expected)
-    with pytest.raises(ValueError, match="prompt_name is 'other'; the model's prompts are: none, search"):
+    with pytest.raises(ValueError, match="one of the model's prompts: none, search. Received: 'other'"):
         ours.predict(PAIRS, prompt_name="other")
 
 

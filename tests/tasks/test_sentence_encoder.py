@@ -122,7 +122,7 @@ def test_prompts_are_carried_and_used(st, make_st, tmp_path, close):
     close(ours.encode(TEXTS, prompt_name="document"), theirs.encode(TEXTS, prompt_name="document"))
     close(ours.encode(TEXTS, prompt="very "), theirs.encode(TEXTS, prompt="very "))
     assert not np.allclose(ours.encode(TEXTS), ours.encode(TEXTS, prompt=""))
-    with pytest.raises(ValueError, match="prompt_name is 'qurey'; the model's prompts are: "):
+    with pytest.raises(ValueError, match="one of the model's prompts: .*Received: 'qurey'"):
         ours.encode(TEXTS, prompt_name="qurey")
 
 
@@ -202,7 +202,7 @@ def entry(**changes):
         (entry(path="/etc"), "a name inside the directory is expected"),
         (entry(type="sentence_transformers.models.Normalize"), "one Pooling must come first"),
         (entry()[1:], "an encoder is expected"),
-        (["x"], "must list objects"),
+        (["x"], "each an object with a type and a path"),
     ],
 )
 def test_damaged_lists_of_parts_are_refused(entries, message, st, make_st):
@@ -215,9 +215,9 @@ def test_damaged_lists_of_parts_are_refused(entries, message, st, make_st):
 @pytest.mark.once
 def test_dense_parts_that_we_do_not_compute_are_refused(st, make_st):
     for changes, message in (
-        ({"activation_function": "os.system"}, "activation_function = 'os.system'"),
+        ({"activation_function": "os.system"}, r"2_Dense/config.json .*activation_function must .* 'os.system'"),
         ({"use_residual": True}, "does not compute"),
-        ({"out_features": 13}, "2_Dense/config.json has out_features = 13 for weights of 12"),
+        ({"out_features": 13}, "2_Dense/config.json .*out_features must be 12. Received: 13"),
     ):
         directory, _ = make_st(*parts_of(st)["dense"])
         edited(directory / "2_Dense", "config.json", **changes)
@@ -592,7 +592,7 @@ def test_other_layers_and_prompts_are_refused(plain):
     encoder = bz.Encoder.from_preset(plain, verbose=False)
     with pytest.raises(ValueError, match="come Dense and Normalize layers"):
         bz.SentenceEncoder(encoder, after_pooling=[Pooling()])
-    with pytest.raises(ValueError, match="default_prompt is 'query'"):
+    with pytest.raises(ValueError, match="one of the model's prompts: none. Received: 'query'"):
         bz.SentenceEncoder(encoder, default_prompt="query")
     with pytest.raises(TypeError, match="no option poolin"):
         bz.SentenceEncoder.from_preset(plain, poolin="mean")
