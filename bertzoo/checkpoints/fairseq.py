@@ -61,9 +61,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
         if hf_name.rpartition(".")[-1] in ("version", "_float_tensor"):
             continue
         if not hf_name.startswith(("embeddings.", "encoder.layer.", "lm_head.", "classifier.")):
-            raise CheckpointError(
-                f"{path} holds {name[:100]}, which no RoBERTa has; bertzoo can't compute this model."
-            )
+            raise CheckpointError(f"{path} holds {name[:100]}, which no RoBERTa has; bertzoo can't compute this model.")
         if "{}" in hf_name:
             for i, projection in enumerate(("query", "key", "value")):
                 entries[hf_name.format(projection)] = _third(tensor, i)

@@ -132,21 +132,20 @@ def open_tensor_file(path: Path) -> Tensors:
     return Tensors(_flat(read_torch_file(path), path))
 
 
-def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a safetensors file (metadata {"format": "pt"} unless given) and waits until the disk has it.
+def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file with the metadata {"format": "pt"} and waits until the disk has it.
 
     Arrays of `ml_dtypes.bfloat16` become BF16.
 
     Raises:
         CheckpointError: The file cannot be written.
     """
-    path = Path(path)
     # safetensors writes the memory as it lies, so a transposed view would be written in the wrong order.
     dense = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     try:
         path.touch()
         mode = path.stat().st_mode
-        save_file(dense, path, metadata=dict(metadata or {"format": "pt"}))
+        save_file(dense, path, metadata={"format": "pt"})
         path.chmod(mode)  # safetensors gives the file to its owner alone
         sync(path)
     except (SafetensorError, OSError) as error:

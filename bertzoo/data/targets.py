@@ -161,7 +161,6 @@ def _tags_of_entities(
     """Tags of words from entities in characters. An entity that begins or ends inside a word takes the whole word."""
     if scheme is None:
         raise ValueError(f"y holds entities; the labels {labels} mark none: name them O, B-… and I-…, or O and types.")
-    letters = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "IO": None}[scheme]
     tags: list[str] = [bio.OUTSIDE] * len(words)
     for span in spans:
         try:
@@ -178,8 +177,8 @@ def _tags_of_entities(
         if not len(inside) or taken:
             what = f"shares the word {taken[0]!r} with another" if taken else "covers no word"
             raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which {what}.")
-        for i, mark in zip(inside, bio.tags_for(len(inside), letters)):
-            tags[i] = bio.join_parts(mark, kind)
+        for i, tag in zip(inside, bio.entity_tags(kind, len(inside), scheme)):
+            tags[i] = tag
     return tags
 
 

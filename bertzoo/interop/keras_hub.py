@@ -6,17 +6,19 @@ are fixed, and RoBERTa has neither a row of segments nor unused position rows.
 """
 
 import inspect
+import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import print_message, sublayers
+from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_path
+from bertzoo.checkpoints.int8 import quantized_layers
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.loading import LoadReport, weight_names
 from bertzoo.layers.base import skip_drawing
@@ -51,6 +53,30 @@ _ARGUMENTS = {
     "num_segments": "type_vocab_size",
 }
 _SAME = {"gelu": ("gelu", "gelu_python"), "gelu_new": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")}
+# Weights, or layers of two weights each, and where KerasHub's backbones, tasks and blocks have them.
+_BACKBONE = (
+    ("embeddings/token", "token_embedding.embeddings"),
+    ("embeddings/position", "position_embedding.position_embeddings"),
+    ("embeddings/position", "embeddings.position_embedding.position_embeddings"),
+    ("embeddings/segment", "segment_embedding.embeddings"),
+    ("embeddings/norm", "embeddings_layer_norm"),
+    ("embeddings/projection", "embeddings_projection"),
+    ("pooler/dense", "pooled_dense"),
+)
+_HEADS = (
+    ("masked_lm/dense", "masked_lm_head._intermediate_dense"),
+    ("masked_lm/norm", "masked_lm_head._intermediate_layer_norm"),
+    ("masked_lm/bias", "masked_lm_head._bias"),
+    ("classifier/dense", "pooled_dense"),
+    ("classifier/logits", "output_dense"),
+)
+_BLOCK = (
+    ("attention/output", "_self_attention_layer._output_dense"),
+    ("attention_norm", "_self_attention_layer_norm"),
+    ("intermediate", "_feedforward_intermediate_dense"),
+    ("output", "_feedforward_output_dense"),
+    ("output_norm", "_feedforward_layer_norm"),
+)
 # KerasHub has no rows for the positions of padding, which RoBERTa's table begins with.
 _UNUSED_ROWS = 2
 
@@ -78,14 +104,13 @@ def from_keras_hub(source: keras.Model | str | Path, *, verbose: bool = True) ->
         model = Encoder(config, pooler=hasattr(backbone, "pooled_dense"))
         if backbone is not hub_model:
             model = _task(hub_model, model, report)
-    quantized = next((layer for layer in sublayers(hub_model) if getattr(layer, "quantization_mode", None)), None)
-    if quantized is not None:
+    if quantized := quantized_layers(hub_model):
         raise CheckpointError(
-            f"{quantized.path} is quantized ({quantized.quantization_mode}). Convert the model before it is quantized, "
-            "and quantize the result."
+            f"{quantized[0].path} is quantized ({quantized[0].quantization_mode}). Convert the model before it is "
+            "quantized, and quantize the result."
         )
     weights = weight_names(model)
-    for name, variables in _pairs(hub_model, config):
+    for name, variables in _pairs(hub_model):
         if name in weights:
             weights[name].assign(_joined(name, variables, weights[name].shape))
             report.loaded += len(variables)
@@ -117,16 +142,16 @@ def to_keras_hub(encoder: Encoder, *, any_activation: bool = False) -> keras.Mod
     """
     class_name = _class_for(encoder.config, any_activation)
     config = encoder.config
-    if class_name.startswith(("Roberta", "XLM")):
+    if _lacks_rows(class_name):
         config = config.with_(max_position_embeddings=config.max_position_embeddings - _UNUSED_ROWS)
     backbone_class = getattr(_keras_hub().models, class_name)
     taken = inspect.signature(backbone_class.__init__).parameters
     arguments = {argument: getattr(config, key) for argument, key in _ARGUMENTS.items() if argument in taken}
     backbone = backbone_class(**arguments)
     weights = {name: keras.ops.convert_to_numpy(weight) for name, weight in weight_names(encoder).items()}
-    if class_name.startswith(("Roberta", "XLM")):  # the one row of segments is added to every token
+    if _lacks_rows(class_name):  # the one row of segments is added to every token
         weights["embeddings/position"] = (weights["embeddings/position"] + weights["embeddings/segment"])[_UNUSED_ROWS:]
-    for name, variables in _pairs(backbone, encoder.config):
+    for name, variables in _pairs(backbone):
         if name in weights:
             for variable, value in zip(variables, np.split(weights[name], len(variables), axis=-1)):
                 variable.assign(value.reshape(variable.shape))
@@ -165,42 +190,44 @@ def _open(source: str | Path):
 
 
 def _config(backbone) -> EncoderConfig:
-    name = next((base.__name__ for base in type(backbone).__mro__ if base.__name__ in CLASSES), None)
-    if name is None:
+    names = [base.__name__ for base in type(backbone).__mro__ if base.__name__ in CLASSES]
+    if not names:
         raise CheckpointError(
             f"bertzoo has no family for a {type(backbone).__name__}; known of KerasHub are {', '.join(CLASSES)}."
         )
-    model_type, activation = CLASSES[name]
-    made = backbone.get_config()
-    values = {key: made[argument] for argument, key in _ARGUMENTS.items() if argument in made}
-    config = FAMILIES[model_type].config_class(**values, hidden_act=activation)
-    if model_type in ("roberta", "xlm-roberta"):
-        config = config.with_(max_position_embeddings=config.max_position_embeddings + _UNUSED_ROWS)
-    return config
+    model_type, activation = CLASSES[names[0]]
+    arguments = backbone.get_config()
+    values = {key: arguments[argument] for argument, key in _ARGUMENTS.items() if argument in arguments}
+    values["max_position_embeddings"] += _UNUSED_ROWS if _lacks_rows(names[0]) else 0
+    return FAMILIES[model_type].config_class(**values, hidden_act=activation)
 
 
 def _class_for(config: EncoderConfig, any_activation: bool) -> str:
     model_type = "xlm-roberta" if config.model_type == "camembert" else config.model_type
-    found = next(((name, built_in) for name, (family, built_in) in CLASSES.items() if family == model_type), None)
-    if found is None:
-        raise ValueError(
-            f"KerasHub has no {config.model_type}; it has {', '.join(kind for kind, _ in CLASSES.values())}."
-        )
-    class_name, activation = found
-    epsilon = type(config)().layer_norm_eps
-    if config.layer_norm_eps != epsilon:
-        raise ValueError(f"layer_norm_eps is {config.layer_norm_eps}; KerasHub's {class_name} has {epsilon} built in.")
-    if config.hidden_act not in _SAME[activation] and not any_activation:
-        raise ValueError(
-            f"hidden_act is {config.hidden_act!r}; KerasHub's {class_name} has {activation!r} built in. "
-            "Pass any_activation=True to accept outputs that differ."
-        )
-    if class_name.startswith(("Roberta", "XLM")) and config.type_vocab_size != 1:
-        raise ValueError(f"type_vocab_size is {config.type_vocab_size}; KerasHub's {class_name} has no segments.")
+    classes = {family: (name, activation) for name, (family, activation) in CLASSES.items()}
+    if model_type not in classes:
+        raise ValueError(f"KerasHub has no {config.model_type}; it has {', '.join(classes)}.")
+    class_name, activation = classes[model_type]
+    built_in: dict[str, tuple] = {"layer_norm_eps": (type(config)().layer_norm_eps,)}
+    if not any_activation:
+        built_in["hidden_act"] = _SAME[activation]
+    if _lacks_rows(class_name):
+        built_in["type_vocab_size"] = (1,)
+    for key, values in built_in.items():
+        if getattr(config, key) not in values:
+            hint = " Pass any_activation=True to accept outputs that differ." * (key == "hidden_act")
+            raise ValueError(
+                f"{key} is {getattr(config, key)!r}; KerasHub's {class_name} has {values[0]!r} built in.{hint}"
+            )
     return class_name
 
 
-class _EveryName:
+def _lacks_rows(class_name: str) -> bool:
+    """Whether a class has neither segments nor rows for the positions of padding."""
+    return class_name.startswith(("Roberta", "XLM"))
+
+
+class _EveryName(frozenset[str]):
     """Contains every name: all weights are filled afterwards, or start at zero as RoBERTa's row of segments does."""
 
     def __contains__(self, name: object) -> bool:
@@ -242,70 +269,41 @@ def _tokenizer(hub_model: keras.Model, config: EncoderConfig) -> Tokenizer | Non
     return converted
 
 
-# ---- the table
-
-
-def _pairs(hub_model: keras.Model, config: EncoderConfig) -> Iterator[tuple[str, list]]:
+def _pairs(hub_model: keras.Model) -> Iterator[tuple[str, list]]:
     """The names of weights with KerasHub's variables, several where the weight is fused of them."""
     backbone = getattr(hub_model, "backbone", hub_model)
-    yield "embeddings/token", [backbone.token_embedding.embeddings]
-    positions = getattr(backbone, "position_embedding", None) or backbone.embeddings.position_embedding
-    yield "embeddings/position", [positions.position_embeddings]
-    if hasattr(backbone, "segment_embedding"):
-        yield "embeddings/segment", [backbone.segment_embedding.embeddings]
-    yield from _norm("embeddings/norm", backbone.embeddings_layer_norm)
-    if hasattr(backbone, "embeddings_projection"):
-        yield from _dense("embeddings/projection", backbone.embeddings_projection)
-    for name, block in _blocks(backbone):
-        yield from _block(name, block)
-    if hasattr(backbone, "pooled_dense"):
-        yield from _dense("pooler/dense", backbone.pooled_dense)
-    if hasattr(hub_model, "masked_lm_head"):
-        yield from _dense("masked_lm/dense", hub_model.masked_lm_head._intermediate_dense)
-        yield from _norm("masked_lm/norm", hub_model.masked_lm_head._intermediate_layer_norm)
-        yield "masked_lm/bias", [hub_model.masked_lm_head._bias]
-    if hasattr(hub_model, "output_dense"):
-        yield from _dense("classifier/logits", hub_model.output_dense)
-        if hasattr(hub_model, "pooled_dense"):
-            yield from _dense("classifier/dense", hub_model.pooled_dense)
-
-
-def _blocks(backbone) -> Iterator[tuple[str, keras.layers.Layer]]:
+    yield from _weights_at(backbone, _BACKBONE)
+    yield from _weights_at(hub_model, _HEADS)
     for i, block in enumerate(backbone.transformer_layers):
-        if isinstance(block, list):  # ALBERT's groups
-            yield from ((f"group_{i}_layer_{j}", inner) for j, inner in enumerate(block))
+        is_group = isinstance(block, list)  # ALBERT's
+        blocks = {f"group_{i}_layer_{j}": inner for j, inner in enumerate(block)} if is_group else {f"layer_{i}": block}
+        for name, layer in blocks.items():
+            yield from ((f"{name}/{weight}", variables) for weight, variables in _weights_at(layer, _BLOCK))
+            attention = layer._self_attention_layer
+            projections = (attention._query_dense, attention._key_dense, attention._value_dense)
+            yield f"{name}/attention/qkv/kernel", [projection.kernel for projection in projections]
+            yield f"{name}/attention/qkv/bias", [projection.bias for projection in projections]
+
+
+def _weights_at(owner: keras.layers.Layer, paths: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list]]:
+    for name, path in paths:
+        try:
+            value = operator.attrgetter(path)(owner)
+        except AttributeError:  # not every class has every part
+            continue
+        if isinstance(value, keras.layers.Layer):
+            attributes = ("kernel", "bias") if hasattr(value, "kernel") else ("gamma", "beta")
+            yield from ((f"{name}/{attribute}", [getattr(value, attribute)]) for attribute in attributes)
         else:
-            yield f"layer_{i}", block
-
-
-def _block(name: str, block) -> Iterator[tuple[str, list]]:
-    attention = block._self_attention_layer
-    parts = (attention._query_dense, attention._key_dense, attention._value_dense)
-    yield f"{name}/attention/qkv/kernel", [part.kernel for part in parts]
-    yield f"{name}/attention/qkv/bias", [part.bias for part in parts]
-    yield from _dense(f"{name}/attention/output", attention._output_dense)
-    yield from _norm(f"{name}/attention_norm", block._self_attention_layer_norm)
-    yield from _dense(f"{name}/intermediate", block._feedforward_intermediate_dense)
-    yield from _dense(f"{name}/output", block._feedforward_output_dense)
-    yield from _norm(f"{name}/output_norm", block._feedforward_layer_norm)
-
-
-def _dense(name: str, layer) -> Iterator[tuple[str, list]]:
-    yield f"{name}/kernel", [layer.kernel]
-    yield f"{name}/bias", [layer.bias]
-
-
-def _norm(name: str, layer) -> Iterator[tuple[str, list]]:
-    yield f"{name}/gamma", [layer.gamma]
-    yield f"{name}/beta", [layer.beta]
+            yield name, [value]
 
 
 def _joined(name: str, variables: list, shape: tuple[int, ...]) -> np.ndarray:
     """The weight made of KerasHub's variables, which have the heads on an axis of their own."""
     width = (*shape[:-1], shape[-1] // len(variables))
-    parts = [keras.ops.convert_to_numpy(variable).astype("float32") for variable in variables]
-    if name == "embeddings/position" and len(parts[0]) == shape[0] - _UNUSED_ROWS:
-        parts[0] = np.pad(parts[0], ((_UNUSED_ROWS, 0), (0, 0)))
-    if any(part.size != np.prod(width) for part in parts):
-        raise CheckpointError(f"{name} must have shape {width}. Received: {parts[0].shape} from KerasHub.")
-    return np.concatenate([part.reshape(width) for part in parts], axis=-1)
+    arrays = [keras.ops.convert_to_numpy(variable).astype("float32") for variable in variables]
+    if name == "embeddings/position" and len(arrays[0]) == shape[0] - _UNUSED_ROWS:
+        arrays[0] = np.pad(arrays[0], ((_UNUSED_ROWS, 0), (0, 0)))
+    if any(array.size != np.prod(width) for array in arrays):
+        raise CheckpointError(f"{name} must have shape {width}. Received: {arrays[0].shape} from KerasHub.")
+    return np.concatenate([array.reshape(width) for array in arrays], axis=-1)

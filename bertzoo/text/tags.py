@@ -8,6 +8,8 @@ B and I alone, are of the type "_", as in seqeval.
 from collections.abc import Iterable, Sequence
 
 _SPELLINGS = {"L": "E", "U": "S"}
+# The letters of the first, an inner, the last and a single word of an entity.
+_LETTERS = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "IO": None}
 OUTSIDE = "O"
 UNTYPED = "_"
 
@@ -24,7 +26,7 @@ def scheme_of(labels: Iterable[str]) -> str | None:
     return "IO" if OUTSIDE in labels and named else None
 
 
-def parts(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """(letter, type) of a tag: "L-PER" -> ("E", "PER"); a tag without letter is inside its type."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
@@ -33,11 +35,14 @@ def parts(tag: str) -> tuple[str, str]:
     return "I", tag
 
 
-def join_parts(mark: str | None, kind: str) -> str:
-    """The tag of a mark (None in IO) and a type: ("B", "PER") -> "B-PER"."""
-    if mark is None:
-        return kind
-    return mark if kind == UNTYPED else f"{mark}-{kind}"
+def entity_tags(kind: str, words: int, scheme: str) -> list[str]:
+    """The tags of an entity's words: ("PER", 3, "BIO") -> ["B-PER", "I-PER", "I-PER"]."""
+    letters = _LETTERS[scheme]
+    if letters is None:
+        return [kind] * words
+    first, inner, last, single = letters
+    marks = single if words == 1 else first + inner * (words - 2) + last
+    return [mark if kind == UNTYPED else f"{mark}-{kind}" for mark in marks]
 
 
 def _is_marked(tag: str) -> bool:
@@ -48,27 +53,26 @@ def _is_marked(tag: str) -> bool:
 def find_entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """The entities that tags mark, (type, first word, word after the last), read as the CoNLL evaluation does: what is
     out of order, such as I- after O, begins an entity."""
-    found, begun, before, kind = [], 0, OUTSIDE, ""
+    entities, begin, before, kind = [], 0, OUTSIDE, ""
     for i, tag in enumerate([*tags, OUTSIDE]):
-        letter, of = parts(tag)
-        breaks = letter in ("B", "S", OUTSIDE) or before in ("E", "S", OUTSIDE) or of != kind
-        if breaks and before != OUTSIDE:
-            found.append((kind, begun, i))
-        if breaks:
-            begun = i
-        before, kind = letter, of
-    return found
+        letter, next_kind = split_tag(tag)
+        if letter in ("B", "S", OUTSIDE) or before in ("E", "S", OUTSIDE) or next_kind != kind:
+            if before != OUTSIDE:
+                entities.append((kind, begin, i))
+            begin = i
+        before, kind = letter, next_kind
+    return entities
 
 
 def goes_on(before: str, after: str) -> bool:
     """Whether two tags of neighbours belong to one entity."""
-    (letter, kind), (following, of) = parts(before), parts(after)
-    return letter in ("B", "I") and following in ("I", "E") and kind == of
+    (letter, kind), (next_letter, next_kind) = split_tag(before), split_tag(after)
+    return letter in ("B", "I") and next_letter in ("I", "E") and kind == next_kind
 
 
 def inside(tag: str) -> str:
     """The tag of an inner word of the same entity."""
-    return join_parts("I", parts(tag)[1]) if _is_marked(tag) else tag
+    return f"I{tag[1:]}" if _is_marked(tag) else tag
 
 
 def may_follow(before: str | None, after: str | None, scheme: str) -> bool:
@@ -76,9 +80,9 @@ def may_follow(before: str | None, after: str | None, scheme: str) -> bool:
     before, after = before or OUTSIDE, after or OUTSIDE
     if scheme not in ("BIO", "BIOES", "BILOU"):
         return True
-    if parts(after)[0] in ("I", "E"):
+    if split_tag(after)[0] in ("I", "E"):
         return goes_on(before, after)
-    return scheme == "BIO" or parts(before)[0] not in ("B", "I")
+    return scheme == "BIO" or split_tag(before)[0] not in ("B", "I")
 
 
 def check_tags(rows: Iterable[Sequence[str]], scheme: str) -> None:
@@ -105,19 +109,9 @@ def retag(tags: Sequence[str], scheme: str = "BIO") -> list[str]:
     Raises:
         ValueError: The scheme is unknown.
     """
-    letters = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "IO": None}
-    if scheme not in letters:
-        raise ValueError(f"scheme must be one of {', '.join(letters)}. Received: {scheme!r}.")
-    out = [OUTSIDE] * len(tags)
+    if scheme not in _LETTERS:
+        raise ValueError(f"scheme must be one of {', '.join(_LETTERS)}. Received: {scheme!r}.")
+    new = [OUTSIDE] * len(tags)
     for kind, begin, end in find_entities(tags):
-        marks = tags_for(end - begin, letters[scheme])
-        out[begin:end] = [join_parts(mark, kind) for mark in marks]
-    return out
-
-
-def tags_for(words: int, letters: str | None) -> list[str | None]:
-    """The letters of an entity's words; `letters` are those for the first, an inner, the last and a single word."""
-    if letters is None:
-        return [None] * words
-    first, inner, last, single = tuple(letters)
-    return [single] if words == 1 else [first, *[inner] * (words - 2), last]
+        new[begin:end] = entity_tags(kind, end - begin, scheme)
+    return new
