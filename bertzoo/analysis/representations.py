@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.analysis.pieces import hidden_states
-from bertzoo.metrics.vector_similarity import as_array, prepared
+from bertzoo.metrics.vector_similarity import as_array, prepare_vectors
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
@@ -145,7 +145,7 @@ def mean_cosine(vectors: np.ndarray) -> float:
     Raises:
         ValueError: There are fewer than two rows.
     """
-    units = prepared(vectors, "cosine").astype("float64")
+    units = prepare_vectors(vectors, "cosine").astype("float64")
     count = len(units)
     if count < 2:
         raise ValueError(f"mean_cosine needs at least two vectors. Received: {count}.")

@@ -37,7 +37,7 @@ def report_texts(model: TextClassifier, examples: Examples, batch_size: int) -> 
 
 def show_regression(truth: np.ndarray, predicted: np.ndarray) -> None:
     """Prints the mean absolute error and the correlations."""
-    from bertzoo.metrics.correlation import pearson, spearman
+    from bertzoo.metrics.scores import pearson, spearman
 
     values = {"mean absolute error": float(np.abs(truth - predicted).mean())}
     for name, correlation in (("Pearson", pearson), ("Spearman", spearman)):
@@ -72,7 +72,7 @@ def _show_classes(
     truth: Sequence[str], predicted: Sequence[str], classes: list[str], title: str, what: str, count: str
 ) -> np.ndarray:
     """Prints precision, recall and F1 by class; returns the confusion matrix."""
-    from bertzoo.metrics.classes import confusion_matrix, precision_recall_f1
+    from bertzoo.metrics.scores import confusion_matrix, precision_recall_f1
 
     counts = confusion_matrix(truth, predicted, classes)
     scores = precision_recall_f1(counts)

@@ -1,8 +1,15 @@
 """The scores that the field reports, as the field computes them. Plain NumPy; texts and labels in, numbers out."""
 
-from bertzoo.metrics.classes import accuracy, confusion_matrix, f1, matthews_corrcoef, precision_recall_f1
-from bertzoo.metrics.correlation import pearson, spearman
 from bertzoo.metrics.entities import entity_report, entity_scores
+from bertzoo.metrics.scores import (
+    accuracy,
+    confusion_matrix,
+    f1,
+    matthews_corrcoef,
+    pearson,
+    precision_recall_f1,
+    spearman,
+)
 from bertzoo.metrics.squad import answer_exact, answer_f1, best_threshold, squad_scores
 
 __all__ = [

@@ -16,36 +16,46 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     Raises:
         ValueError: They don't have the same sentences and words.
     """
-    right, said, there = _counts(truth, predicted)
+    right, predictions, support = _counts(truth, predicted)
     words = sum(len(tags) for tags in truth)
     same = sum(a == b for tags, others in zip(truth, predicted) for a, b in zip(tags, others))
-    scores = _scores(right.total(), said.total(), there.total())
-    return {**dict(zip(("precision", "recall", "f1"), scores)), "accuracy": same / words if words else 0.0}
+    scores = _scores(right.total(), predictions.total(), support.total())
+    return {**scores, "accuracy": same / words if words else 0.0}
 
 
 def entity_report(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
-    """The same by type of entity, with `support`, the number of true ones: type -> scores, sorted by name."""
-    right, said, there = _counts(truth, predicted)
-    report = {}
-    for kind in sorted({*said, *there}):
-        scores = _scores(right[kind], said[kind], there[kind])
-        report[kind] = {**dict(zip(("precision", "recall", "f1"), scores)), "support": there[kind]}
-    return report
+    """The same by type of entity, with `support`, the number of true ones.
+
+    Args:
+        truth, predicted: As for `entity_scores`.
+
+    Returns:
+        Type -> scores, sorted by name.
+    """
+    right, predictions, support = _counts(truth, predicted)
+    kinds = sorted({*predictions, *support})
+    return {
+        kind: {**_scores(right[kind], predictions[kind], support[kind]), "support": support[kind]} for kind in kinds
+    }
 
 
 def _counts(truth, predicted) -> tuple[Counter, Counter, Counter]:
+    """By type: the right entities, the predicted ones, the true ones."""
     if len(truth) != len(predicted):
         raise ValueError(f"there are {len(truth)} sentences of tags and {len(predicted)} of predictions.")
-    right, said, there = Counter[str](), Counter[str](), Counter[str]()
+    right, predictions, support = Counter[str](), Counter[str](), Counter[str]()
     for number, (tags, others) in enumerate(zip(truth, predicted)):
         if len(tags) != len(others):
             raise ValueError(f"sentence {number} has {len(tags)} tags and {len(others)} predictions.")
-        gold, found = set(find_entities(tags)), set(find_entities(others))
-        right.update(kind for kind, _, _ in gold & found)
-        said.update(kind for kind, _, _ in found)
-        there.update(kind for kind, _, _ in gold)
-    return right, said, there
+        gold, entities = set(find_entities(tags)), set(find_entities(others))
+        for counts, those in ((right, gold & entities), (predictions, entities), (support, gold)):
+            counts.update(kind for kind, _, _ in those)
+    return right, predictions, support
 
 
-def _scores(right: int, said: int, there: int) -> tuple[float, float, float]:
-    return right / said if said else 0.0, right / there if there else 0.0, 2 * right / (said + there) if right else 0.0
+def _scores(right: int, predicted: int, true: int) -> dict[str, float]:
+    return {
+        "precision": right / predicted if predicted else 0.0,
+        "recall": right / true if true else 0.0,
+        "f1": 2 * right / (predicted + true) if right else 0.0,
+    }

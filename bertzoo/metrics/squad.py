@@ -17,12 +17,22 @@ def normalize_answer(text: str) -> str:
 
 
 def answer_exact(prediction: str, answers: Sequence[str], version: str = "1.1") -> float:
-    """1.0 if the prediction equals one of the answers once both are normalised, else 0.0."""
+    """1.0 if the prediction equals one of the answers once both are normalized, else 0.0.
+
+    Args:
+        prediction: An answer, "" for none.
+        answers: The right answers.
+        version: "1.1" or "2.0", see `squad_scores`.
+    """
     return max(float(normalize_answer(prediction) == normalize_answer(answer)) for answer in _golds(answers, version))
 
 
 def answer_f1(prediction: str, answers: Sequence[str], version: str = "1.1") -> float:
-    """The F1 of the words that the prediction shares with the answer which it is nearest to."""
+    """The F1 of the words that the prediction shares with the most similar of the answers.
+
+    Args:
+        prediction, answers, version: As for `answer_exact`.
+    """
     return max(_f1(prediction, answer, version) for answer in _golds(answers, version))
 
 

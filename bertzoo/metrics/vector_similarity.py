@@ -20,15 +20,20 @@ def similarity(vectors: Any, others: Any, measure: str = "cosine") -> np.ndarray
     Raises:
         ValueError: The measure is unknown, or the widths differ.
     """
-    first, second = prepared(vectors, measure), prepared(others, measure)
-    _check_widths(first, second)
-    return scores_of(first, second, measure)
+    return scores_of(*_sides(vectors, others, measure), measure)
 
 
 def pairwise_similarity(vectors: Any, others: Any, measure: str = "cosine") -> np.ndarray:
-    """Vectors against those in the same places of others, float32 (n,); as `similarity` otherwise."""
-    first, second = prepared(vectors, measure), prepared(others, measure)
-    _check_widths(first, second)
+    """Vectors against those at the same index of others.
+
+    Args:
+        vectors, others: (n, width) each.
+        measure: As for `similarity`.
+
+    Returns:
+        float32 (n,).
+    """
+    first, second = _sides(vectors, others, measure)
     if len(first) != len(second):
         raise ValueError(f"both sides must have equally many vectors. Received: {len(first)} and {len(second)}.")
     if measure in ("cosine", "dot"):
@@ -36,7 +41,14 @@ def pairwise_similarity(vectors: Any, others: Any, measure: str = "cosine") -> n
     return -np.linalg.norm(first - second, ord=2 if measure == "euclidean" else 1, axis=1)
 
 
-def prepared(vectors: Any, measure: str) -> np.ndarray:
+def _sides(vectors: Any, others: Any, measure: str) -> tuple[np.ndarray, np.ndarray]:
+    first, second = prepare_vectors(vectors, measure), prepare_vectors(others, measure)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"vectors must be equally wide; they have {first.shape[1]} and {second.shape[1]} numbers.")
+    return first, second
+
+
+def prepare_vectors(vectors: Any, measure: str) -> np.ndarray:
     """Vectors as `scores_of` takes them, float32 (n, width): scaled to length 1 for cosines."""
     if measure not in MEASURES:
         raise ValueError(f"the measure must be one of {', '.join(MEASURES)}. Received: {measure!r}.")
@@ -47,7 +59,7 @@ def prepared(vectors: Any, measure: str) -> np.ndarray:
 
 
 def scores_of(queries: np.ndarray, corpus: np.ndarray, measure: str) -> np.ndarray:
-    """The measure of prepared vectors (n, width) and (m, width), float32 (n, m)."""
+    """The measure of vectors of `prepare_vectors` (n, width) and (m, width), float32 (n, m)."""
     if measure in ("cosine", "dot"):
         return queries @ corpus.T
     if measure == "euclidean":
@@ -71,8 +83,3 @@ def as_array(vectors: Any) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError("the vectors hold numbers that are not finite (NaN or infinity).")
     return array
-
-
-def _check_widths(first: np.ndarray, second: np.ndarray) -> None:
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(f"vectors must be equally wide; they have {first.shape[1]} and {second.shape[1]} numbers.")

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.metrics.correlation import pearson, spearman
+from bertzoo.metrics.scores import pearson, spearman
 from bertzoo.metrics.vector_similarity import pairwise_similarity
-from bertzoo.retrieval.search import nearest
-from bertzoo.tasks.sentence_modules import document_prompt
+from bertzoo.retrieval.search import nearest, prompts_of
 
 
 def evaluate_sts(
@@ -32,15 +31,18 @@ def evaluate_sts(
         prompt: Put before the texts; the encoder's default where None.
     """
     scores = np.asarray(scores, dtype="float64")
-    if not len(firsts) == len(seconds) == len(scores):
-        raise ValueError(
-            f"columns must be equally long. Received: {len(firsts)}, {len(seconds)} texts and {len(scores)} scores."
-        )
+    _check_lengths(firsts, seconds, scores)
     if len(scores) == 1:
         return {"spearman": float("nan"), "pearson": float("nan")}
     first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
-    found = pairwise_similarity(first, second, measure_of(encoder, measure))
-    return {"spearman": spearman(found, scores), "pearson": pearson(found, scores)}
+    similarities = pairwise_similarity(first, second, measure_of(encoder, measure))
+    return {"spearman": spearman(similarities, scores), "pearson": pearson(similarities, scores)}
+
+
+def _check_lengths(*columns) -> None:
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"columns must be equally long. Received: columns of {', '.join(map(str, lengths))}.")
 
 
 def evaluate_retrieval(
@@ -76,7 +78,11 @@ def evaluate_retrieval(
     Raises:
         ValueError: No query has a relevant document, or one is not in the corpus.
     """
-    grades = {name: _grades(relevant.get(name) or ()) for name in queries}
+    grades = {}
+    for name in queries:
+        listed = relevant.get(name) or ()
+        listed = listed if isinstance(listed, Mapping) else dict.fromkeys(listed, 1.0)
+        grades[name] = {document: float(grade) for document, grade in listed.items() if grade > 0}
     names = [name for name in queries if grades[name]]
     missing = [name for query in names for name in grades[query] if name not in corpus]
     if not names or missing:
@@ -93,11 +99,6 @@ def evaluate_retrieval(
     return ranking_measures(gains, [sorted(grades[name].values(), reverse=True) for name in names], at)
 
 
-def _grades(relevant) -> dict[str, float]:
-    grades = relevant if isinstance(relevant, Mapping) else dict.fromkeys(relevant, 1.0)
-    return {name: float(grade) for name, grade in grades.items() if grade > 0}
-
-
 def ranking_measures(
     gains: Sequence[np.ndarray], relevant: Sequence[Sequence[float]], at: Sequence[int]
 ) -> dict[str, float]:
@@ -108,20 +109,25 @@ def ranking_measures(
         relevant: For each query the grades of all its relevant documents, the greatest first.
         at: The cut-offs k.
     """
-    values: dict[str, list] = {}
+    measures: dict[str, float] = {}
     for k in at:
         discounts = 1 / np.log2(np.arange(k) + 2)
-        rows = [(row[:k], row[:k] > 0, np.asarray(grades)) for row, grades in zip(gains, relevant)]
-        precisions = [np.cumsum(hits) / (np.arange(len(hits)) + 1) for _, hits, _ in rows]
-        best = [grades[:k] @ discounts[: len(grades)] for _, _, grades in rows]
-        values[f"mrr@{k}"] = [1 / (1 + int(np.argmax(hits))) if hits.any() else 0.0 for _, hits, _ in rows]
-        values[f"ndcg@{k}"] = [row @ discounts[: len(row)] / most for (row, _, _), most in zip(rows, best)]
-        values[f"map@{k}"] = [
-            (precision @ hits) / min(k, len(grades)) for precision, (_, hits, grades) in zip(precisions, rows)
-        ]
-        values[f"recall@{k}"] = [hits.sum() / len(grades) for _, hits, grades in rows]
-        values[f"accuracy@{k}"] = [float(hits.any()) for _, hits, _ in rows]
-    return {name: float(np.mean(parts)) for name, parts in values.items()}
+        rows = []
+        for row, grades in zip(gains, relevant):
+            row, hits, grades = row[:k], row[:k] > 0, np.asarray(grades)
+            precision = np.cumsum(hits) / (np.arange(len(hits)) + 1)
+            best = grades[:k] @ discounts[: len(grades)]
+            rows.append(
+                {
+                    f"mrr@{k}": 1 / (1 + int(np.argmax(hits))) if hits.any() else 0.0,
+                    f"ndcg@{k}": row @ discounts[: len(row)] / best,
+                    f"map@{k}": precision @ hits / min(k, len(grades)),
+                    f"recall@{k}": hits.sum() / len(grades),
+                    f"accuracy@{k}": hits.any(),
+                }
+            )
+        measures |= {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    return measures
 
 
 def evaluate_triplets(
@@ -143,10 +149,7 @@ def evaluate_triplets(
         batch_size, measure: As for `evaluate_sts`.
         query_prompt, corpus_prompt: As for `evaluate_retrieval`, of anchors and of the others.
     """
-    if not len(anchors) == len(positives) == len(negatives):
-        raise ValueError(
-            f"columns must be equally long. Received: {len(anchors)}, {len(positives)} and {len(negatives)} texts."
-        )
+    _check_lengths(anchors, positives, negatives)
     query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
     columns = ((anchors, query_prompt), (positives, corpus_prompt), (negatives, corpus_prompt))
     anchor, positive, negative = (encoder.encode(texts, batch_size, prompt=prompt) for texts, prompt in columns)
@@ -186,13 +189,6 @@ def evaluate_pairs(
 def measure_of(encoder: Any, measure: str | None) -> str:
     """The given measure, else the encoder's own, else the cosine."""
     return measure or getattr(encoder, "similarity_fn_name", None) or "cosine"
-
-
-def prompts_of(encoder: Any, query: str | None, document: str | None) -> tuple[str | None, str | None]:
-    """The prompts of queries and documents: as given, else the encoder's of these names, else None, its default."""
-    known = getattr(encoder, "prompts", {})
-    of_documents = known.get(document_prompt(known))
-    return known.get("query") if query is None else query, of_documents if document is None else document
 
 
 def binary_measures(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -56,11 +56,13 @@ class CrossEncoder(PromptedTask, TextClassifier):
     Args:
         backbone, tokenizer, head: See `TextClassifier`.
         labels: 1 for a score, which is the usual; more for classes of pairs, such as those of NLI.
+        problem_type: As of `TextClassifier`; by default "regression" for one label, classes for more.
         activation: What `predict` makes of the logits: "sigmoid", "linear", "tanh" or, of several labels, "softmax";
             the first for one label, the second for more, where None.
         prompts: Name -> text that `predict` puts before the first text of each pair.
         default_prompt: The name of the prompt to use by default.
         settings: Further keys of config_sentence_transformers.json, which are carried through.
+        name: Name of the Keras model.
 
     One label is trained with scores from 0 to 1 and binary cross-entropy; more with classes and cross-entropy. The
     checkpoint is that of a text classifier, which sentence-transformers loads.
@@ -128,8 +130,13 @@ class CrossEncoder(PromptedTask, TextClassifier):
         scores = scores[:, 0] if len(self.labels) == 1 else scores
         return scores[0] if single else scores
 
-    def logits(self, x: Any, batch_size: int | None = None, *, prompt: str | None = None, **options) -> np.ndarray:
-        """As `Task.logits`, float32 (n, labels); with the default prompt where `prompt` is None."""
+    def logits(self, x: Any, batch_size: int | None = None, *, prompt: str | None = None, **options: Any) -> np.ndarray:
+        """As `Task.logits`, float32 (n, labels).
+
+        Args:
+            x, batch_size, options: As there.
+            prompt: Put before the first text of each pair; the default prompt where None.
+        """
         if hasattr(x, "__len__") and len(x) == 0:
             return np.zeros((0, len(self.labels)), "float32")
         return super().logits(x, batch_size, prompt=self.find_prompt(prompt), **options)
@@ -184,8 +191,12 @@ class CrossEncoder(PromptedTask, TextClassifier):
         return super()._readable(logits)
 
     @classmethod
-    def from_preset(cls, preset: str | Path, **options) -> "CrossEncoder":
-        """As `Task.from_preset`; a checkpoint of sentence-transformers brings its activation."""
+    def from_preset(cls, preset: str | Path, **options: Any) -> "CrossEncoder":
+        """As `Task.from_preset`; a checkpoint of sentence-transformers brings its activation.
+
+        Args:
+            preset, options: As there.
+        """
         settings = read_settings(preset)
         named = settings.pop("activation_fn", None)
         if "activation" not in options and named is not None:

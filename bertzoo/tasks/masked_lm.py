@@ -57,6 +57,7 @@ class MaskedLM(MaskingTask):
         backbone: The encoder.
         tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
+        name: Name of the Keras model.
     """
 
     data: MaskedData
@@ -92,9 +93,15 @@ class MaskedLM(MaskingTask):
     def loss_mean_options(self) -> dict[str, Any]:
         return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
 
-    def predict_examples(self, examples: Examples, batch_size: int | None, prompt: str = "", **options) -> np.ndarray:
+    def predict_examples(
+        self, examples: Examples, batch_size: int | None, prompt: str = "", **options: Any
+    ) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text
-        has fewer."""
+        has fewer.
+
+        Args:
+            examples, batch_size, prompt, options: As for `Task.predict_examples`; a prompt has no effect.
+        """
         data, counts = self.data.prediction_batches(examples, batch_size)
         logits = data.unsort(self.predict_batches(data, **options))
         logits[np.arange(logits.shape[1]) >= counts[:, None]] = 0

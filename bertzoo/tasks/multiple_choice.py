@@ -25,6 +25,7 @@ class MultipleChoice(Task):
     Args:
         backbone: The encoder.
         tokenizer: Turns question and choice into the encoder's inputs; None if the caller tokenizes.
+        name: Name of the Keras model.
 
     Inputs are the encoder's with one more axis, int (batch, choices, length), and where rows have fewer choices than
     others `choice_mask` int (batch, choices), 0 at those that are none. The output is float32 logits (batch, choices).

@@ -30,6 +30,7 @@ class NextSentencePredictor(Task):
     Args:
         backbone: The encoder, with its pooler.
         tokenizer: Turns pairs of texts into the encoder's inputs; None if the caller tokenizes.
+        name: Name of the Keras model.
 
     Raises:
         ValueError: The encoder has no pooler, or its family no such head.
@@ -74,6 +75,7 @@ class ForPreTraining(MaskingTask):
         backbone: The encoder, with its pooler.
         tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
+        name: Name of the Keras model.
     """
 
     heads = ("masked_lm", "pair")
@@ -105,7 +107,12 @@ class ForPreTraining(MaskingTask):
         return {"masked_lm": shape, "pair": (shape[0], 2)}
 
     def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
-        """Masks rows with a `pair` label (batch,) each: -> inputs, targets and weights, keyed as the outputs are."""
+        """Masks a batch: -> inputs, targets and weights, keyed as the outputs are.
+
+        Args:
+            inputs: Padded arrays (batch, length), and the label `pair` (batch,) of each row.
+            rng: The random generator.
+        """
         inputs = dict(inputs)
         pair = inputs.pop("pair")
         inputs, labels, weights = self.masking(inputs, rng)
@@ -131,8 +138,12 @@ class ForPreTraining(MaskingTask):
     def compile(
         self, optimizer: Any = None, loss: Any = None, loss_weights: Any = None, *options: Any, **kwargs: Any
     ) -> None:
-        """As `Task.compile`; the accuracies are those of masked tokens and of pairs. `loss_weights` is a dict by
-        head."""
+        """As `Task.compile`; the accuracies are those of masked tokens and of pairs.
+
+        Args:
+            optimizer, loss, options, kwargs: As there.
+            loss_weights: Head -> weight.
+        """
         self.loss_weights = {"masked_lm": 1.0, "pair": 1.0, **(loss_weights or {})}
         super().compile(optimizer, loss, loss_weights, *options, **kwargs)
 
@@ -161,6 +172,7 @@ class ReplacedTokenDetector(Task):
     Args:
         backbone: The encoder.
         tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
+        name: Name of the Keras model.
 
     Raises:
         ValueError: The family has no such head.

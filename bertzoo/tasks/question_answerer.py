@@ -32,6 +32,7 @@ class QuestionAnswerer(WindowedTask):
         max_query_length: Tokens after which a question is cut off.
         no_answer_threshold: None: there always is an answer (SQuAD 1.1). A number: none is given where the score of
             having none exceeds that of the best answer by more (SQuAD 2.0); `fit_threshold` finds it.
+        name: Name of the Keras model.
 
     The output is float32 logits (batch, length, 2): at each token, for the answer's start and for its end.
     """

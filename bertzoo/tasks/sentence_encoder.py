@@ -20,7 +20,7 @@ from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
 from bertzoo.data.targets import encode_sentence_targets
 from bertzoo.data.tuple_data import TupleData, one_by_one
 from bertzoo.layers.base import build_dense
-from bertzoo.layers.heads import FIRST
+from bertzoo.layers.functional import FIRST
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
@@ -55,6 +55,7 @@ class SentenceEncoder(PromptedTask, Task):
         prompts: Name -> text that `encode` puts before each text.
         default_prompt: The name of the prompt to use by default.
         settings: Further keys of config_sentence_transformers.json, which are carried through.
+        name: Name of the Keras model.
 
     Called with inputs (batch, length) it gives float32 vectors (batch, width); with tuples of texts (batch, columns,
     length), as `fit` does, (batch, columns, width).
@@ -132,7 +133,7 @@ class SentenceEncoder(PromptedTask, Task):
         max_length: int | None = None,
         lowercase: bool | None = None,
         verbose: bool = True,
-        **options,
+        **options: Any,
     ) -> "SentenceEncoder":
         """Loads a sentence-transformers directory or repository, or a plain encoder, which gets mean pooling.
 
@@ -203,7 +204,7 @@ class SentenceEncoder(PromptedTask, Task):
         *,
         prompt_name: str | None = None,
         show_progress_bar: bool | None = None,
-        **mteb,
+        **mteb: Any,
     ) -> Any:
         """The vectors of texts, in their order; texts of similar length are computed together.
 
@@ -288,11 +289,25 @@ class SentenceEncoder(PromptedTask, Task):
         return self.settings.get("similarity_fn_name") or "cosine"
 
     def similarity(self, vectors: Any, others: Any) -> np.ndarray:
-        """The similarity of each vector to each of the others, (n, m), by the model's own measure."""
+        """The similarity of each vector to each of the others, by the model's own measure.
+
+        Args:
+            vectors, others: (n, width) and (m, width).
+
+        Returns:
+            float32 (n, m).
+        """
         return similarity(vectors, others, self.similarity_fn_name)
 
     def similarity_pairwise(self, vectors: Any, others: Any) -> np.ndarray:
-        """The similarity of each vector to the one at the same index of the others, (n,)."""
+        """The similarity of each vector to the one at the same index of the others, by the model's own measure.
+
+        Args:
+            vectors, others: (n, width) each.
+
+        Returns:
+            float32 (n,).
+        """
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
     def for_mteb(self) -> "ForMteb":
@@ -302,7 +317,12 @@ class SentenceEncoder(PromptedTask, Task):
     # ---- training
 
     def compile(
-        self, optimizer: Any = None, loss: Any = "cosine", *options, column_prompts: Sequence[str] = (), **kwargs
+        self,
+        optimizer: Any = None,
+        loss: Any = "cosine",
+        *options: Any,
+        column_prompts: Sequence[str] = (),
+        **kwargs: Any,
     ) -> None:
         """As `Task.compile`.
 
@@ -310,7 +330,7 @@ class SentenceEncoder(PromptedTask, Task):
         `batch_size`, in `evaluate` too, and accumulated batches are not one large batch to them.
 
         Args:
-            optimizer, options, kwargs: See there.
+            optimizer, options, kwargs: As there.
             column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
                 "passage: "), the last of them before all further columns too.
             loss: One of `bertzoo.training.sentence_losses`, or its name: "cosine" and "cosent" (pairs and scores),
@@ -336,6 +356,11 @@ class SentenceEncoder(PromptedTask, Task):
     needs_targets = False  # some losses compare the texts of a row alone
 
     def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
+        """The mean loss over a batch's rows.
+
+        Args:
+            x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
+        """
         # A stream's batches are not looked at before: they may be to predict from.
         self.data.compiled_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside

@@ -36,6 +36,7 @@ class TextClassifier(Task):
         temperature: `classify` divides logits by it; `fit_temperature` sets it.
         thresholds: For several labels at once, the probability above which `classify` names each; 0.5 where None.
             `fit_thresholds` sets them.
+        name: Name of the Keras model.
 
     The output is float32 logits (batch, labels).
 
@@ -201,6 +202,10 @@ class TextClassifier(Task):
 
         Predicted labels do not change. The temperature is saved with the model.
 
+        Args:
+            x, y: Held-out texts and labels, in any form that `fit` takes.
+            batch_size: As for `predict`.
+
         Raises:
             ValueError: The problem type is regression.
         """
@@ -212,6 +217,10 @@ class TextClassifier(Task):
         """Finds the threshold of each label with the best F1 on held-out data, and returns them by label.
 
         Call it after `fit_temperature`. The thresholds are saved with the model.
+
+        Args:
+            x, y: Held-out texts and labels, in any form that `fit` takes.
+            batch_size: As for `predict`.
 
         Raises:
             ValueError: The problem type is not multi_label_classification.
@@ -234,10 +243,10 @@ class TextClassifier(Task):
         self,
         optimizer: Any = None,
         loss: Any = None,
-        *options,
+        *options: Any,
         label_smoothing: float = 0.0,
         adversarial: SiFT | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         """As `Task.compile`.
 
@@ -260,6 +269,11 @@ class TextClassifier(Task):
         super().compile(optimizer, loss, *options, **kwargs)
 
     def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
+        """The mean loss over a batch's examples, with that of adversarial training.
+
+        Args:
+            x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
+        """
         loss = super().batch_loss(x, y, y_pred, sample_weight, training)
         return loss if self.adversarial is None or not training else loss + self.adversarial.loss(self, x, y_pred)
 

@@ -46,6 +46,7 @@ class TokenClassifier(WindowedTask):
             its first token does, and the others do not count in the loss (Devlin et al. 2019).
         crf: Score whole sequences of labels with a `bertzoo.layers.CRF`, in which the transitions that the tags'
             scheme rules out are forbidden. Its weight is saved as a tensor that transformers leaves aside.
+        name: Name of the Keras model.
 
     The output is float32 logits (batch, length, labels).
 
@@ -211,6 +212,11 @@ class TokenClassifier(WindowedTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
+        """The mean loss of the labelled words, with a CRF that of their sequences.
+
+        Args:
+            x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
+        """
         if self.crf is None:
             return super().batch_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is None:
@@ -222,7 +228,11 @@ class TokenClassifier(WindowedTask):
         return -ops.divide_no_nan(ops.sum(likelihood * weights), ops.sum(sample_weight))
 
     def compile(self, optimizer: Any = None, *options: Any, **kwargs: Any) -> None:
-        """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate."""
+        """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate.
+
+        Args:
+            optimizer, options, kwargs: As there.
+        """
         if optimizer is None and self.crf is not None:
             optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")

@@ -1,6 +1,7 @@
-"""Scores of classes: accuracy, F1, Matthews' correlation."""
+"""Scores of predictions: accuracy, F1 and Matthews' correlation of classes, correlations of numbers."""
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,14 @@ AVERAGES = ("binary", "macro", "micro", "weighted")
 def confusion_matrix(
     truth: Sequence[Hashable], predicted: Sequence[Hashable], classes: Sequence[Hashable]
 ) -> np.ndarray:
-    """int (classes, classes): row = the true class, column = the predicted one.
+    """Counts predictions by true and predicted class.
+
+    Args:
+        truth, predicted: Labels, as many each.
+        classes: All labels, in the order of the rows and columns.
+
+    Returns:
+        int (classes, classes): row = the true class, column = the predicted one.
 
     Raises:
         ValueError: The numbers of predictions and truths differ, or a value is not among the classes.
@@ -18,12 +26,12 @@ def confusion_matrix(
     truth, predicted = _listed(truth), _listed(predicted)
     if len(truth) != len(predicted):
         raise ValueError(f"there are {len(truth)} truths and {len(predicted)} predictions.")
-    place = {name: i for i, name in enumerate(classes)}
-    unknown = next((name for name in (*truth, *predicted) if name not in place), None)
+    index = {name: i for i, name in enumerate(classes)}
+    unknown = next((name for name in (*truth, *predicted) if name not in index), None)
     if unknown is not None:
         raise ValueError(f"{unknown!r} is not one of the classes {list(classes)}.")
     counts = np.zeros((len(classes), len(classes)), dtype=int)
-    np.add.at(counts, ([place[name] for name in truth], [place[name] for name in predicted]), 1)
+    np.add.at(counts, ([index[name] for name in truth], [index[name] for name in predicted]), 1)
     return counts
 
 
@@ -37,7 +45,11 @@ def precision_recall_f1(counts: np.ndarray) -> np.ndarray:
 
 
 def accuracy(truth: Sequence, predicted: Sequence) -> float:
-    """The share of predictions that are right."""
+    """The fraction of predictions that are right.
+
+    Args:
+        truth, predicted: Labels, as many each.
+    """
     truth, predicted = _listed(truth), _listed(predicted)
     if len(truth) != len(predicted) or not truth:
         raise ValueError(f"there are {len(truth)} truths and {len(predicted)} predictions.")
@@ -72,7 +84,11 @@ def f1(
 
 def matthews_corrcoef(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """Matthews' correlation of two labellings (Gorodkin 2004 for more than two classes), as GLUE's CoLA; 0 where one of
-    them is constant."""
+    them is constant.
+
+    Args:
+        truth, predicted: Labels, as many each.
+    """
     truth, predicted = _listed(truth), _listed(predicted)
     classes = list(dict.fromkeys([*truth, *predicted]))
     counts = confusion_matrix(truth, predicted, classes).astype(float)
@@ -83,3 +99,39 @@ def matthews_corrcoef(truth: Sequence[Hashable], predicted: Sequence[Hashable]) 
 
 def _listed(values) -> list:
     return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def pearson(truth: Any, predicted: Any) -> float:
+    """Pearson's correlation of two columns of numbers; NaN where one of them is constant.
+
+    Args:
+        truth, predicted: Numbers (n,) each, at least two.
+    """
+    a, b = _columns(truth, predicted)
+    a, b = a - a.mean(), b - b.mean()
+    # Scaled first, so that the squares of very small numbers don't vanish.
+    a, b = a / (np.abs(a).max() or 1.0), b / (np.abs(b).max() or 1.0)
+    spread = np.sqrt((a @ a) * (b @ b))
+    return float(np.clip((a @ b) / spread, -1.0, 1.0)) if spread > 0 else float("nan")
+
+
+def spearman(truth: Any, predicted: Any) -> float:
+    """Spearman's correlation: Pearson's of the ranks, equal values sharing their mean rank, as in GLUE's STS-B.
+
+    Args:
+        truth, predicted: Numbers (n,) each, at least two.
+    """
+    a, b = _columns(truth, predicted)
+    return pearson(_ranks(a), _ranks(b))
+
+
+def _columns(truth, predicted) -> tuple[np.ndarray, np.ndarray]:
+    a, b = np.asarray(truth, dtype="float64"), np.asarray(predicted, dtype="float64")
+    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
+        raise ValueError(f"two columns of as many numbers are needed, at least two. Received: {a.shape} and {b.shape}.")
+    return a, b
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(sizes) - (sizes + 1) / 2)[group]
