@@ -13,6 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import keras
 
+from bertzoo.types import Tensor
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -75,3 +77,28 @@ def formulas_only() -> Iterator[None]:
         yield
     finally:
         _formulas_only = before
+
+
+# ---- calls of an encoder's blocks
+
+
+def call_block(block: keras.layers.Layer, x: Tensor, **options: Any) -> Tensor:
+    """The block's output; the options are those of its `call`."""
+    return block(x, **options)
+
+
+@operation
+def block_caller() -> Callable[..., Tensor]:
+    """The `call_block` of one forward pass. Under JAX, blocks that are alike are traced once."""
+    return call_block
+
+
+def recomputed(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same call, with what is inside a block computed anew in the backward pass instead of stored."""
+
+    def call_again(block, x, key, position_bias, **options):
+        # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
+        tensors = (x, key) if position_bias is None else (x, key, position_bias)
+        return keras.remat(lambda x, key, bias=None: call(block, x, key=key, position_bias=bias, **options))(*tensors)
+
+    return call_again

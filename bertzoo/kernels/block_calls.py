@@ -7,16 +7,15 @@ from types import FunctionType
 import jax
 import keras
 
+from bertzoo import dispatch
 from bertzoo._keras_hooks import is_traced, sublayers, without_autocast
-from bertzoo.dispatch import faster
 from bertzoo.kernels.general import is_plain
-from bertzoo.layers import block as plain
 
 WRAPPED = {"build", "quantize"}  # methods that Keras puts anew into each layer
 SETTINGS = (Number, str, tuple, FunctionType, type(None))
 
 
-@faster(plain.block_caller, backend="jax")
+@dispatch.faster(dispatch.block_caller, backend="jax")
 def block_caller() -> Callable | None:
     """Traces blocks that are alike once. Tracing is most of the start of a step that XLA has compiled before; for 12
     blocks alike it takes half as long. XLA sees the same operations, and inlines them."""
@@ -27,7 +26,7 @@ def block_caller() -> Callable | None:
     def call(block, x, **options):
         form = _form(block)
         if form is None:
-            return plain.call_block(block, x, **options)
+            return dispatch.call_block(block, x, **options)
         if form not in traced:
             traced[form] = jax.jit(_with_weights(block))
         with without_autocast():  # as they are kept: a layer casts those that it needs in half precision
@@ -45,7 +44,7 @@ def _with_weights(block) -> Callable:
         with without_autocast():  # it casts what it is given
             scope = keras.StatelessScope(state_mapping=list(zip(variables, values)))
         with scope:
-            return plain.call_block(block, x, **options)
+            return dispatch.call_block(block, x, **options)
 
     return call
 

@@ -15,7 +15,7 @@ from bertzoo.accelerator import ampere_or_later
 from bertzoo.dispatch import faster
 from bertzoo.kernels.general import is_plain_for, kept_bias
 from bertzoo.kernels.pallas import on_each_device, rows_for_kernels
-from bertzoo.layers import functional
+from bertzoo.layers import block, functional
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask, dot_product_attention
 from bertzoo.random import fold_in
 from bertzoo.types import Tensor
@@ -194,7 +194,7 @@ def dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None
     return on_each_device(biased_gelu, (True, False))(product, kept_bias(dense))
 
 
-@faster(functional.residual_norm, backend="jax")
+@faster(block.residual_norm, backend="jax")
 def residual_norm(
     norm: functional.LayerNorm,
     dense: keras.layers.Layer,

@@ -3,7 +3,7 @@
 from bertzoo.dispatch import load_kernels
 from bertzoo.layers.attention import SelfAttention, attention_weights, dot_product_attention, make_attention_mask
 from bertzoo.layers.base import HostTruncatedNormal
-from bertzoo.layers.block import EncoderBlock
+from bertzoo.layers.block import EncoderBlock, Pooler
 from bertzoo.layers.crf import CRF
 from bertzoo.layers.deberta import (
     ContextHead,
@@ -15,7 +15,7 @@ from bertzoo.layers.deberta import (
 )
 from bertzoo.layers.embeddings import Embeddings
 from bertzoo.layers.functional import LayerNorm, activation, dropout
-from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Pooler
+from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
 from bertzoo.layers.modernbert import PreNormBlock, RotaryAttention
 from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.layers.relative_bias import RelativeBias

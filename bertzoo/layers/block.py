@@ -1,14 +1,13 @@
-"""The post-LN block of the BERT family: attention, then feed-forward, each added to its input and normalised."""
+"""The post-LN block: attention, then feed-forward, each added to its input and normalised. And the pooler."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from bertzoo.dispatch import operation
 from bertzoo.layers.attention import AttentionMask, SelfAttention
-from bertzoo.layers.base import DropoutLayer, build_dense
-from bertzoo.layers.functional import LayerNorm, dense_activation, residual_norm
+from bertzoo.layers.base import DropoutLayer, Layer, build_dense
+from bertzoo.layers.functional import LayerNorm, activation, add, dense_activation, dropout, linear
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
@@ -20,10 +19,8 @@ class EncoderBlock(DropoutLayer):
     Args:
         hidden_size, num_heads, intermediate_size: Widths, and the number of attention heads.
         activation: Name of the feed-forward activation, as in config.json.
-        hidden_dropout: Fraction of elements dropped after the feed-forward part, and after attention.
-        attention_dropout: Fraction of attention weights dropped.
-        layer_norm_eps: Added to the variance.
-        initializer_range: Standard deviation of the initial kernels.
+        hidden_dropout, attention_dropout: Fractions of elements, and of attention weights, that are dropped.
+        layer_norm_eps, initializer_range: Added to variances; standard deviation of the initial kernels.
         attention_output_dropout: Fraction of elements dropped after attention; `hidden_dropout` where None.
         attention: Another kind of SelfAttention, for families that differ there.
         name: The layer's name.
@@ -82,10 +79,7 @@ class EncoderBlock(DropoutLayer):
         query: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Arguments as SelfAttention's; returns the output, or (output, attention weights).
-
-        Where `query` vectors attend to x, the residual is theirs.
-        """
+        """As SelfAttention's; where `query` vectors attend to x, the residual is theirs."""
         key, attention = self.key_of(key, training), self.attention
         x_or_query = x if query is None else query
         context, weights = attention.context(x, attention_mask, position_bias, key, return_attention, query)
@@ -96,23 +90,41 @@ class EncoderBlock(DropoutLayer):
         return (x, weights) if return_attention else x
 
 
-def call_block(block: keras.layers.Layer, x: Tensor, **options: Any) -> Tensor:
-    """The block's output; the options are those of its `call`."""
-    return block(x, **options)
-
-
 @operation
-def block_caller() -> Callable[..., Tensor]:
-    """How one forward pass calls its blocks: `call_block`. JAX traces blocks that are alike once."""
-    return call_block
+def residual_norm(
+    norm: LayerNorm, dense: keras.layers.Layer, x: Tensor, residual: Tensor, rate: float, key: Tensor | None, salt: int
+) -> Tensor:
+    """norm(residual + dropout(dense(x))), which ends both halves of a post-LN block.
+
+    x is (batch, length, in); the residual and the result are (batch, length, out).
+    """
+    return norm(add(residual, dropout(linear(dense, x), rate, key, salt)))
 
 
-def recomputed(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same of `block_caller`, with what is inside a block computed anew in the backward pass."""
+@keras.saving.register_keras_serializable("bertzoo")
+class Pooler(Layer):
+    """(batch, length, hidden) -> (batch, hidden): activation(dense(first token)) (Devlin et al. 2019, section 3.1).
 
-    def call_again(block, x, key, position_bias, **options):
-        # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
-        tensors = (x, key) if position_bias is None else (x, key, position_bias)
-        return keras.remat(lambda x, key, bias=None: call(block, x, key=key, position_bias=bias, **options))(*tensors)
+    Args:
+        hidden_size, activation: Width of the input and the output; name of the activation.
+        initializer_range: Standard deviation of the initial kernel.
+        name: The layer's name.
+    """
 
-    return call_again
+    def __init__(
+        self,
+        hidden_size: int,
+        activation: str = "tanh",
+        initializer_range: float = 0.02,
+        name: str = "pooler",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.hidden_size, self.activation, self.initializer_range = hidden_size, activation, initializer_range
+        self.dense = keras.layers.Dense(hidden_size, name="dense", dtype=self.dtype_policy)
+
+    def build(self, input_shape: Any) -> None:
+        build_dense(self, self.dense, self.hidden_size, self.initializer_range)
+
+    def call(self, sequence: Tensor) -> Tensor:
+        return activation(self.activation)(self.dense(sequence[:, 0]))

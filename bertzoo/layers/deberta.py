@@ -17,8 +17,8 @@ from bertzoo.dispatch import operation
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask
 from bertzoo.layers.base import Layer, build_dense
 from bertzoo.layers.block import EncoderBlock
-from bertzoo.layers.embeddings import Embeddings, lookup
-from bertzoo.layers.functional import LayerNorm, activation, add, dropout
+from bertzoo.layers.embeddings import Embeddings
+from bertzoo.layers.functional import LayerNorm, activation, add, dropout, lookup
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
 from bertzoo.random import Salt, fold_in
 from bertzoo.types import Tensor
@@ -262,11 +262,7 @@ class MaskedEmbeddings(Embeddings):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         if self.dense is not None:
-            self.dense.use_bias = False
-
-    @property
-    def norm_width(self) -> int:
-        return self.projection or self.width
+            self.dense.use_bias, self.norm_width = False, self.projection or self.width
 
     def call(
         self,

@@ -5,9 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.backend import dense_gradient
 from bertzoo.layers.base import DropoutLayer, build_dense
-from bertzoo.layers.functional import LayerNorm, dropout
+from bertzoo.layers.functional import LayerNorm, dropout, lookup, select
 from bertzoo.types import Tensor
 
 
@@ -17,16 +16,13 @@ class Embeddings(DropoutLayer):
 
     Args:
         vocab_size, width: Shape of the token table.
-        max_positions: Rows of the position table; 0 for none.
-        segments: Rows of the segment table; 0 for none.
-        pad_id: With it (RoBERTa), positions count the tokens that are not padding, from row `pad_id + 1`, and padding
-            gets row `pad_id`; None counts all tokens from row 0 (BERT).
+        max_positions, segments: Rows of the tables of positions and segments; 0 for no table.
+        pad_id: Where given (RoBERTa), positions count the real tokens, from row `pad_id + 1`, and padding gets row
+            `pad_id`; None counts all tokens from row 0 (BERT).
         hidden_dropout: Fraction of elements dropped after normalisation.
-        layer_norm_eps: Added to the variance.
+        layer_norm_eps, norm_bias: The normalisation's epsilon, and whether it has a bias.
         initializer_range: Standard deviation of the initial tables.
-        projection: Width of a dense layer at the end, for tables narrower than the encoder (Lan et al. 2020, section
-            3.1); None for no such layer.
-        norm_bias: Whether the normalisation has a bias.
+        projection: Width of a dense layer at the end, for tables narrower than the encoder (Lan et al. 2020, 3.1).
         name: The layer's name.
     """
 
@@ -49,14 +45,9 @@ class Embeddings(DropoutLayer):
         self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
         self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
-        self.projection, self.norm_bias, self.dense = projection, norm_bias, None
+        self.projection, self.norm_bias, self.norm_width, self.dense = projection, norm_bias, width, None
         if projection is not None:
             self.dense = keras.layers.Dense(projection, name="projection", dtype=self.dtype_policy)
-
-    @property
-    def norm_width(self) -> int:
-        """Width of the vectors that are normalised."""
-        return self.width
 
     def build(self, input_shape: Any) -> None:
         self._make_tables()
@@ -84,9 +75,7 @@ class Embeddings(DropoutLayer):
             token_ids, segment_ids: int (batch, length); segments are all 0 where left out.
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
             key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
-            perturbation: float (batch, length, norm_width), added to what has mean 0 and variance 1, before scale and
-                shift.
-            training: Whether to drop.
+            perturbation: float (batch, length, norm_width), added between normalisation and scale.
         """
         key = self.key_of(key, training)
         x = self._normalize(self._sum_tables(token_ids, segment_ids), perturbation)
@@ -119,21 +108,3 @@ class Embeddings(DropoutLayer):
             return self.position[: ops.shape(token_ids)[1]]
         real = ops.cast(token_ids != self.pad_id, "int32")
         return lookup(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)
-
-
-def lookup(table: Tensor, ids: Tensor) -> Tensor:
-    """Rows of a table: (rows, width), int (…) -> (…, width)."""
-    return ops.take(dense_gradient(ops.convert_to_tensor(table)), ids, axis=0)
-
-
-def select(table: Tensor, ids: Tensor) -> Tensor:
-    """Rows of a table of few rows: (rows, width), int (…) -> (…, width), and NaN for ids that it does not have.
-
-    The gradient of a look-up would add all tokens of a batch into the same one or two rows, one after another on a GPU;
-    that of a choice is a sum.
-    """
-    rows, ids = ops.convert_to_tensor(table), ops.expand_dims(ids, -1)
-    out = ops.full((), float("nan"), dtype=rows.dtype)
-    for row in range(table.shape[0]):
-        out = ops.where(ids == row, rows[row], out)
-    return out

@@ -1,4 +1,4 @@
-"""The formulas below attention: dropout, dense layers and activations, normalisation, residual sums."""
+"""What all layers are made of: dropout, dense layers and activations, normalisation, look-ups."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bertzoo.backend import dense_gradient
 from bertzoo.dispatch import operation
 from bertzoo.layers.base import Layer
 from bertzoo.random import fold_in, random_bits
@@ -117,17 +118,34 @@ class LayerNorm(Layer):
         return layer_norm(x, self.gamma, self.beta, self.epsilon)
 
 
-@operation
-def residual_norm(
-    norm: LayerNorm, dense: keras.layers.Layer, x: Tensor, residual: Tensor, rate: float, key: Tensor | None, salt: int
-) -> Tensor:
-    """norm(residual + dropout(dense(x))), which ends both halves of a post-LN block.
-
-    x is (batch, length, in); the residual and the result are (batch, length, out).
-    """
-    return norm(add(residual, dropout(linear(dense, x), rate, key, salt)))
-
-
 def add(x: Tensor, y: Tensor) -> Tensor:
     """x + y, whose types may differ under a map of dtype policies; TensorFlow's `+` wants one type."""
     return x + y if x.dtype == y.dtype else ops.add(x, y)
+
+
+FIRST = "first"
+
+
+def lookup(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table: (rows, width), int (…) -> (…, width)."""
+    return ops.take(dense_gradient(ops.convert_to_tensor(table)), ids, axis=0)
+
+
+def select(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table of few rows: (rows, width), int (…) -> (…, width), and NaN for ids that it does not have.
+
+    The gradient of a look-up would add all tokens of a batch into the same one or two rows, one after another on a GPU;
+    that of a choice is a sum.
+    """
+    rows, ids = ops.convert_to_tensor(table), ops.expand_dims(ids, -1)
+    out = ops.full((), float("nan"), dtype=rows.dtype)
+    for row in range(table.shape[0]):
+        out = ops.where(ids == row, rows[row], out)
+    return out
+
+
+def vectors_at(x: Tensor, positions: Tensor | str) -> Tensor:
+    """(batch, length, width) -> (batch, count, width): of the first token where `positions` is FIRST, else at these
+    positions, int (batch, count)."""
+    # `==` would compare an array element by element.
+    return x[:, :1] if isinstance(positions, str) else ops.take_along_axis(x, positions[:, :, None], axis=1)

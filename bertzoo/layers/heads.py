@@ -7,39 +7,9 @@ import keras
 from keras import ops
 
 from bertzoo.layers.base import DropoutLayer, Layer, build_dense
-from bertzoo.layers.functional import LayerNorm, activation, dropout
+from bertzoo.layers.functional import LayerNorm, activation, dropout, vectors_at
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
-
-
-@keras.saving.register_keras_serializable("bertzoo")
-class Pooler(Layer):
-    """(batch, length, hidden) -> (batch, hidden): activation(dense(first token)) (Devlin et al. 2019, section 3.1).
-
-    Args:
-        hidden_size: Width of the input and the output.
-        activation: Name of the activation.
-        initializer_range: Standard deviation of the initial kernel.
-        name: The layer's name.
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        activation: str = "tanh",
-        initializer_range: float = 0.02,
-        name: str = "pooler",
-        **kwargs,
-    ):
-        super().__init__(name=name, **kwargs)
-        self.hidden_size, self.activation, self.initializer_range = hidden_size, activation, initializer_range
-        self.dense = keras.layers.Dense(hidden_size, name="dense", dtype=self.dtype_policy)
-
-    def build(self, input_shape: Any) -> None:
-        build_dense(self, self.dense, self.hidden_size, self.initializer_range)
-
-    def call(self, sequence: Tensor) -> Tensor:
-        return activation(self.activation)(self.dense(sequence[:, 0]))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -154,13 +124,3 @@ class MaskedLMHead(Layer):
         x = self.norm(activation(self.activation)(self.dense(x)))
         table = ops.cast(ops.convert_to_tensor(token_table if self.tied else self.decoder), x.dtype)
         return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + ops.cast(self.bias, "float32")
-
-
-FIRST = "first"
-
-
-def vectors_at(x: Tensor, positions: Tensor | str) -> Tensor:
-    """(batch, length, width) -> (batch, count, width): of the first token where `positions` is FIRST, else at these
-    positions, int (batch, count)."""
-    # `==` would compare an array element by element.
-    return x[:, :1] if isinstance(positions, str) else ops.take_along_axis(x, positions[:, :, None], axis=1)

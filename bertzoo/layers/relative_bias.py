@@ -9,7 +9,7 @@ from keras import ops
 
 from bertzoo.backend import constant
 from bertzoo.layers.base import Layer
-from bertzoo.layers.embeddings import lookup
+from bertzoo.layers.functional import lookup
 from bertzoo.types import Tensor
 
 

@@ -5,34 +5,31 @@ from typing import Any
 import keras
 from keras import ops
 
+from bertzoo.dispatch import block_caller, recomputed
 from bertzoo.layers.attention import make_attention_mask
-from bertzoo.layers.block import block_caller, recomputed
-from bertzoo.layers.heads import vectors_at
+from bertzoo.layers.functional import vectors_at
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
-from bertzoo.models.registry import FAMILIES
+from bertzoo.models.registry import FAMILIES, check_config
 from bertzoo.random import StepCounter, fold_in
 from bertzoo.text.encoded import ARRAYS, check_names
 from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
-
-INPUTS = (*ARRAYS, "perturbation")
 
 
 @keras.saving.register_keras_serializable("bertzoo")
 class Encoder(BackendStep, EncoderBase):
     """An encoder of the BERT family, all of whose weights exist after construction.
 
-    Inputs: a dict of int arrays `token_ids` (batch, length), and if wanted `segment_ids` (0 where left out) and
-    `padding_mask` (1 at real tokens; all real where left out); or the token ids alone. Ids must be below
-    `config.vocab_size`, which JAX does not check. Pass the number of real tokens, `lengths` (batch,), besides the mask
-    when all padding is at the end of each row: JAX is then faster on a GPU. A `perturbation` (batch, length, width) is
-    added to the normalised embeddings; see `bertzoo.training.SiFT`.
+    Inputs: a dict of int arrays `token_ids` (batch, length), and optionally `segment_ids` (default 0) and
+    `padding_mask` (1 at real tokens; default 1); or the token ids alone. Ids must be below `config.vocab_size`, which
+    JAX does not check. Pass the number of real tokens, `lengths` (batch,), besides the mask when all padding is at the
+    end of each row: JAX is then faster on a GPU. A `perturbation` (batch, length, width) is added to the normalised
+    embeddings; see `bertzoo.training.SiFT`.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
-    (batch, hidden). Called with `return_all=True` also `hidden_states`, a list of applied blocks + 1 tensors (batch,
-    length, hidden) of which the first is the embeddings' output, and `attentions`, a list of (batch, heads, length,
-    length).
+    (batch, hidden). With `return_all=True` also lists: `hidden_states`, the outputs of the embeddings and of each
+    applied block, and `attentions`, the weights (batch, heads, length, length) of each.
 
     Args:
         config: What defines the encoder.
@@ -41,9 +38,8 @@ class Encoder(BackendStep, EncoderBase):
             configuration's `hidden_dropout_prob` where None.
         attention_dropout: Fraction of attention weights dropped in training. 0 keeps the backend's fused attention, so
             it is the default whatever the configuration says.
-        remat: Recompute each block in the backward pass instead of storing what is inside it: less memory, more
-            time.
-        embeddings: Embeddings to use in place of the family's, built or not; for those that two encoders share.
+        remat: Recompute each block in the backward pass instead of storing its activations: less memory, more time.
+        embeddings: Embeddings to use in place of the family's, for two encoders that share them.
         name: The encoder's name. Its weights' names, and so their initial values, depend on it.
 
     Raises:
@@ -62,15 +58,8 @@ class Encoder(BackendStep, EncoderBase):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        if config.model_type not in FAMILIES:
-            known = ", ".join(sorted(FAMILIES))
-            raise ValueError(f"model_type must be one of {known}. Received: {config.model_type!r}.")
+        check_config(config)
         self.config, self.remat, family = config, remat, FAMILIES[config.model_type]
-        if not isinstance(config, family.config_class):
-            raise ValueError(
-                f"a {config.model_type} encoder needs a {family.config_class.__name__}. Received: a "
-                f"{type(config).__name__}. EncoderConfig.from_hf makes the right one from the keys of a config.json."
-            )
         self.lora: dict[str, Any] | None = None  # the settings of LoRA's factors, where it has some
         # The configuration with the dropout rates in use, for blocks and heads; `config` keeps those of the file.
         self.dropout_config = config = config.with_(
@@ -103,16 +92,16 @@ class Encoder(BackendStep, EncoderBase):
         decoder: keras.layers.Layer | None = None,
         query_positions: Tensor | str | None = None,
     ) -> dict[str, Any]:
-        """See the class. A model around the encoder passes its own `dropout_key`, int32 (2,).
+        """See the class for inputs and outputs.
 
-        With a masked-LM head as `decoder` there is also what that head reads, `decoded_output` (batch, length, hidden).
-
-        The last block computes only the tokens at `query_positions`, FIRST (the first of each row) or int (batch,
-        count), where the family's attention allows it; `sequence_output` and `decoded_output` are then of these,
-        (batch, count, hidden).
+        Args:
+            dropout_key: int32 (2,), of a model around the encoder; by default the encoder counts its training calls.
+            decoder: A masked-LM head, for what it reads: `decoded_output` (batch, length, hidden).
+            query_positions: FIRST (the first token of each row) or int (batch, count): the tokens to return in
+                `sequence_output` and `decoded_output`. Where attention allows it, the last block computes no others.
         """
         inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
-        check_names(inputs, INPUTS)
+        check_names(inputs, (*ARRAYS, "perturbation"))
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
         # The number of a layer, from the embeddings on -> its key.
@@ -129,11 +118,10 @@ class Encoder(BackendStep, EncoderBase):
                 x, weights = block(x, **shared, key=key, return_attention=True)
                 hidden_states.append(x)
                 attentions.append(weights)
-            elif queries is None or number < len(blocks):
+            elif queries is not None and number == len(blocks):
+                first, x = self._at(queries, block, x, key, **shared)
+            else:
                 x = call_block(block, x, **shared, key=key)
-        pooled = x
-        if queries is not None:
-            pooled, x = self._last_block(before, key, queries, **shared)
 
         outputs: dict[str, Any] = {"sequence_output": x}
         if decoder is not None:
@@ -145,7 +133,7 @@ class Encoder(BackendStep, EncoderBase):
         if query_positions is not None and queries is None:
             outputs = {name: vectors_at(vectors, query_positions) for name, vectors in outputs.items()}
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(pooled)
+            outputs["pooled_output"] = self.pooler(x if queries is None else first)
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
@@ -157,10 +145,8 @@ class Encoder(BackendStep, EncoderBase):
         bias = None if self.position_bias is None else self.position_bias(x)
         return x, {"attention_mask": make_attention_mask(padding_mask, inputs.get("lengths")), "position_bias": bias}
 
-    def _last_block(
-        self, x: Tensor, key: Tensor | None, positions: Any, attention_mask: Any, position_bias: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The last block's output, which the pooler reads, and of that what is at these positions."""
+    def _at(self, positions: Any, block: Any, x: Tensor, key: Any, attention_mask: Any, position_bias: Any) -> Any:
+        """A block's output that the pooler reads, and of that what is at these positions."""
         first_only, bias = isinstance(positions, str), position_bias
         with_first = self.pooler is not None and not first_only
         if with_first:  # the pooler reads the first token, whatever else is read
@@ -170,6 +156,5 @@ class Encoder(BackendStep, EncoderBase):
             bias = bias[:, :, :1]
         elif bias is not None:  # (1, heads, length, length) -> (batch, heads, count, length)
             bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
-        block, query = self.blocks[self.layer_schedule[-1]], vectors_at(x, positions)
-        x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=query)
+        x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=vectors_at(x, positions))
         return x, x[:, 1:] if with_first else x

@@ -8,7 +8,7 @@ import keras
 from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.checkpoints.loading import check_options, load_model, save_model
 from bertzoo.export import export_model
-from bertzoo.layers.heads import FIRST
+from bertzoo.layers.functional import FIRST
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
 from bertzoo.models.registry import FAMILIES, read_architecture

@@ -1,6 +1,5 @@
 """A family of encoders: its configuration, its layers, and Hugging Face's names of its tensors."""
 
-from collections.abc import Container
 from typing import Any
 
 import keras
@@ -65,14 +64,3 @@ class Family(FamilyHeads):
         if not self.has_pooler:
             return None
         return Pooler(config.hidden_size, initializer_range=config.initializer_range, **options)
-
-    def counts(self, config: Any) -> dict[str, int]:
-        """How far the indices in `names` run."""
-        return {"i": config.num_hidden_layers}
-
-    def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
-        """The configuration of a checkpoint, with what only the presence of tensors tells.
-
-        `tensors` has the names as in the tables, without prefix.
-        """
-        return config

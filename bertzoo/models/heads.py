@@ -1,6 +1,6 @@
 """The heads of a family: their layers, and Hugging Face's names of their tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +128,17 @@ class FamilyHeads:
         """The decoder's copy of the masked-LM bias, which files may hold in place of the bias -> the bias."""
         bias = dict(self.heads["masked_lm"].names)["masked_lm/bias"]
         return {self._decoder_bias: bias} if bias != self._decoder_bias else {}
+
+    def counts(self, config: Any) -> dict[str, int]:
+        """How far the indices in `names` run."""
+        return {"i": config.num_hidden_layers}
+
+    def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
+        """The configuration of a checkpoint, with what only the presence of tensors tells.
+
+        `tensors` has the names as in the tables, without prefix.
+        """
+        return config
 
     def is_inert(self, tensor: str) -> bool:
         """Whether a tensor of the file is a buffer, or a copy of one that is tied to another."""

@@ -55,3 +55,16 @@ def read_architecture(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family
     """
     config = EncoderConfig.from_hf(content)
     return config, FAMILIES[config.model_type]
+
+
+def check_config(config: EncoderConfig) -> None:
+    """Raises ValueError if the configuration names an unknown family, or is not of that family's class."""
+    if config.model_type not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise ValueError(f"model_type must be one of {known}. Received: {config.model_type!r}.")
+    config_class = FAMILIES[config.model_type].config_class
+    if not isinstance(config, config_class):
+        raise ValueError(
+            f"a {config.model_type} encoder needs a {config_class.__name__}. Received: a {type(config).__name__}. "
+            "EncoderConfig.from_hf makes the right one from the keys of a config.json."
+        )

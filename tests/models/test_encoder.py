@@ -8,7 +8,7 @@ from keras import ops
 
 import bertzoo as bz
 import bertzoo.data
-from bertzoo.layers.heads import FIRST
+from bertzoo.layers.functional import FIRST
 from bertzoo.models.registry import FAMILIES
 from bertzoo.tasks.pretraining_heads import ForPreTraining
 
