@@ -22,7 +22,7 @@ TOKENS_AT_ONCE = 2**24
 class TokenCorpus:
     """Documents end to end.
 
-    Attributes:
+    Args:
         tokens: Integers (total,); each document ends with the separator.
         documents: int64 (documents + 1,), where each document starts.
         tokenizer: The tokenizer of the tokens.
@@ -58,20 +58,20 @@ class TokenCorpus:
 
 
 def overlap(corpus: TokenCorpus, held_out: TokenCorpus, seed: int = 0) -> float:
-    """The share of 10,000 sequences of 13 tokens, sampled from held-out text, that the corpus contains too.
+    """The fraction of 10,000 sequences of 13 tokens, sampled from held-out text, that the corpus contains too.
 
     Source: Brown et al. 2020, "Language Models are Few-Shot Learners", appendix C.
     """
-    places = len(held_out.tokens) - NGRAM + 1
-    if places < 1 or len(corpus.tokens) < NGRAM:
+    count = len(held_out.tokens) - NGRAM + 1
+    if count < 1 or len(corpus.tokens) < NGRAM:
         return 0.0
     rng = np.random.Generator(np.random.Philox(key=[seed, 0]))
-    drawn = np.sort(rng.choice(places, min(places, SAMPLED), replace=False))
-    wanted = np.concatenate([_hashes(held_out.tokens[i : i + NGRAM]) for i in drawn])
-    found = np.zeros(len(wanted), bool)
+    starts = np.sort(rng.choice(count, min(count, SAMPLED), replace=False))
+    sampled = np.concatenate([_hashes(held_out.tokens[i : i + NGRAM]) for i in starts])
+    is_known = np.zeros(len(sampled), bool)
     for first in range(0, len(corpus.tokens) - NGRAM + 1, 2**20):
-        found |= np.isin(wanted, _hashes(corpus.tokens[first : first + 2**20 + NGRAM - 1]))
-    return float(found.mean())
+        is_known |= np.isin(sampled, _hashes(corpus.tokens[first : first + 2**20 + NGRAM - 1]))
+    return float(is_known.mean())
 
 
 def _hashes(tokens: np.ndarray) -> np.ndarray:
@@ -89,6 +89,10 @@ class Sentences:
     A sentence ends with the punctuation that ends sentences in any script, or with its document. A sentence of more
     than `longest` tokens, as in a log file or a language without such punctuation, is split every `longest` tokens, so
     that examples may begin there.
+
+    Args:
+        corpus: The corpus.
+        longest: Most tokens of a sentence.
 
     Attributes:
         starts, ends: int64 (n,); sentence i is `tokens[starts[i]:ends[i]]`, without the document's separator.
@@ -115,7 +119,7 @@ class Sentences:
         return np.flatnonzero(self.ends[:-1] == self.starts[1:])
 
     def document(self, sentences: np.ndarray) -> np.ndarray:
-        """The indices of the documents of sentences."""
+        """The documents of sentences: int (n,) -> int (n,), indices."""
         return np.searchsorted(self.bounds, sentences, "right") - 1
 
 

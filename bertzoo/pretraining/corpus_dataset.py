@@ -280,10 +280,14 @@ class ElectraSegments(Sampler):
     """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] in a tenth of the examples; B follows A in the document.
 
     A takes sentences up to half of the example; the sentence that exceeds the half goes to A or B at random. The end is
-    truncated. (In the authors' code a later short sentence may still go to A.) With probability `short_seq_prob`, an
-    example has a random number of tokens, at least 5.
+    truncated. (In the authors' code a later short sentence may still go to A.)
 
     Source: google-research/electra, build_pretraining_dataset.py.
+
+    Args:
+        corpus: The corpus.
+        short_seq_prob: Probability that an example has a random number of tokens, at least 5, instead of the maximum.
+        sentences: The sentences of the corpus; computed if None.
     """
 
     def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.05, sentences: Sentences | None = None):

@@ -159,7 +159,7 @@ class Distillation(MaskedTraining):
             outputs[f"{name}_output"] = ops.cast(encoded["sequence_output"], "float32")
         return {name: ops.stop_gradient(value) if "teacher" in name else value for name, value in outputs.items()}
 
-    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
         labels, student = x["mask_labels"], y_pred["student"]
         masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
         soft = soft_divergence(y_pred["teacher"], student, self.temperature)

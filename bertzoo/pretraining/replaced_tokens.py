@@ -138,7 +138,7 @@ class ReplacedTokenTraining(MaskedTraining):
         rtd = self.discriminator.rtd(outputs["sequence_output"], key=key_of(Salt.DISCRIMINATOR_HEAD))[..., 0]
         return {"masked_lm": logits, "rtd": rtd, "replaced": replaced, "token_ids": inputs["token_ids"]}
 
-    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
         labels, logits, rtd, replaced = x["mask_labels"], y_pred["masked_lm"], y_pred["rtd"], y_pred["replaced"]
         masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
         self.auc.update_state(replaced, ops.stop_gradient(rtd), real)
