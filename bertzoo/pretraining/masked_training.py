@@ -1,6 +1,6 @@
 """What the training models of several networks share: masked batches, and losses that are means over tokens."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import keras
 import numpy as np
@@ -11,6 +11,9 @@ from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
+
+# For each score its factor in the loss (None if it is no loss), its values, and their weights, two tensors of one shape.
+Scores: TypeAlias = dict[str, tuple[float | None, Tensor, Tensor]]
 
 
 class MaskedTraining(BackendStep):
@@ -33,9 +36,7 @@ class MaskedTraining(BackendStep):
         self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
         self.means = {name: keras.metrics.Mean(name=name) for name in self.score_names}
 
-    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
-        """For each score its factor in the loss (None if it is no loss), its values, and their weights, two tensors of
-        one shape."""
+    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         raise NotImplementedError
 
     def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:

@@ -12,7 +12,7 @@ from bertzoo.layers.deberta import MaskedEmbeddings
 from bertzoo.layers.embeddings import Embeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.pretraining.masked_training import MaskedTraining, is_correct
+from bertzoo.pretraining.masked_training import MaskedTraining, Scores, is_correct
 from bertzoo.random import Salt, fold_in, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
@@ -138,7 +138,7 @@ class ReplacedTokenTraining(MaskedTraining):
         rtd = self.discriminator.rtd(outputs["sequence_output"], key=key_of(Salt.DISCRIMINATOR_HEAD))[..., 0]
         return {"masked_lm": logits, "rtd": rtd, "replaced": replaced, "token_ids": inputs["token_ids"]}
 
-    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         labels, logits, rtd, replaced = x["mask_labels"], y_pred["masked_lm"], y_pred["rtd"], y_pred["replaced"]
         masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
         self.auc.update_state(replaced, ops.stop_gradient(rtd), real)

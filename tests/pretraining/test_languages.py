@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import regex
 
-from bertzoo.pretraining import preparing
-from bertzoo.pretraining.corpus import Sentences, end_tokens
+from bertzoo.pretraining import corpus as corpus_module
+from bertzoo.pretraining.corpus import Sentences, end_tokens, prepare
 from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments, FullSentences, SentencePairs
-from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_byte_bpe, train_unigram, train_wordpiece
 
@@ -104,7 +103,7 @@ def test_long_documents_are_cut_at_lines_without_a_trace(tmp_path, monkeypatch):
     for train in (train_wordpiece, train_byte_bpe):
         tokenizer = train(texts, 400)
         whole = prepare([[{"text": text} for text in texts]], tokenizer, tmp_path / "whole")
-        monkeypatch.setattr(preparing, "CHARACTERS_AT_ONCE", 40)
+        monkeypatch.setattr(corpus_module, "CHARACTERS_AT_ONCE", 40)
         cut = prepare([[{"text": text} for text in texts]], tokenizer, tmp_path / "cut")
         monkeypatch.undo()
         np.testing.assert_array_equal(cut.tokens, whole.tokens)

@@ -19,13 +19,10 @@ from bertzoo.models.flops import encoder_flops, head_flops
 from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining import program
 from bertzoo.pretraining.config import PretrainConfig, TrainingConfig
-from bertzoo.pretraining.continuing import extend_tokenizer
-from bertzoo.pretraining.corpus import TokenCorpus
+from bertzoo.pretraining.corpus import TokenCorpus, prepare
 from bertzoo.pretraining.corpus_dataset import CorpusDataset
-from bertzoo.pretraining.objectives import OBJECTIVES
-from bertzoo.pretraining.preparing import prepare
-from bertzoo.pretraining.program import pretrain
-from bertzoo.pretraining.trainer import ProgressLogger, Trainer
+from bertzoo.pretraining.objectives import OBJECTIVES, extend_tokenizer
+from bertzoo.pretraining.program import ProgressLogger, Trainer, pretrain
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
 ENCODER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -264,7 +261,7 @@ def test_words_with_blanks_and_in_another_case():
 
 @pytest.mark.once
 def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
-    from bertzoo.pretraining.continuing import load_task
+    from bertzoo.pretraining.objectives import load_task
     from bertzoo.tasks.added_tokens import add_tokens
 
     tokenizer = bz.Tokenizer.from_vocabulary(WORDS, max_length=16)
