@@ -153,21 +153,21 @@ def _with_cuts(starts: np.ndarray, corpus: TokenCorpus, longest: int) -> np.ndar
     borders = np.append(starts, len(corpus.tokens))
     ends = corpus.documents[np.searchsorted(corpus.documents, starts, "right")] - 1
     sizes = np.minimum(borders[1:], ends) - starts
-    pieces = np.maximum(1, -(-sizes // longest))
-    first = np.cumsum(pieces) - pieces
-    within = np.arange(pieces.sum()) - np.repeat(first, pieces)
-    return np.repeat(starts, pieces) + within * longest
+    counts = np.maximum(1, -(-sizes // longest))
+    first = np.cumsum(counts) - counts
+    within = np.arange(counts.sum()) - np.repeat(first, counts)
+    return np.repeat(starts, counts) + within * longest
 
 
 def _starts(corpus: TokenCorpus) -> np.ndarray:
     closing = np.array([*end_tokens(corpus.tokenizer), corpus.tokenizer.sep_id], corpus.tokens.dtype)
-    found, before = [np.zeros(0, np.int64)], True
+    starts, before = [np.zeros(0, np.int64)], True
     for first in range(0, len(corpus.tokens), TOKENS_AT_ONCE):
         closes = np.isin(corpus.tokens[first : first + TOKENS_AT_ONCE], closing)
         after = np.concatenate([[before], closes[:-1]])
-        found.append(np.flatnonzero(after & ~closes) + first)
+        starts.append(np.flatnonzero(after & ~closes) + first)
         before = closes[-1]
-    return np.concatenate(found)
+    return np.concatenate(starts)
 
 
 def prepare(
@@ -202,20 +202,20 @@ def prepare(
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
     recover(directory)
-    part = _PartialCorpus(directory, tokenizer, documents)
-    rest = islice(documents, part.documents, None)
-    with part:
+    unfinished = _PartialCorpus(directory, tokenizer, documents)
+    rest = islice(documents, unfinished.documents, None)
+    with unfinished:
         for tokens, lengths in _encoded(rest, tokenizer, processes):
-            part.add(tokens, lengths)
+            unfinished.add(tokens, lengths)
             if progress is not None:
-                progress(part.documents, documents.position / max(documents.size, 1))
-    if not part.tokens:
-        part.remove()
+                progress(unfinished.documents, documents.position / max(documents.size, 1))
+    if not unfinished.tokens:
+        unfinished.remove()
         raise ValueError("expected texts. Received: files without a document.")
-    counts = {"tokens": part.tokens, "documents": part.documents}
+    counts = {"tokens": unfinished.tokens, "documents": unfinished.documents}
     counts_file = {"corpus.json": (json.dumps(counts) + "\n").encode()}
-    write_preset(directory, {**tokenizer.files(), **counts_file, **part.files()})
-    part.remove()
+    write_preset(directory, {**tokenizer.files(), **counts_file, **unfinished.files()})
+    unfinished.remove()
     return TokenCorpus.open(directory)
 
 

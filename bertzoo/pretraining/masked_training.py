@@ -12,7 +12,7 @@ from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
 
-# For each score its factor in the loss (None if it is no loss), its values, and their weights, two tensors of one shape.
+# Score -> its factor in the loss (None if it is no loss), its values, and their weights, two tensors of one shape.
 Scores: TypeAlias = dict[str, tuple[float | None, Tensor, Tensor]]
 
 

@@ -1,16 +1,14 @@
 """The objectives: each with its examples, its model, and how examples become batches.
 
-A model starts from new weights, or continues from a checkpoint on another corpus, with a larger vocabulary (Gururangan et
-al. 2020).
+A model starts from new weights, or continues from a checkpoint on another corpus, with a larger vocabulary (Gururangan
+et al. 2020).
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -138,8 +136,8 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     Raises:
         ValueError: A word contains other white space than single spaces.
     """
-    files = tokenizer.files()
-    content = json.loads(files["tokenizer.json"])
+    config = tokenizer.get_config()
+    content = json.loads(config["files"]["tokenizer.json"])
     number = tokenizer.vocabulary_size
     for word in dict.fromkeys(tokenizer.normalized(word.strip()) for word in words):
         if " ".join(word.split()) != word:
@@ -149,11 +147,8 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         token = {"id": number, "content": word, "single_word": True, "lstrip": False, "rstrip": False}
         content["added_tokens"].append({**token, "normalized": True, "special": False})
         number += 1
-    files["tokenizer.json"] = json.dumps(content).encode()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, data in files.items():
-            (Path(folder) / name).write_bytes(data)
-        return Tokenizer.from_directory(folder, max_length=tokenizer.max_length)
+    config["files"]["tokenizer.json"] = json.dumps(content)
+    return Tokenizer.from_config(config)
 
 
 def load_task(
@@ -178,8 +173,8 @@ def load_task(
         ValueError: The table has other keys, or the tokenizer has another vocabulary.
     """
     if set(table) != {"from"}:
-        others = ", ".join(sorted(set(table) - {"from"}))
-        raise ValueError(f"[encoder] from takes no other keys, which the checkpoint defines. Received: {others}.")
+        other_keys = ", ".join(sorted(set(table) - {"from"}))
+        raise ValueError(f"[encoder] from takes no other keys, which the checkpoint defines. Received: {other_keys}.")
     preset = table["from"]
     loaded = task.from_preset(preset, masking=masking, verbose=False, **options)
     old, vocabulary = loaded.tokenizer, tokenizer.vocabulary

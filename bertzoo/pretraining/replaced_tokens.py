@@ -248,14 +248,14 @@ def sample(logits: Tensor, key: Tensor) -> Tensor:
     return ops.minimum(block * BLOCK + token, vocabulary - 1)
 
 
-def _find(weights, share):
+def _find(weights, threshold):
     """The index at which the cumulative sum exceeds `share`, and what remains of it there: (…, n), (…, 1) -> int32 (…),
     (…, 1)."""
     sums = ops.cumsum(weights, axis=-1)
     # Rounding may put the share at the very end of the sum.
-    index = ops.minimum(ops.sum(ops.cast(sums <= share, "int32"), axis=-1), weights.shape[-1] - 1)
+    index = ops.minimum(ops.sum(ops.cast(sums <= threshold, "int32"), axis=-1), weights.shape[-1] - 1)
     before = ops.take_along_axis(sums - weights, index[..., None], axis=-1)
-    return index, share - before
+    return index, threshold - before
 
 
 def replace_tokens(
@@ -274,8 +274,8 @@ def replace_tokens(
     """
     used = masked > 0
     first = ops.broadcast_to(token_ids[:, :1], ops.shape(sampled))
-    rows = ops.broadcast_to(ops.arange(ops.shape(sampled)[0], dtype="int32")[:, None], ops.shape(sampled))
-    where = ops.reshape(ops.stack([rows, ops.cast(positions, "int32")], axis=-1), (-1, 2))
+    examples = ops.broadcast_to(ops.arange(ops.shape(sampled)[0], dtype="int32")[:, None], ops.shape(sampled))
+    where = ops.reshape(ops.stack([examples, ops.cast(positions, "int32")], axis=-1), (-1, 2))
     tokens = ops.reshape(ops.where(used, sampled, first), (-1,))
     differs = ops.reshape(ops.cast(ops.logical_and(used, sampled != labels), "int32"), (-1,))
     token_ids = ops.cast(token_ids, "int32")

@@ -91,7 +91,7 @@ def content(directory):
 def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     seen = []
-    prepare([many], tokenizer, tmp_path / "one", progress=lambda *told: seen.append(told))
+    prepare([many], tokenizer, tmp_path / "one", progress=lambda *values: seen.append(values))
     prepare([many], tokenizer, tmp_path / "three", processes=3)
     assert content(tmp_path / "one") == content(tmp_path / "three")
     assert seen == sorted(seen) and seen[-1] == (200, 1.0)
@@ -120,7 +120,7 @@ def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, n
     monkeypatch.undo()
     monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     seen = []
-    prepare([many], tokenizer, tmp_path / "stopped", progress=lambda *told: seen.append(told))
+    prepare([many], tokenizer, tmp_path / "stopped", progress=lambda *values: seen.append(values))
     assert seen[0][0] == 7 + 7 * (10 // notes * notes)
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
     assert not list(tmp_path.glob(".*"))
@@ -172,16 +172,16 @@ def test_finished_shards_are_not_written_to_by_later_work(files, many, tokenizer
 
 
 def test_files_are_closed_where_the_note_cannot_be_written(many, tokenizer, tmp_path, monkeypatch):
-    parts = []
+    unfinished = []
 
-    def fail(part):
-        parts.append(part)
+    def fail(corpus):
+        unfinished.append(corpus)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(corpus_module._PartialCorpus, "_record", fail)
     with pytest.raises(OSError, match="No space left"):
         prepare([many], tokenizer, tmp_path / "shards")
-    assert all(file.closed for file in parts[0]._files)
+    assert all(file.closed for file in unfinished[0]._files)
 
 
 def test_old_shards_stay_until_the_new_ones_are_whole(files, many, tokenizer, tmp_path, monkeypatch):
