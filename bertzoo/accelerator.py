@@ -71,4 +71,4 @@ def peak_flops(dtype: str) -> float | None:
     if "16" not in str(dtype):
         return None
     name = accelerator() or ""
-    return next((peak for part, peak in PEAKS.items() if part in name), None)
+    return next((peak for device, peak in PEAKS.items() if device in name), None)

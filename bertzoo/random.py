@@ -64,7 +64,7 @@ def get_seed() -> int:
 
 def host_generator(seed: int, *stream: int | str) -> np.random.Generator:
     """A NumPy Philox generator of its own for each `stream`, such as a weight's name or (epoch, batch)."""
-    words = [zlib.crc32(part.encode()) if isinstance(part, str) else int(part) & 0xFFFFFFFF for part in stream]
+    words = [zlib.crc32(name.encode()) if isinstance(name, str) else int(name) & 0xFFFFFFFF for name in stream]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed & 0xFFFFFFFF, seed >> 32, *words])))
 
 

@@ -1,6 +1,6 @@
 """Bias and GELU in one pass over memory, forward and backward: JAX on a GPU, half precision.
 
-XLA's kernels read memory in pieces too short to keep it busy: for the values it takes four thirds of the time. For the
+XLA's kernels read memory in chunks too short to keep it busy: for the values it takes four thirds of the time. For the
 gradient it takes twice the time, as it reads everything once more for the bias.
 """
 
@@ -15,7 +15,7 @@ from bertzoo.kernels.pallas import call_kernel
 BLOCK = 4096  # elements of a program
 AT_ONCE = 2048  # elements that a program of the gradient reads at once
 PROGRAMS = 1056  # of the gradient: eight to a processor of an H100; each adds up the gradients of its rows
-SHORTEST = 128  # of the pieces of rows in it
+SHORTEST = 128  # of the chunks of rows in it
 
 
 def fits(rows: int, width: int) -> bool:
@@ -51,18 +51,18 @@ def _backward(kept, gradient):
     flat = _flat(product)
     rows, width = flat.shape
     size, chunk = _block(width, AT_ONCE)
-    blocks, pieces = rows // size, width // chunk
-    programs = min(PROGRAMS // pieces, blocks)
+    blocks, chunks = rows // size, width // chunk
+    programs = min(PROGRAMS // chunks, blocks)
 
     def kernel(product, bias, gradient, d_product, d_bias):
         program, channels = pl.program_id(0), pl.ds(pl.program_id(1) * chunk, chunk)
-        here = _wide(triton.load(bias.at[channels]))
+        bias_here = _wide(triton.load(bias.at[channels]))
 
         def block(i, total):
-            place = pl.ds((program + i * programs) * size, size), channels
-            slope = half_slope(_wide(triton.load(product.at[place])) + here)
-            d_sum = _wide(triton.load(gradient.at[place])) * slope
-            triton.store(d_product.at[place], d_sum.astype(d_product.dtype))
+            here = pl.ds((program + i * programs) * size, size), channels
+            slope = half_slope(_wide(triton.load(product.at[here])) + bias_here)
+            d_sum = _wide(triton.load(gradient.at[here])) * slope
+            triton.store(d_product.at[here], d_sum.astype(d_product.dtype))
             return total + d_sum
 
         turns = (blocks - program + programs - 1) // programs
@@ -70,7 +70,7 @@ def _backward(kept, gradient):
         triton.store(d_bias.at[program, channels], jnp.sum(total, axis=0))
 
     outs = _like(flat), jax.ShapeDtypeStruct((programs, width), jnp.float32)
-    call = call_kernel(kernel, outs, (programs, pieces), 4, "gelu_gradient")
+    call = call_kernel(kernel, outs, (programs, chunks), 4, "gelu_gradient")
     d_product, partial = call(flat, bias, _flat(gradient))
     return d_product.reshape(product.shape), jnp.sum(partial, axis=0).astype(bias.dtype)
 

@@ -28,7 +28,7 @@ def _has_triton() -> bool:
 
 def rows_for_kernels(shape: tuple) -> int | None:
     """How many of the rows of a (batch, length, …) each device has; None where there are no kernels, where the devices
-    can't part the examples evenly, or where the sizes are not known yet, as in an export."""
+    can't split the examples evenly, or where the sizes are not known yet, as in an export."""
     if not has_kernels():
         return None
     (batch, length), mesh = shape[:2], _mesh()
@@ -37,21 +37,21 @@ def rows_for_kernels(shape: tuple) -> int | None:
     return batch // count * length if known and batch % count == 0 else None
 
 
-def on_each_device(function: Callable, parted: tuple[bool, ...]) -> Callable:
-    """The function, called on every device with its part of the arguments that are `parted` by their first axis, and
+def on_each_device(function: Callable, sharded: tuple[bool, ...]) -> Callable:
+    """The function, called on every device with its shard of the arguments that are `sharded` by their first axis, and
     all of the others; so are its results.
 
-    XLA can't part a kernel's work. The gradients of what each device has whole are added up over the devices.
+    XLA can't split a kernel's work. The gradients of what each device has whole are added up over the devices.
     """
     mesh = _mesh()
     if mesh is None:
         return function
-    part, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
+    shard, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
     return jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=tuple(part if is_parted else whole for is_parted in parted),
-        out_specs=part,
+        in_specs=tuple(shard if is_sharded else whole for is_sharded in sharded),
+        out_specs=shard,
         check_vma=False,  # a kernel does not say on which devices its results differ
     )
 

@@ -119,9 +119,9 @@ def _backward(rate, epsilon, kept, gradient):
 
         zeros = [(jnp.zeros((size, chunk), jnp.float32),) * 3 for _ in range(width // chunk)]
         totals = jax.lax.fori_loop(0, (blocks - program + programs - 1) // programs, block, zeros)
-        for c, parts in enumerate(totals):
-            for place, part in enumerate(parts):
-                triton.store(d_vectors.at[program, np.int32(place), _channels(c, width)], jnp.sum(part, axis=0))
+        for c, sums in enumerate(totals):
+            for vector, total in enumerate(sums):
+                triton.store(d_vectors.at[program, np.int32(vector), _channels(c, width)], jnp.sum(total, axis=0))
 
     outs = (
         jax.ShapeDtypeStruct(product.shape, product.dtype),
@@ -144,8 +144,8 @@ def _channels(c: int, width: int):
     return pl.ds(c * chunk_of(width), chunk_of(width))
 
 
-def _load(ref, *place):
-    return triton.load(ref.at[place]).astype(jnp.float32)
+def _load(ref, *index):
+    return triton.load(ref.at[index]).astype(jnp.float32)
 
 
 def _length(rows: int, dropped) -> int | None:
@@ -159,9 +159,9 @@ def _sums(inputs, first, size, length, rate):
     row, width = pl.ds(first, size), product.shape[1]
     if dropped:
         key, examples = dropped
-        place = first + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
-        example = triton.load(examples.at[np.int32(0)]) + jax.lax.div(place, length)
-        words = words_at([triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(place, length))
+        position = first + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
+        example = triton.load(examples.at[np.int32(0)]) + jax.lax.div(position, length)
+        words = words_at([triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(position, length))
     sums, keeps = [], []
     for c in range(width // chunk_of(width)):
         channels = _channels(c, width)

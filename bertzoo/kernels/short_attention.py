@@ -19,7 +19,7 @@ from bertzoo.layers.attention import MASKED
 LONGEST = 128  # a program holds the scores of a whole row
 SHORTEST = 16  # of what Triton multiplies
 QUERIES = 32  # that the backward pass takes at once
-QUERY, KEY, VALUE = (np.int32(place) for place in range(3))
+QUERY, KEY, VALUE = map(np.int32, range(3))
 
 
 def fits(length: int, head_size: int) -> bool:
@@ -53,7 +53,7 @@ def _forward(product, bias, lengths, heads):
     rows = _rows(length)
 
     def kernel(product, bias, lengths, context, logarithm):
-        (query, real), (key, _), (value, _) = (_load(product, bias, part, 0, length) for part in (QUERY, KEY, VALUE))
+        (query, real), (key, _), (value, _) = (_load(product, bias, i, 0, length) for i in (QUERY, KEY, VALUE))
         scores = triton.dot(query, key, trans_b=True) * _scale(size)
         present = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) < triton.load(lengths.at[pl.program_id(0)])
         scores = jnp.where(present, scores, MASKED)
@@ -88,7 +88,7 @@ def _backward(heads, kept, gradient):
     block = min(QUERIES, rows)
 
     def kernel(product, bias, lengths, logarithm, gradient, d_product, d_bias):
-        (key, real), (value, _) = (_load(product, bias, part, 0, length) for part in (KEY, VALUE))
+        (key, real), (value, _) = (_load(product, bias, projection, 0, length) for projection in (KEY, VALUE))
         present = jax.lax.broadcasted_iota(jnp.int32, (rows, block), 0) < triton.load(lengths.at[pl.program_id(0)])
 
         def queries(i, totals):
@@ -113,9 +113,9 @@ def _backward(heads, kept, gradient):
         totals = zeros, zeros, jnp.zeros((size,), jnp.float32)
         d_key, d_value, d_query_bias = jax.lax.fori_loop(0, rows // block, queries, totals)
         triton.store(d_bias.at[QUERY, :], d_query_bias)
-        for part, d_part in ((KEY, d_key), (VALUE, d_value)):
-            triton.store(d_product.at[:, part, :], d_part.astype(d_product.dtype), mask=real)
-            triton.store(d_bias.at[part, :], jnp.sum(d_part, axis=0))
+        for projection, d_projection in ((KEY, d_key), (VALUE, d_value)):
+            triton.store(d_product.at[:, projection, :], d_projection.astype(d_product.dtype), mask=real)
+            triton.store(d_bias.at[projection, :], jnp.sum(d_projection, axis=0))
 
     arrays, specs = _operands(product, bias, lengths, heads)
     outs = (
@@ -151,7 +151,7 @@ def _scale(size: int) -> float:
 
 
 def _operands(product, bias, lengths, heads: int):
-    """What both kernels read, and the part of it that a program sees: a head of an example."""
+    """What both kernels read, and the block of it that a program sees: a head of an example."""
     batch, length, size = _shape(product, heads)
     arrays = product.reshape(batch, length, 3, heads, size), bias.reshape(3, heads, size), lengths
     specs = (
@@ -172,9 +172,9 @@ def _queries(rows: int) -> pl.BlockSpec:
     return pl.BlockSpec((None, None, rows), lambda b, h: (b, h, 0))
 
 
-def _load(product, bias, part, first, length: int, count: int | None = None):
+def _load(product, bias, projection, first, length: int, count: int | None = None):
     """`count` rows from `first` on, or all, of queries, keys or values; and which of them there are."""
     count = product.shape[0] if count is None else count
     real = jax.lax.broadcasted_iota(jnp.int32, (count, product.shape[2]), 0) + first < length
-    loaded = triton.load(product.at[pl.ds(first, count), part, :], mask=real, other=0.0).astype(jnp.float32)
-    return (loaded + triton.load(bias.at[part, :]).astype(jnp.float32)[None, :]).astype(product.dtype), real
+    loaded = triton.load(product.at[pl.ds(first, count), projection, :], mask=real, other=0.0).astype(jnp.float32)
+    return (loaded + triton.load(bias.at[projection, :]).astype(jnp.float32)[None, :]).astype(product.dtype), real

@@ -47,7 +47,7 @@ def flops_by_part(
     if queries is not None and blocks[-1].supports_query_subset:
         spared = np.maximum(length - queries, 0.0)
     # Keys and values are computed of all tokens; queries and what comes out, which are as wide, of those that are read.
-    parts = {
+    flops = {
         "embeddings": length * _kernels(encoder.embeddings),
         "projections": length * sum(projections) - spared * (projections[-1] // 2),
         "attention": 4 * length * config.hidden_size * (length * len(blocks) - spared),
@@ -56,8 +56,8 @@ def flops_by_part(
     }
     if isinstance(encoder.position_bias, RelativeEmbeddings):
         for block in blocks:
-            parts["relative"] = parts["relative"] + _relative(block.attention, length, batch_size)
-    return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
+            flops["relative"] = flops["relative"] + _relative(block.attention, length, batch_size)
+    return {name: operations if operations.ndim else float(operations) for name, operations in flops.items()}
 
 
 def _relative(attention: DisentangledAttention, length: np.ndarray, batch_size: int) -> np.ndarray:
