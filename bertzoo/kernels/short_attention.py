@@ -1,7 +1,7 @@
-"""Attention of short rows in one kernel, from the joint projection to the context, forward and backward: JAX on a GPU.
+"""Attention over short sequences in one kernel, from the fused projection to the context: JAX on a GPU.
 
-cuDNN's kernels want queries, keys and values apart. XLA cuts them out of the projection, joins their gradients and sums
-these for the bias, which takes half as long again as attention itself.
+cuDNN's kernels need separate queries, keys and values. XLA splits the projection, concatenates the gradients and sums
+them for the bias, which takes half as long as attention itself.
 """
 
 import functools
@@ -16,14 +16,14 @@ from jax.experimental.pallas import triton
 from bertzoo.kernels.pallas import call_kernel
 from bertzoo.layers.attention import MASKED
 
-LONGEST = 128  # a program holds the scores of a whole row
-SHORTEST = 16  # of what Triton multiplies
-QUERIES = 32  # that the backward pass takes at once
+LONGEST = 128  # a program holds all scores of a head
+SHORTEST = 16  # Triton multiplies no smaller matrices
+QUERIES = 32  # per iteration of the backward pass
 QUERY, KEY, VALUE = map(np.int32, range(3))
 
 
 def fits(length: int, head_size: int) -> bool:
-    """Whether the kernels can take such rows."""
+    """Whether the kernels support this shape."""
     return length <= LONGEST and head_size in (16, 32, 64, 128)
 
 
@@ -48,7 +48,7 @@ def _attention(product, bias, lengths, heads):
 
 
 def _forward(product, bias, lengths, heads):
-    """The context, and the logarithm (to base 2) of the sum of each query's exponentials."""
+    """The context, and the base-2 logarithm of the sum of each query's exponentials."""
     batch, length, size = _shape(product, heads)
     rows = _rows(length)
 
@@ -92,7 +92,7 @@ def _backward(heads, kept, gradient):
         present = jax.lax.broadcasted_iota(jnp.int32, (rows, block), 0) < triton.load(lengths.at[pl.program_id(0)])
 
         def queries(i, totals):
-            """Adds what some queries give to the gradients of keys and values; scores have a row for each key."""
+            """Adds a block of queries to the gradients of keys and values; scores have a row for each key."""
             d_key, d_value, d_query_bias = totals
             here = pl.ds(i * block, block)
             query, real = _load(product, bias, QUERY, i * block, length, block)
@@ -104,7 +104,7 @@ def _backward(heads, kept, gradient):
             mean = jnp.sum(weights * slope, axis=0, keepdims=True)
             d_scores = (weights * (slope - mean) * (1.0 / math.sqrt(size))).astype(key.dtype)
             d_key += triton.dot(d_scores, query)
-            # Transposed, so that it is long enough in rows for the matrix units of an H100.
+            # Transposed, so that it has enough rows for the matrix units of an H100.
             d_query = triton.dot(key, d_scores, trans_a=True)
             triton.store(d_product.at[here, QUERY, :], d_query.T.astype(d_product.dtype), mask=real)
             return d_key, d_value, d_query_bias + jnp.sum(d_query, axis=1)
@@ -130,7 +130,7 @@ def _backward(heads, kept, gradient):
 
 
 _attention.defvjp(_kept, _backward)
-# A kernel takes a twentieth of a second to trace and to lower, and a model calls each dozens of times.
+# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
 _traced_once = jax.jit(_attention, static_argnums=(3,))
 
 
@@ -141,17 +141,17 @@ def _shape(product, heads: int) -> tuple[int, int, int]:
 
 
 def _rows(length: int) -> int:
-    """How many rows a program holds: what lies beyond the length is read as zeros and not written."""
+    """The rows of a program; those beyond the length are read as zeros and not written."""
     return max(SHORTEST, pl.next_power_of_2(length))
 
 
 def _scale(size: int) -> float:
-    """Makes scores of products, for exponentials to base 2."""
+    """The factor from products to scores, for exponentials to base 2."""
     return math.log2(math.e) / math.sqrt(size)
 
 
 def _operands(product, bias, lengths, heads: int):
-    """What both kernels read, and the block of it that a program sees: a head of an example."""
+    """The inputs of both kernels, and the block that a program sees: a head of an example."""
     batch, length, size = _shape(product, heads)
     arrays = product.reshape(batch, length, 3, heads, size), bias.reshape(3, heads, size), lengths
     specs = (
@@ -163,17 +163,17 @@ def _operands(product, bias, lengths, heads: int):
 
 
 def _head(rows: int, size: int) -> pl.BlockSpec:
-    """Of (batch, length, heads, size)."""
+    """The block of an array (batch, length, heads, size)."""
     return pl.BlockSpec((None, rows, None, size), lambda b, h: (b, 0, h, 0))
 
 
 def _queries(rows: int) -> pl.BlockSpec:
-    """Of (batch, heads, rows)."""
+    """The block of an array (batch, heads, rows)."""
     return pl.BlockSpec((None, None, rows), lambda b, h: (b, h, 0))
 
 
 def _load(product, bias, projection, first, length: int, count: int | None = None):
-    """`count` rows from `first` on, or all, of queries, keys or values; and which of them there are."""
+    """`count` rows from `first` on, or all, of queries, keys or values, and the mask of those within the length."""
     count = product.shape[0] if count is None else count
     real = jax.lax.broadcasted_iota(jnp.int32, (count, product.shape[2]), 0) + first < length
     loaded = triton.load(product.at[pl.ds(first, count), projection, :], mask=real, other=0.0).astype(jnp.float32)
