@@ -25,7 +25,10 @@ OVERRIDDEN: Mapping[str, Mapping[str, str]] = {
         "_update_model_variables_moving_average": "on PyTorch one kernel for all",
     },
     "JAX trainer": {"_get_jax_state": "an interrupted step must not lose the weights"},
-    "PyTorch trainer": {"_should_torch_compile": "bertzoo compiles forward pass and loss, without the optimizer"},
+    # Its two names: until Keras 3.15, and from 3.16 on.
+    "PyTorch trainer": dict.fromkeys(
+        ("_should_torch_compile", "_use_torch_compile"), "bertzoo compiles forward pass and loss, without the optimizer"
+    ),
 }
 
 

@@ -142,7 +142,8 @@ def test_what_is_overridden_is_called_so():
     assert all(f"self.{method}(" in source for method in own)
     trainers = {"jax": ("JAX trainer",), "torch": ("PyTorch trainer",)}.get(BACKEND, ())
     for trainer in trainers:
-        assert all(hasattr(keras.Model, method) for method in hooks.OVERRIDDEN[trainer])
+        # One method each, by its name in some version of Keras.
+        assert sum(hasattr(keras.Model, name) for name in hooks.OVERRIDDEN[trainer]) == 1
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="of JAX")

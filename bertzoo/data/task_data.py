@@ -21,7 +21,7 @@ from bertzoo.text.inputs import with_prompt
 from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import whole_rows
-from bertzoo.types import SINGLE_LABEL
+from bertzoo.types import REGRESSION, SINGLE_LABEL
 
 
 class TaskData:
@@ -199,6 +199,7 @@ class LabelData(TaskData):
         tokenizer, config, schema: As for `TaskData`.
         labels: The names of the labels.
         problem_type: One of `bertzoo.types.PROBLEM_TYPES`.
+        limits: The least and greatest number that a regression may have, if there are limits.
     """
 
     def __init__(
@@ -208,13 +209,21 @@ class LabelData(TaskData):
         labels: list[str],
         problem_type: str,
         schema: Schema = TEXTS,
+        limits: tuple[float, float] = (-np.inf, np.inf),
     ):
         super().__init__(tokenizer, config, schema)
-        self.labels, self.problem_type = labels, problem_type
+        self.labels, self.problem_type, self.limits = labels, problem_type, limits
         self.weighed_labels = labels if problem_type == SINGLE_LABEL else None
 
     def encode_targets(self, examples: Examples) -> np.ndarray:
-        return encode_targets(examples.targets, self.labels, self.problem_type, len(examples))
+        targets = encode_targets(examples.targets, self.labels, self.problem_type, len(examples))
+        low, high = self.limits
+        if self.problem_type == REGRESSION and (targets.min() < low or targets.max() > high):
+            raise ValueError(
+                f"scores must lie between {low:g} and {high:g}. Received: values from {targets.min():g} to "
+                f"{targets.max():g}. Scale them."
+            )
+        return targets
 
     def classes(self, examples: Examples) -> np.ndarray | None:
         return self.encode_targets(examples) if self.problem_type == SINGLE_LABEL else None

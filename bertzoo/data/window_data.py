@@ -17,11 +17,10 @@ from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import Windows, cut_windows
 from bertzoo.text.word_alignment import align_words
 
-PADDING = -1.0  # the target of a token that no span may begin or end at
-
 
 class WindowedData(TaskData):
-    """Texts of any length, cut into windows. Targets go with windows and are made token by token for each batch."""
+    """Texts of any length, cut into windows, with a target for each token of the windows, end to end; padding is
+    `IGNORED`."""
 
     random_batches = True
 
@@ -30,25 +29,16 @@ class WindowedData(TaskData):
         raise NotImplementedError
 
     def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
-        """Targets for the rows of the windows, as `batch_targets` takes them."""
+        """Targets for the tokens of the windows' rows, int (tokens, …)."""
         raise NotImplementedError
 
     def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
-        """Targets that go with arrays of the caller's, as `batch_targets` takes them."""
+        """The same for the tokens of arrays of the caller's."""
         raise NotImplementedError
 
-    def batch_targets(
-        self, inputs: dict, rows: np.ndarray, targets: np.ndarray, row_splits: np.ndarray, weights: np.ndarray | None
-    ) -> tuple:
-        """(targets,) or (targets, weights) of a padded batch.
-
-        Args:
-            inputs: The batch.
-            rows: Numbers of its rows.
-            targets: Those of all rows.
-            row_splits: Where the tokens of each of all rows begin.
-            weights: float, one for each of all rows, or None.
-        """
+    def weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
+        """(targets,) or (targets, weights) as the loss takes them, of padded targets int (batch, length, …) and weights
+        float (batch,)."""
         raise NotImplementedError
 
     def make_batches(
@@ -63,10 +53,15 @@ class WindowedData(TaskData):
         return self.make_dataset(windows.rows, targets, take_rows(weights, windows.source), **options)
 
     def make_dataset(self, encoded: Encoded, targets: Any = None, weights: Any = None, **options) -> BucketedDataset:
-        def add_targets(inputs, rows, rng):
-            return inputs, *self.batch_targets(inputs, rows, targets, encoded.row_splits, weights)
+        if targets is not None:
+            flat = Encoded(targets, np.zeros(len(targets), np.int8), encoded.row_splits)
 
-        return super().make_dataset(encoded, transform=None if targets is None else add_targets, **options)
+            def add_targets(inputs, rows, rng):
+                padded = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]
+                return inputs, *self.weigh(padded, take_rows(weights, rows))
+
+            options["transform"] = add_targets
+        return super().make_dataset(encoded, **options)
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
         x, *rest = batch
@@ -131,13 +126,9 @@ class TagData(WindowedData):
         mask = examples.get("padding_mask")
         return np.maximum(y[np.ones_like(ids) > 0 if mask is None else np.asarray(mask) > 0], IGNORED)
 
-    def batch_targets(
-        self, inputs: dict, rows: np.ndarray, targets: Any, row_splits: np.ndarray, weights: Any
-    ) -> tuple:
-        flat = Encoded(targets, np.zeros(len(targets), np.int8), row_splits)
-        ids = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]
-        counts = (ids != IGNORED).astype("float32")
-        return np.maximum(ids, 0), counts if weights is None else counts * weights[rows][:, None]
+    def weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
+        counts = (targets != IGNORED).astype("float32")
+        return np.maximum(targets, 0), counts if weights is None else counts * weights[:, None]
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
         x, *rest = super().convert_batch(batch, width, prompt)
@@ -186,8 +177,8 @@ class AnswerData(WindowedData):
         )
 
     def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
-        """The columns of the answers' first and last tokens, int32 (windows, 2); 0, the first token, where a window
-        does not hold the whole answer."""
+        """int8 (tokens, 2): 1 at the answers' first and last tokens; where a window does not hold the whole answer,
+        both are its first token."""
         if examples.targets is None:
             raise ValueError("there are no answers to learn from: the records need the field answers.")
         tokens = np.full((len(examples), 2), -1, dtype=np.int64)
@@ -200,7 +191,7 @@ class AnswerData(WindowedData):
         first, last = tokens[windows.source].T
         inside = (first >= windows.begin) & (last < windows.end) & (first >= 0)
         shift = windows.column - windows.begin
-        return np.where(inside[:, None], np.stack([first + shift, last + shift], axis=1), 0).astype(np.int32)
+        return _mark(np.where(inside, [first + shift, last + shift], 0).T, windows.rows)
 
     def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
         y, count = np.asarray(examples.targets), len(examples)
@@ -215,12 +206,16 @@ class AnswerData(WindowedData):
                 f"y[{row}] is {y[row].tolist()}; the row has {encoded.lengths[row]} tokens, from 0 on. Where it holds "
                 "no answer, both are 0."
             )
-        return y.astype("int32")
+        return _mark(y, encoded)
 
-    def batch_targets(
-        self, inputs: dict, rows: np.ndarray, targets: Any, row_splits: np.ndarray, weights: Any
-    ) -> tuple:
-        target = np.where(inputs["padding_mask"][:, :, None] > 0, 0.0, PADDING).astype("float32").repeat(2, axis=2)
-        for end in (0, 1):
-            target[np.arange(len(rows)), targets[rows, end], end] = 1.0
-        return (target,) if weights is None else (target, weights[rows])
+    def weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
+        ends = targets.astype("float32")
+        return (ends,) if weights is None else (ends, weights)
+
+
+def _mark(columns: np.ndarray, encoded: Encoded) -> np.ndarray:
+    """int8 (tokens, 2): 1 at two columns of each row, (rows, 2)."""
+    marks = np.zeros((len(encoded.token_ids), 2), dtype=np.int8)
+    for end in (0, 1):
+        marks[encoded.row_splits[:-1] + columns[:, end], end] = 1
+    return marks

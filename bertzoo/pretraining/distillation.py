@@ -12,10 +12,9 @@ from bertzoo.layers.pooling import cosine
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.distilbert import DistilBertConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.pretraining.masked_training import MaskedTraining, is_correct, weighted_mean
+from bertzoo.pretraining.masked_training import MaskedTraining, is_correct
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.text.masking import Masking
-from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
 LAYER = re.compile(r"layer_(\d+)/")
@@ -68,8 +67,8 @@ def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None,
     config = teacher.backbone.config
     kept = student_layers(config.num_hidden_layers, layers)
     encoder = Encoder(student_config(config, layers), False, name="student", **options)
-    dtype = {"dtype": options["dtype"]} if options.get("dtype") else {}
-    student = MaskedLM(encoder, teacher.tokenizer, masking or teacher.masking, name="student_task", **dtype)
+    masking = masking or teacher.masking
+    student = MaskedLM(encoder, teacher.tokenizer, masking, name="student_task", dtype=options.get("dtype"))
     sources = weight_names(teacher)
     for name, weight in weight_names(student).items():
         source = LAYER.sub(lambda match: f"layer_{kept[int(match[1])]}/", name)
@@ -99,6 +98,7 @@ class Distillation(MaskedTraining):
         student: The model to train; its masking is used.
         temperature: T.
         alpha_ce, alpha_mlm, alpha_cos: Weights of the three terms.
+        name: The model's name.
 
     Raises:
         ValueError: The models differ in vocabulary or width, or a weight or the temperature is out of range.
@@ -106,6 +106,9 @@ class Distillation(MaskedTraining):
 
     # keras.distillation has no weights for tokens: its means would include padding and unused positions. It calls the
     # teacher on the student's inputs, and both would compute logits for all tokens.
+
+    score_names = ("soft_loss", "masked_lm_loss", "cosine_loss", "masked_accuracy")
+    recipe = {"learning_rate": 5e-4, "weight_decay": 0.0, "epsilon": 1e-6, "warmup": 0.05, "global_clipnorm": 5.0}
 
     def __init__(
         self,
@@ -117,8 +120,7 @@ class Distillation(MaskedTraining):
         alpha_cos: float = 1.0,
         name: str = "distillation",
     ):
-        scores = ("soft_loss", "masked_lm_loss", "cosine_loss", "masked_accuracy")
-        super().__init__(student.masking, scores, terms=3, name=name)
+        super().__init__(student.masking, name=name)
         for field in ("vocab_size", "hidden_size"):
             sizes = [getattr(task.backbone.config, field) for task in (teacher, student)]
             if sizes[0] != sizes[1]:
@@ -135,12 +137,16 @@ class Distillation(MaskedTraining):
         """The student's encoder."""
         return self.student.backbone
 
-    def default_optimizer(self) -> AdamW:
-        """The authors'."""
-        return AdamW(5e-4, 0.0, epsilon=1e-6, warmup=0.05, global_clipnorm=5.0)
+    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+        """Masks a batch and leaves its segments out.
 
-    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict]:
-        """A batch, masked, without segments."""
+        Args:
+            inputs: The batch, int (batch, length) arrays as an encoder takes them.
+            rng: The generator of the masks.
+
+        Returns:
+            A tuple of the inputs with `mask_positions`, `mask_labels` and `mask_weights`, (batch, predictions).
+        """
         return super().mask({name: value for name, value in inputs.items() if name != "segment_ids"}, rng)
 
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
@@ -153,22 +159,18 @@ class Distillation(MaskedTraining):
             outputs[f"{name}_output"] = ops.cast(encoded["sequence_output"], "float32")
         return {name: ops.stop_gradient(value) if "teacher" in name else value for name, value in outputs.items()}
 
-    def compute_loss(
-        self, x: dict | None = None, y: Any = None, y_pred: dict | None = None, sample_weight: Any = None, training=True
-    ) -> Tensor:
-        labels, masked = x["mask_labels"], ops.cast(x["mask_weights"], "float32")
-        real = ops.cast(x["padding_mask"], "float32")
-        student, teacher = y_pred["student"], y_pred["teacher"]
-        soft = weighted_mean(soft_divergence(teacher, student, self.temperature), masked)
-        masked_lm = weighted_mean(ops.sparse_categorical_crossentropy(labels, student, from_logits=True), masked)
-        distance = weighted_mean(1 - cosine(y_pred["student_output"], y_pred["teacher_output"]), real)
-        predictions, tokens = ops.sum(masked), ops.sum(real)
-        self.update_score("soft_loss", soft, predictions)
-        self.update_score("masked_lm_loss", masked_lm, predictions)
-        self.update_score("masked_accuracy", weighted_mean(is_correct(student, labels), masked), predictions)
-        self.update_score("cosine_loss", distance, tokens)
-        losses = [self.alpha_ce * soft, self.alpha_mlm * masked_lm, self.alpha_cos * distance]
-        return self.add_losses(losses, [predictions, predictions, tokens])
+    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+        labels, student = x["mask_labels"], y_pred["student"]
+        masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
+        soft = soft_divergence(y_pred["teacher"], student, self.temperature)
+        masked_lm = ops.sparse_categorical_crossentropy(labels, student, from_logits=True)
+        distance = 1 - cosine(y_pred["student_output"], y_pred["teacher_output"])
+        return {
+            "soft_loss": (self.alpha_ce, soft, masked),
+            "masked_lm_loss": (self.alpha_mlm, masked_lm, masked),
+            "masked_accuracy": (None, is_correct(student, labels), masked),
+            "cosine_loss": (self.alpha_cos, distance, real),
+        }
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Saves the student, which transformers loads as DistilBertForMaskedLM."""

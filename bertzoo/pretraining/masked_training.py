@@ -1,13 +1,11 @@
 """What the training models of several networks share: masked batches, and losses that are means over tokens."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.models.encoder import Encoder
 from bertzoo.text.masking import Masking
 from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
@@ -15,59 +13,67 @@ from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
 
 
-class MaskedTraining(BackendStep, keras.Model):
-    """A model that trains on masked batches with a weighted sum of losses.
+class MaskedTraining(BackendStep):
+    """The base of models that train on masked batches with a weighted sum of losses.
 
-    A subclass has a `backbone` and a `masking`, and calls `add_losses` in its `compute_loss`.
+    A subclass has a `backbone`, the encoder to keep, and implements `call` and `scores`.
 
     Args:
         masking: The masking.
-        scores: Names of the metrics that are means over tokens.
-        terms: Number of losses.
+        kwargs: Those of `keras.Model`.
     """
 
-    def __init__(self, masking: Masking, scores: Sequence[str], terms: int, **kwargs):
+    # The names of the means that are reported; those of losses end in "_loss".
+    score_names: ClassVar[tuple[str, ...]]
+    # The arguments of the optimizer of the source.
+    recipe: ClassVar[dict[str, Any]]
+
+    def __init__(self, masking: Masking | None, **kwargs: Any):
         super().__init__(**kwargs)
-        self.masking, self.terms = masking, terms
-        self.scores = {score: keras.metrics.Mean(name=score) for score in scores}
+        self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
+        self.means = {name: keras.metrics.Mean(name=name) for name in self.score_names}
 
-    @property
-    def backbone(self) -> Encoder:
-        """The encoder to keep."""
+    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+        """For each score its factor in the loss (None if it is no loss), its values, and their weights, two tensors of
+        one shape."""
         raise NotImplementedError
 
-    def default_optimizer(self) -> AdamW:
-        """The optimizer of the source."""
-        raise NotImplementedError
+    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+        """Masks a batch.
 
-    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict]:
-        """A batch, masked: the inputs with `mask_positions`, `mask_labels` and `mask_weights`."""
+        Args:
+            inputs: The batch, int (batch, length) arrays as an encoder takes them.
+            rng: The generator of the masks.
+
+        Returns:
+            A tuple of the inputs with `mask_positions`, `mask_labels` and `mask_weights`, (batch, predictions).
+        """
         inputs, labels, weights = self.masking(inputs, rng)
         return ({**inputs, "mask_labels": labels, "mask_weights": weights},)
 
-    def update_score(self, name: str, value: Tensor, weight: Tensor) -> None:
-        """Adds a batch to a metric: its mean, a scalar, and the sum of the weights in it."""
-        self.scores[name].update_state(ops.stop_gradient(value), weight)
-
-    def add_losses(self, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
-        """The sum of the losses, scalars that are means over weights with these sums, recorded for the mean loss."""
-        LossMean.record(self, losses, weights)
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Tensor:
+        losses, totals = [], []
+        for name, (factor, values, weights) in self.scores(x, y_pred).items():
+            total = ops.sum(weights)
+            mean = ops.sum(values * weights) / ops.maximum(total, 1.0)
+            self.means[name].update_state(ops.stop_gradient(mean), total)
+            if factor is not None:
+                losses.append(factor * mean)
+                totals.append(total)
+        LossMean.record(self, losses, totals)
         return sum(losses[1:], losses[0])
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         return self.get_metrics_result()
 
-    def compile(self, optimizer: keras.optimizers.Optimizer | None = None, **kwargs) -> None:
+    def compile(self, optimizer: keras.optimizers.Optimizer | None = None, **kwargs: Any) -> None:
         """As `keras.Model.compile`; the loss is the model's own, the default optimizer that of the source."""
-        super().compile(optimizer=optimizer or self.default_optimizer(), **kwargs)
-        LossMean.track(self, terms=self.terms)
+        super().compile(optimizer=optimizer or AdamW(**self.recipe), **kwargs)
+        LossMean.track(self, terms=sum(name.endswith("_loss") for name in self.score_names))
         # TensorFlow traces the step twice if its first trace creates the moments.
         self.optimizer.build(self.trainable_variables)
-
-
-def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Σ weight · value / Σ weight, 0 where all weights are 0; two tensors of one shape -> scalar."""
-    return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
 
 
 def is_correct(logits: Tensor, labels: Tensor) -> Tensor:

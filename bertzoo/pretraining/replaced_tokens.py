@@ -4,20 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.loading import weight_names
+from bertzoo.layers.base import build_dense
+from bertzoo.layers.deberta import MaskedEmbeddings
+from bertzoo.layers.embeddings import Embeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.pretraining.masked_training import MaskedTraining, is_correct, weighted_mean
-from bertzoo.pretraining.shared_embeddings import DisentangledEmbeddings, SharedEmbeddings
+from bertzoo.pretraining.masked_training import MaskedTraining, is_correct
 from bertzoo.random import Salt, fold_in, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
 SHARING = ("plain", "disentangled")
@@ -67,11 +67,15 @@ class ReplacedTokenTraining(MaskedTraining):
         weight: Weight of the discriminator's loss.
         sharing: "plain", or "disentangled" as in DeBERTa v3, where the discriminator's loss does not update the
             generator's tables; see `DisentangledEmbeddings`.
+        name: The model's name.
         options: `dropout`, `attention_dropout`, `remat` and `dtype` of both encoders.
 
     Raises:
         ValueError: The family lacks one of the heads, or the embeddings differ in shape.
     """
+
+    score_names = ("masked_lm_loss", "masked_accuracy", "rtd_loss")
+    recipe = {"learning_rate": 5e-4, "weight_decay": 0.01, "epsilon": 1e-6, "warmup": 0.01}
 
     def __init__(
         self,
@@ -84,9 +88,9 @@ class ReplacedTokenTraining(MaskedTraining):
         name: str = "replaced_token_training",
         **options: Any,
     ):
-        dtype = {"dtype": options["dtype"]} if options.get("dtype") else {}
+        dtype = options.get("dtype")
         masking = masking or Masking.for_tokenizer(tokenizer, mask_prob=0.85, random_prob=0.0)
-        super().__init__(masking, ("masked_lm_loss", "masked_accuracy", "rtd_loss"), terms=2, name=name, **dtype)
+        super().__init__(masking, name=name, dtype=dtype)
         if generator.embedding_size != config.embedding_size or generator.vocab_size != config.vocab_size:
             raise ValueError(
                 f"generator and discriminator share their embeddings: vocab_size and embedding_size must agree. "
@@ -103,8 +107,8 @@ class ReplacedTokenTraining(MaskedTraining):
             encoder = Encoder(config, False, **options)
             shared = SharedEmbeddings(encoder.embeddings, generator.hidden_size)
             generator_encoder = Encoder(generator, False, embeddings=shared, name="generator", **options)
-        self.discriminator = ReplacedTokenDetector(encoder, tokenizer, **dtype)
-        self.generator = MaskedLM(generator_encoder, tokenizer, masking, **dtype)
+        self.discriminator = ReplacedTokenDetector(encoder, tokenizer, dtype=dtype)
+        self.generator = MaskedLM(generator_encoder, tokenizer, masking, dtype=dtype)
         self.weight, self.seed = weight, get_seed()
         self.auc = LogitAuc(name="rtd_auc")
         self.built = True
@@ -114,10 +118,6 @@ class ReplacedTokenTraining(MaskedTraining):
         """The discriminator's encoder, which is the one to fine-tune."""
         return self.discriminator.backbone
 
-    def default_optimizer(self) -> AdamW:
-        """The paper's."""
-        return AdamW(5e-4, 0.01, epsilon=1e-6, warmup=0.01)
-
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
         inputs = dict(inputs)
         positions, labels, masked = (inputs.pop(f"mask_{name}") for name in ("positions", "labels", "weights"))
@@ -125,54 +125,103 @@ class ReplacedTokenTraining(MaskedTraining):
             key = self.backbone.step.next_key()
         else:  # derived from the batch, so that it does not depend on earlier evaluations
             key = step_key(self.seed, ops.cast(ops.sum(inputs["token_ids"]), "int32"))
-        logits = self._generate(inputs, positions, key, training)
+        # A key for each network and head; None at inference, where nothing drops.
+        key_of = (lambda salt: fold_in(key, salt)) if training else lambda salt: None
+        head, encoder = self.generator.masked_lm, self.generator.backbone
+        outputs = encoder(
+            inputs, training=training, dropout_key=key_of(Salt.GENERATOR), decoder=head, query_positions=positions
+        )
+        logits = head(outputs["decoded_output"], encoder.token_table())
         sampled = sample(logits, fold_in(key, Salt.REPLACED_TOKENS))
         inputs["token_ids"], replaced = replace_tokens(inputs["token_ids"], positions, labels, masked, sampled)
-        outputs = self.backbone(
-            inputs, training=training, dropout_key=fold_in(key, Salt.DISCRIMINATOR) if training else None
-        )
-        head_key = fold_in(key, Salt.DISCRIMINATOR_HEAD) if training else None
-        rtd = self.discriminator.rtd(outputs["sequence_output"], key=head_key)[..., 0]
+        outputs = self.backbone(inputs, training=training, dropout_key=key_of(Salt.DISCRIMINATOR))
+        rtd = self.discriminator.rtd(outputs["sequence_output"], key=key_of(Salt.DISCRIMINATOR_HEAD))[..., 0]
         return {"masked_lm": logits, "rtd": rtd, "replaced": replaced, "token_ids": inputs["token_ids"]}
 
-    def _generate(self, inputs, positions, key, training: bool):
-        encoder, head = self.generator.backbone, self.generator.masked_lm
-        key = fold_in(key, Salt.GENERATOR) if training else None
-        outputs = encoder(inputs, training=training, dropout_key=key, decoder=head, query_positions=positions)
-        return head(outputs["decoded_output"], encoder.token_table())
-
-    def compute_loss(
-        self, x: dict | None = None, y: Any = None, y_pred: dict | None = None, sample_weight: Any = None, training=True
-    ) -> Tensor:
-        labels, masked = x["mask_labels"], ops.cast(x["mask_weights"], "float32")
-        real = ops.cast(x["padding_mask"], "float32")
-        predicted, rtd_logits = y_pred["masked_lm"], y_pred["rtd"]
-        masked_lm = weighted_mean(ops.sparse_categorical_crossentropy(labels, predicted, from_logits=True), masked)
-        rtd = weighted_mean(ops.softplus(rtd_logits) - rtd_logits * ops.cast(y_pred["replaced"], "float32"), real)
-        predictions, tokens = ops.sum(masked), ops.sum(real)
-        self.update_score("masked_lm_loss", masked_lm, predictions)
-        self.update_score("masked_accuracy", weighted_mean(is_correct(predicted, labels), masked), predictions)
-        self.update_score("rtd_loss", rtd, tokens)
-        self.auc.update_state(y_pred["replaced"], ops.stop_gradient(rtd_logits), real)
-        return self.add_losses([masked_lm, self.weight * rtd], [predictions, tokens])
+    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+        labels, logits, rtd, replaced = x["mask_labels"], y_pred["masked_lm"], y_pred["rtd"], y_pred["replaced"]
+        masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
+        self.auc.update_state(replaced, ops.stop_gradient(rtd), real)
+        masked_lm = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        return {
+            "masked_lm_loss": (1.0, masked_lm, masked),
+            "masked_accuracy": (None, is_correct(logits, labels), masked),
+            "rtd_loss": (self.weight, ops.softplus(rtd) - rtd * ops.cast(replaced, "float32"), real),
+        }
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Saves the discriminator, which transformers loads as ElectraForPreTraining, and in the subdirectory
         `generator` the generator, which transformers loads as ElectraForMaskedLM."""
-        self._standalone_discriminator().save_to_preset(directory)
+        discriminator, embeddings = self.discriminator, self.backbone.embeddings
+        if isinstance(embeddings, DisentangledEmbeddings):  # files have the sums of the tables
+            values = {**weight_names(discriminator), "embeddings/token": embeddings.token}
+            values["embeddings/position"] = embeddings.position
+            discriminator = ReplacedTokenDetector(Encoder(self.backbone.config, False), discriminator.tokenizer)
+            for name, weight in weight_names(discriminator).items():
+                weight.assign(ops.convert_to_numpy(values[name]))
+        discriminator.save_to_preset(directory)
         self.generator.save_to_preset(Path(directory) / "generator")
 
-    def _standalone_discriminator(self) -> ReplacedTokenDetector:
-        """The discriminator with its own tables, as files store it."""
-        embeddings = self.backbone.embeddings
-        if not isinstance(embeddings, DisentangledEmbeddings):
-            return self.discriminator
-        plain = ReplacedTokenDetector(Encoder(self.backbone.config, False), self.discriminator.tokenizer)
-        own = weight_names(self.discriminator)
-        sums = {"embeddings/token": embeddings.token, "embeddings/position": embeddings.position}
-        for name, weight in weight_names(plain).items():
-            weight.assign(ops.convert_to_numpy(own[name] if name in own else sums[name]))
-        return plain
+
+class SharedEmbeddings(Embeddings):
+    """Another encoder's tables and normalisation, with a separate projection to another width (Clark et al. 2020,
+    section 3.2)."""
+
+    def __init__(self, owner: Embeddings, hidden_size: int):
+        super().__init__(**_arguments(owner, hidden_size, "plain"))
+        self.token, self.position, self.segment, self.norm = owner.token, owner.position, owner.segment, owner.norm
+
+    def build(self, input_shape: Any) -> None:
+        if self.dense is not None:
+            build_dense(self, self.dense, self.width, self.initializer_range)
+
+
+class DisentangledEmbeddings(MaskedEmbeddings):
+    """Another encoder's token and position tables without their gradient plus learnt differences, and a separate
+    projection where the widths differ (gradient-disentangled embedding sharing, He et al. 2023, section 3.3).
+
+    A table is stop_gradient(owner's) + difference; the differences are initialised with 0. The discriminator so uses
+    what the generator learns, while its loss, which separates words, does not work against the generator's, which
+    brings similar words together.
+    """
+
+    def __init__(self, owner: MaskedEmbeddings, hidden_size: int):
+        super().__init__(**_arguments(owner, hidden_size, "disentangled"))
+        # In a function, since Keras would otherwise track the owner's tables as this layer's.
+        self._owner = lambda: owner
+
+    def _make_tables(self) -> None:
+        self.segment = self.add_table("segment", self.segments, self.width)
+        self.token_difference = self._difference("token")
+        self.position_difference = self._difference("position")
+
+    def _difference(self, name: str) -> keras.Variable | None:
+        table = getattr(self._owner(), name)
+        if table is None:
+            return None
+        return self.add_weight(name=f"{name}_difference", shape=table.shape, initializer="zeros", autocast=False)
+
+    @property
+    def token(self) -> Tensor:
+        """(vocabulary, width)."""
+        return ops.stop_gradient(ops.convert_to_tensor(self._owner().token)) + self.token_difference
+
+    @property
+    def position(self) -> Tensor | None:
+        """(positions, width), or None where the owner has none."""
+        if self.position_difference is None:
+            return None
+        return ops.stop_gradient(ops.convert_to_tensor(self._owner().position)) + self.position_difference
+
+
+def _arguments(owner: Embeddings, hidden_size: int, sharing: str) -> dict[str, Any]:
+    if isinstance(owner, MaskedEmbeddings) != (sharing == "disentangled"):
+        raise ValueError(
+            'DeBERTa\'s embeddings need sharing = "disentangled", and those of other families "plain". Received: '
+            f"{sharing!r} for the embeddings of another."
+        )
+    projection = hidden_size if hidden_size != owner.width else None
+    return {**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy}
 
 
 def sample(logits: Tensor, key: Tensor) -> Tensor:
@@ -262,9 +311,6 @@ class LogitAuc(keras.metrics.Metric):
         self.counts.assign_add(ops.reshape(counts, (2, BINS)))
 
     def result(self) -> Tensor:
-        shares = self.counts / ops.maximum(ops.sum(self.counts, axis=1, keepdims=True), 1.0)
-        below = ops.cumsum(shares[0]) - 0.5 * shares[0]
-        return ops.sum(shares[1] * below)
-
-    def reset_state(self) -> None:
-        self.counts.assign(np.zeros((2, BINS), "float32"))
+        fractions = self.counts / ops.maximum(ops.sum(self.counts, axis=1, keepdims=True), 1.0)
+        below = ops.cumsum(fractions[0]) - 0.5 * fractions[0]
+        return ops.sum(fractions[1] * below)

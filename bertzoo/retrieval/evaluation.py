@@ -113,8 +113,8 @@ def ranking_measures(
     for k in at:
         discounts = 1 / np.log2(np.arange(k) + 2)
         rows = []
-        for row, grades in zip(gains, relevant):
-            row, hits, grades = row[:k], row[:k] > 0, np.asarray(grades)
+        for row, best_gains in zip(gains, relevant):
+            row, hits, grades = row[:k], row[:k] > 0, np.asarray(best_gains)
             precision = np.cumsum(hits) / (np.arange(len(hits)) + 1)
             best = grades[:k] @ discounts[: len(grades)]
             rows.append(

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
-from bertzoo.data.parsing import Examples, parse_inputs
+from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import TEXTS
 from bertzoo.data.streams import is_stream
 from bertzoo.data.task_data import LabelData
@@ -22,31 +22,14 @@ from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import REGRESSION, SINGLE_LABEL
 
-_ACTIVATIONS = {
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
-    "torch.nn.modules.linear.Identity": "linear",
-    "torch.nn.modules.activation.Softmax": "softmax",
-    "torch.nn.modules.activation.Tanh": "tanh",
+# What predict makes of logits: its name in sentence-transformers' files, and the function.
+ACTIVATIONS: dict[str, tuple[str, Callable]] = {
+    "sigmoid": ("torch.nn.modules.activation.Sigmoid", sigmoid),
+    "linear": ("torch.nn.modules.linear.Identity", np.asarray),
+    "softmax": ("torch.nn.modules.activation.Softmax", softmax),
+    "tanh": ("torch.nn.modules.activation.Tanh", np.tanh),
 }
-_HF_ACTIVATIONS = {keras_name: hf_name for hf_name, keras_name in _ACTIVATIONS.items()}
-_FUNCTIONS: dict[str, Callable] = {"sigmoid": sigmoid, "softmax": softmax, "tanh": np.tanh, "linear": np.asarray}
 PAIRS = dataclasses.replace(TEXTS, least=2)
-
-
-class PairData(LabelData):
-    """Pairs of texts with scores from 0 to 1, or with labels."""
-
-    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, labels: list[str], problem_type: str):
-        super().__init__(tokenizer, config, labels, problem_type, PAIRS)
-
-    def encode_targets(self, examples: Examples) -> np.ndarray:
-        targets = super().encode_targets(examples)
-        if self.problem_type == REGRESSION and (targets.min() < 0 or targets.max() > 1):
-            raise ValueError(
-                f"scores must lie between 0 and 1. Received: values from {targets.min():g} to {targets.max():g}. Scale "
-                "them."
-            )
-        return targets
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -71,7 +54,6 @@ class CrossEncoder(PromptedTask, TextClassifier):
         ValueError: The activation is unknown, or `TextClassifier` refuses the labels.
     """
 
-    data_class = PairData
     config_keys = ("labels", "problem_type", "head", "activation", "prompts", "default_prompt", "settings")
 
     def __init__(
@@ -89,8 +71,9 @@ class CrossEncoder(PromptedTask, TextClassifier):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, labels, problem_type, head, name=name, **kwargs)
-        usual = "sigmoid" if len(self.labels) == 1 else "linear"
-        self.activation = _checked(usual if activation is None else activation)
+        self.data = LabelData(tokenizer, backbone.config, self.labels, self.problem_type, PAIRS, limits=(0, 1))
+        self.activation = activation or ("sigmoid" if len(self.labels) == 1 else "linear")
+        _function(self.activation)
         self.set_prompts(prompts, default_prompt, settings)
 
     def predict(
@@ -119,14 +102,14 @@ class CrossEncoder(PromptedTask, TextClassifier):
         Raises:
             ValueError: The activation is unknown.
         """
-        activation = _checked(self.activation if activation is None else activation)
+        function = _function(self.activation if activation is None else activation)
         prompt = self.find_prompt(prompt, prompt_name)
         single = False
         if not is_stream(x) and self.tokenizer is not None:
             x = parse_inputs(x, schema=PAIRS)
             single = x.single
         logits = self.logits(x, batch_size, prompt=prompt, verbose=verbose, steps=steps, callbacks=callbacks)
-        scores = _FUNCTIONS[activation](logits).astype("float32")
+        scores = function(logits).astype("float32")
         scores = scores[:, 0] if len(self.labels) == 1 else scores
         return scores[0] if single else scores
 
@@ -187,7 +170,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
         # A number is what `predict` gives. The probabilities of labels come from logits, whatever the activation.
         if self.problem_type == REGRESSION:
-            logits = _FUNCTIONS[self.activation](logits).astype("float32")
+            logits = _function(self.activation)(logits).astype("float32")
         return super()._readable(logits)
 
     @classmethod
@@ -218,25 +201,26 @@ class CrossEncoder(PromptedTask, TextClassifier):
         kept = self.backbone.config.extra.get("sentence_transformers") or {}
         return {
             **super().config_changes(),
-            "sentence_transformers": {**kept, "activation_fn": _HF_ACTIVATIONS[self.activation]},
+            "sentence_transformers": {**kept, "activation_fn": ACTIVATIONS[self.activation][0]},
         }
 
     def more_files(self) -> dict[str, Any]:
         if not (self.prompts or self.settings):
             return {}
-        return cross_encoder_files({**self.prompt_settings(), "activation_fn": _HF_ACTIVATIONS[self.activation]})
+        return cross_encoder_files({**self.prompt_settings(), "activation_fn": ACTIVATIONS[self.activation][0]})
 
 
-def _checked(activation: str) -> str:
-    if activation not in _ACTIVATIONS.values():
-        raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS.values())}. Received: {activation!r}.")
-    return activation
+def _function(activation: str) -> Callable:
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}. Received: {activation!r}.")
+    return ACTIVATIONS[activation][1]
 
 
-def _activation(named: str) -> str:
-    if named not in _ACTIVATIONS:
+def _activation(hf_name: str) -> str:
+    names = {name: activation for activation, (name, _) in ACTIVATIONS.items()}
+    if hf_name not in names:
         raise CheckpointError(
-            f"the files name the activation {named!r}; bertzoo has {', '.join(_ACTIVATIONS)}. "
+            f"the files name the activation {hf_name!r}; bertzoo has {', '.join(names)}. "
             'Pass activation="sigmoid" or "linear".'
         )
-    return _ACTIVATIONS[named]
+    return names[hf_name]

@@ -46,7 +46,6 @@ class TextClassifier(Task):
 
     data: LabelData
     heads: tuple[str, ...] = ("classifier",)
-    data_class: ClassVar[type[LabelData]] = LabelData
     config_keys: ClassVar[tuple[str, ...]] = ("labels", "problem_type", "head", "temperature", "thresholds")
     own_options: ClassVar[dict[str, Any]] = {"head": None, "temperature": 1.0, "thresholds": None}
 
@@ -76,7 +75,7 @@ class TextClassifier(Task):
                 f"temperature must be above 0, and thresholds as many as labels, {len(self.labels)}; "
                 f"they are {temperature!r} and {thresholds!r}."
             )
-        self.data = self.data_class(tokenizer, backbone.config, self.labels, self.problem_type)
+        self.data = LabelData(tokenizer, backbone.config, self.labels, self.problem_type)
         self.sparse_targets = self.problem_type == SINGLE_LABEL
         self.temperature, self.thresholds = temperature, None if thresholds is None else [*map(float, thresholds)]
         self.custom_head = head

@@ -16,11 +16,13 @@ ARRAYS = ("token_ids", "segment_ids", "padding_mask", "lengths")  # what a batch
 class Encoded:
     """`n` rows of token ids end to end, about five bytes a token.
 
-    token_ids: (total,) int32. segment_ids: (total,) int8, the sentence of a pair that a token belongs to.
-    row_splits: (n + 1,) int64; row i is `row_splits[i]:row_splits[i + 1]`.
-    offsets: (total, 2) int32 or None; the characters `text[a:b]` that a token covers, (0, 0) for an added special
-    token; in the second sentence of a pair they count from that sentence's start.
-    word_ids: (total,) int32 or None; the number of the word within its sentence, -1 for an added special token.
+    Args:
+        token_ids: (total,) int32.
+        segment_ids: (total,) int8, the sentence of a pair that a token belongs to.
+        row_splits: (n + 1,) int64; row i is `row_splits[i]:row_splits[i + 1]`.
+        offsets: (total, 2) int32 or None; the characters `text[a:b]` that a token covers, (0, 0) for an added special
+            token; in the second sentence of a pair they count from that sentence's start.
+        word_ids: (total,) int32 or None; the number of the word within its sentence, -1 for an added special token.
     """
 
     token_ids: np.ndarray
@@ -45,54 +47,78 @@ class Encoded:
         return self.token_ids[self.row_splits[index] : self.row_splits[index + 1]]
 
     def rows(self, begin: int, end: int) -> Encoded:
-        """The rows from `begin` up to but not including `end`, without offsets and word ids."""
+        """Some of the rows, without offsets and word ids.
+
+        Args:
+            begin: The first row.
+            end: The row after the last.
+        """
         tokens = slice(self.row_splits[begin], self.row_splits[end])
-        starts = self.row_splits[begin : end + 1] - self.row_splits[begin]
-        return Encoded(self.token_ids[tokens], self.segment_ids[tokens], starts)
+        splits = self.row_splits[begin : end + 1] - self.row_splits[begin]
+        return Encoded(self.token_ids[tokens], self.segment_ids[tokens], splits)
 
     def pad(
         self, rows: Sequence[int] | np.ndarray, length: int, pad_id: int = 0, lengths: bool = False
     ) -> dict[str, np.ndarray]:
-        """`token_ids`, `segment_ids` and `padding_mask` (1 = real), each (len(rows), length) int32; with
-        `lengths=True` also `lengths` (len(rows),) int32.
+        """A padded batch of some rows.
 
-        Raises `ValueError` if a row is longer than `length`: nothing is cut here, truncation is the tokenizer's.
+        Args:
+            rows: The indices of the rows, (batch,).
+            length: The length of the batch. No row is cut: truncation is the tokenizer's.
+            pad_id: The id of the padding token.
+            lengths: Return the lengths of the rows too.
+
+        Returns:
+            `token_ids`, `segment_ids` and `padding_mask` (1 = real), each (batch, length) int32, and `lengths`,
+            (batch,) int32.
+
+        Raises:
+            ValueError: A row is longer than `length`.
         """
-        index, real = self._places(rows, length)
+        index, is_real = self._index(rows, length)
         inputs = {
-            "token_ids": _spread(self.token_ids, index, real, pad_id),
-            "segment_ids": _spread(self.segment_ids, index, real, 0),
-            "padding_mask": real.astype(np.int32),
+            "token_ids": _spread(self.token_ids, index, is_real, pad_id),
+            "segment_ids": _spread(self.segment_ids, index, is_real, 0),
+            "padding_mask": is_real.astype(np.int32),
         }
-        return {**inputs, "lengths": real.sum(axis=1, dtype=np.int32)} if lengths else inputs
+        return {**inputs, "lengths": is_real.sum(axis=1, dtype=np.int32)} if lengths else inputs
 
     def pad_offsets(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
-        """Character offsets, (len(rows), length, 2) int32, (0, 0) at padding. Raises `ValueError` if there are none."""
+        """The character offsets of some rows.
+
+        Args:
+            rows: The indices of the rows, (batch,).
+            length: The length of the batch.
+
+        Returns:
+            (batch, length, 2) int32, (0, 0) at padding.
+
+        Raises:
+            ValueError: There are no offsets, or a row is longer than `length`.
+        """
         if self.offsets is None:
             raise ValueError("these rows carry no offsets: encode them with `offsets=True`.")
-        index, real = self._places(rows, length)
-        return _spread(self.offsets, index, real, 0)
+        index, is_real = self._index(rows, length)
+        return _spread(self.offsets, index, is_real, 0)
 
     @staticmethod
-    def concatenate(parts: Sequence[Encoded]) -> Encoded:
-        """All rows of `parts`, in order. Offsets and word ids are kept if every part has them."""
-        if not parts:
-            raise ValueError("concatenate needs at least one Encoded. Received: none.")
+    def concatenate(encoded: Sequence[Encoded]) -> Encoded:
+        """All rows of several, in order. Offsets and word ids are kept if all have them."""
 
         def join(name: str) -> np.ndarray | None:
-            arrays = [getattr(part, name) for part in parts]
+            arrays = [getattr(one, name) for one in encoded]
             return None if any(array is None for array in arrays) else np.concatenate(arrays)
 
-        lengths = np.concatenate([part.lengths for part in parts])
         return Encoded(
-            np.concatenate([part.token_ids for part in parts]),
-            np.concatenate([part.segment_ids for part in parts]),
-            row_splits_from(lengths),
+            np.concatenate([one.token_ids for one in encoded]),
+            np.concatenate([one.segment_ids for one in encoded]),
+            row_splits_from(np.concatenate([one.lengths for one in encoded])),
             join("offsets"),
             join("word_ids"),
         )
 
-    def _places(self, rows, length: int) -> tuple[np.ndarray, np.ndarray]:
+    def _index(self, rows: Sequence[int] | np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the tokens of a padded batch stand in the flat arrays, and which of them are real."""
         rows = np.asarray(rows, dtype=np.int64)
         lengths = self.row_splits[rows + 1] - self.row_splits[rows]
         if len(rows) and lengths.max() > length:
@@ -102,8 +128,8 @@ class Encoded:
                 f"encode with a smaller max_length or pad to a larger one."
             )
         columns = np.arange(length)
-        real = columns < lengths[:, None]  # (rows, length)
-        return np.where(real, self.row_splits[rows][:, None] + columns, 0), real
+        is_real = columns < lengths[:, None]
+        return np.where(is_real, self.row_splits[rows][:, None] + columns, 0), is_real
 
 
 def check_names(arrays: Mapping, known: Sequence[str]) -> None:
@@ -122,15 +148,17 @@ def check_names(arrays: Mapping, known: Sequence[str]) -> None:
 
 
 def encoded_from_arrays(x: Any, vocabulary_size: int) -> Encoded:
-    """Rows of tokens from padded arrays: `token_ids` (n, length), each below `vocabulary_size`, and if wanted
-    `segment_ids` and `padding_mask`.
+    """Rows of tokens from padded arrays.
+
+    Args:
+        x: `token_ids` (n, length), or a dict of it and if wanted `segment_ids` and `padding_mask` of the same shape.
+        vocabulary_size: All ids must be below it.
 
     Raises:
         ValueError: The arrays are missing, have other names, differ in shape, an id is out of its range, or padding
             stands before the end of a row.
     """
-    if not isinstance(x, dict):
-        x = {"token_ids": x}
+    x = x if isinstance(x, dict) else {"token_ids": x}
     check_names(x, ARRAYS)
     try:
         ids = np.asarray(x["token_ids"])
@@ -149,25 +177,22 @@ def encoded_from_arrays(x: Any, vocabulary_size: int) -> Encoded:
         raise ValueError(
             f"token_ids {ids.shape}, segment_ids {segments.shape}, padding_mask {mask.shape} must have one shape."
         )
-    if (np.diff(mask.astype("int8"), axis=1) > 0).any():
+    if (mask[:, 1:] > mask[:, :-1]).any():
         raise ValueError("padding_mask must be 1 at the front of each row and 0 after it.")
     if ids.size and not 0 <= ids.min() <= ids.max() < vocabulary_size:
         raise ValueError(
             f"token_ids must be from 0 to {vocabulary_size - 1}, the last that the model has. Received: values from "
             f"{ids.min()} to {ids.max()}."
         )
-    starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype("int64")
-    return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), starts)
+    return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), row_splits_from(mask.sum(axis=1)))
 
 
 def row_splits_from(lengths: np.ndarray) -> np.ndarray:
     """(n,) row lengths -> (n + 1,) int64 row splits."""
-    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return starts
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _spread(flat: np.ndarray, index: np.ndarray, real: np.ndarray, fill: int) -> np.ndarray:
+def _spread(flat: np.ndarray, index: np.ndarray, is_real: np.ndarray, fill: int) -> np.ndarray:
     out = np.full(index.shape + flat.shape[1:], fill, dtype=np.int32)
-    out[real] = flat[index[real]]
+    out[is_real] = flat[index[is_real]]
     return out

@@ -40,7 +40,7 @@ def entity_tags(kind: str, words: int, scheme: str) -> list[str]:
     letters = _LETTERS[scheme]
     if letters is None:
         return [kind] * words
-    first, inner, last, single = letters
+    first, inner, last, single = tuple(letters)
     marks = single if words == 1 else first + inner * (words - 2) + last
     return [mark if kind == UNTYPED else f"{mark}-{kind}" for mark in marks]
 

@@ -105,7 +105,7 @@ class Tokenizer:
             max_length: The longest row in tokens.
 
         Raises:
-            ValueError: A needed token is missing.
+            ValueError: One of these tokens is missing.
         """
         rust = build_wordpiece(
             tokens,
@@ -123,7 +123,7 @@ class Tokenizer:
     @max_length.setter
     def max_length(self, value: int | None) -> None:
         if value is not None:
-            self._check_room("max_length", value, pairs=False)
+            self._check_room(value, pairs=False)
         self._max_length = value
 
     @property
@@ -200,7 +200,7 @@ class Tokenizer:
         firsts, seconds = as_pairs(texts, pairs)
         limits = [limit for limit in (max_length, self.max_length) if limit is not None and truncate]
         if limits:
-            self._check_room("max_length", min(limits), pairs=seconds is not None)
+            self._check_room(min(limits), pairs=seconds is not None)
         rows = firsts if seconds is None else list(zip(firsts, seconds))
         with self._lock:
             if limits:
@@ -208,19 +208,26 @@ class Tokenizer:
             else:
                 self._rust.no_truncation()
             try:
-                parts = [self._encode_chunk(rows[i : i + _CHUNK], offsets) for i in range(0, len(rows) or 1, _CHUNK)]
+                chunks = [self._encode_chunk(rows[i : i + _CHUNK], offsets) for i in range(0, len(rows) or 1, _CHUNK)]
             except TypeError:
                 check_encodable(firsts, "texts")
                 check_encodable(seconds or Texts(), "pairs")
                 raise
             finally:
                 self._rust.no_truncation()
-        return Encoded.concatenate(parts)
+        return Encoded.concatenate(chunks)
 
     def decode(
         self, ids: Sequence[int] | Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = True
     ) -> str | list[str]:
-        """The text of ids: a string for ids (length,), a list of n strings for ids (n, length).
+        """Turns ids back into text.
+
+        Args:
+            ids: Token ids, (length,) or (n, length).
+            skip_special_tokens: Leave special tokens out.
+
+        Returns:
+            A string for ids (length,), a list of n strings for ids (n, length).
 
         Raises:
             ValueError: The vocabulary has no such id.
@@ -364,14 +371,14 @@ class Tokenizer:
         token = self._special_tokens.get(role)
         return None if token is None else self._rust.token_to_id(token)
 
-    def _check_room(self, name: str, length: int, pairs: bool) -> None:
+    def _check_room(self, length: int, pairs: bool) -> None:
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)):
-            raise TypeError(f"{name} must be a whole number of tokens or None. Received: {length!r}.")
-        needed = self._rust.num_special_tokens_to_add(pairs)
-        if length < max(needed, 1):
+            raise TypeError(f"max_length must be a whole number of tokens or None. Received: {length!r}.")
+        special = self._rust.num_special_tokens_to_add(pairs)
+        if length < max(special, 1):
             raise ValueError(
-                f"{name}={length} cannot hold the {needed} special tokens of a {'pair' if pairs else 'row'}; "
-                f"use at least {needed + 1}."
+                f"max_length={length} cannot hold the {special} special tokens of a {'pair' if pairs else 'row'}; "
+                f"use at least {special + 1}."
             )
 
     @no_garbage_collection()

@@ -328,9 +328,9 @@ def test_share_of_real_tokens(minilm, name, at_least):
         encoded = tokenizer.encode(*squad_pairs(folder / "squad" / "train.json.gz"), max_length=384)
     data = BucketedDataset(encoded, batch_size=32)
     masks = [x["padding_mask"] for (x,) in data]
-    share = sum(int(mask.sum()) for mask in masks) / sum(mask.size for mask in masks)
-    assert share >= at_least
-    assert share == pytest.approx(data.padding_efficiency)
+    fraction = sum(int(mask.sum()) for mask in masks) / sum(mask.size for mask in masks)
+    assert fraction >= at_least
+    assert fraction == pytest.approx(data.padding_efficiency)
     assert len({mask.shape for mask in masks}) <= 8
 
 

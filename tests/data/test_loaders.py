@@ -69,21 +69,21 @@ def test_squad(tmp_path):
 
 def test_sets_by_name_from_a_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("BERTZOO_DATA", str(tmp_path))
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "dev.conll").write_text("a O\n")
-    assert load("mine", "dev") == {"tokens": [["a"]], "tags": [["O"]]}
+    (tmp_path / "custom").mkdir()
+    (tmp_path / "custom" / "dev.conll").write_text("a O\n")
+    assert load("custom", "dev") == {"tokens": [["a"]], "tags": [["O"]]}
     with pytest.raises(ValueError, match="has no train"):
-        load("mine")
+        load("custom")
     with pytest.raises(ValueError, match="not one of the sets"):
         load("other")
     with pytest.raises(ValueError, match="split"):
-        load("mine", "validation")
+        load("custom", "validation")
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "../outside", "a/b", "a\\b", "mine/", "C:mine"])
+@pytest.mark.parametrize("name", ["..", ".", "", "../outside", "a/b", "a\\b", "custom/", "C:custom"])
 def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
-    (tmp_path / "sets" / "mine").mkdir(parents=True)
-    for folder in (tmp_path, tmp_path / "sets", tmp_path / "sets" / "mine"):
+    (tmp_path / "sets" / "custom").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "sets", tmp_path / "sets" / "custom"):
         (folder / "dev.conll").write_text("a O\n")
     with pytest.raises(ValueError, match="name must be that of a set or of a folder, not a path"):
         load(name, "dev", tmp_path / "sets")

@@ -27,19 +27,19 @@ def test_entities_are_scored_as_seqeval_does(labels):
         lengths = rng.integers(0, 8, rng.integers(1, 6))
         truth = [[str(t) for t in rng.choice(labels, n)] for n in lengths]
         predicted = [[t if rng.random() < 0.6 else str(rng.choice(labels)) for t in tags] for tags in truth]
-        ours = metrics.entity_scores(truth, predicted)
+        actual = metrics.entity_scores(truth, predicted)
         for name, function in (("precision", "precision_score"), ("recall", "recall_score"), ("f1", "f1_score")):
-            theirs = getattr(seqeval, function)(truth, predicted, zero_division=0)
-            assert ours[name] == pytest.approx(float(theirs), abs=1e-12)
+            expected = getattr(seqeval, function)(truth, predicted, zero_division=0)
+            assert actual[name] == pytest.approx(float(expected), abs=1e-12)
         if lengths.sum():
-            assert ours["accuracy"] == pytest.approx(seqeval.accuracy_score(truth, predicted))
+            assert actual["accuracy"] == pytest.approx(seqeval.accuracy_score(truth, predicted))
         report = metrics.entity_report(truth, predicted)
         if sum(row["support"] for row in report.values()):
-            theirs = seqeval.classification_report(truth, predicted, output_dict=True, zero_division=0)
+            expected = seqeval.classification_report(truth, predicted, output_dict=True, zero_division=0)
             for kind, row in report.items():
                 for ours_name, name in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
-                    assert row[ours_name] == pytest.approx(float(theirs[kind][name]))
-                assert row["support"] == theirs[kind]["support"]
+                    assert row[ours_name] == pytest.approx(float(expected[kind][name]))
+                assert row["support"] == expected[kind]["support"]
 
 
 def test_entities_must_match_in_number():
@@ -58,23 +58,23 @@ def rule_normalize(text):
 
 
 def rule_f1(prediction, gold, version):
-    said, right = rule_normalize(prediction).split(), rule_normalize(gold).split()
-    if version == "2.0" and (not said or not right):
-        return int(said == right)
-    shared = sum((Counter(said) & Counter(right)).values())
+    output, right = rule_normalize(prediction).split(), rule_normalize(gold).split()
+    if version == "2.0" and (not output or not right):
+        return int(output == right)
+    shared = sum((Counter(output) & Counter(right)).values())
     if shared == 0:
         return 0
-    precision, recall = shared / len(said), shared / len(right)
+    precision, recall = shared / len(output), shared / len(right)
     return 2 * precision * recall / (precision + recall)
 
 
 def rule_scores(predictions, answers, version):
     exact, overlap = [], []
-    for said, golds in zip(predictions, answers):
+    for output, golds in zip(predictions, answers):
         if version == "2.0":
             golds = [gold for gold in golds if rule_normalize(gold)] or [""]
-        exact.append(max(rule_normalize(said) == rule_normalize(gold) for gold in golds))
-        overlap.append(max(rule_f1(said, gold, version) for gold in golds))
+        exact.append(max(rule_normalize(output) == rule_normalize(gold) for gold in golds))
+        overlap.append(max(rule_f1(output, gold, version) for gold in golds))
     return 100 * np.mean(exact), 100 * np.mean(overlap)
 
 
@@ -110,9 +110,9 @@ def test_answers_are_scored_by_the_rules(version):
         count = rng.integers(1, 5)
         fewest = 0 if version == "2.0" else 1
         answers = [[random_answer(rng) for _ in range(rng.integers(fewest, 4))] for _ in range(count)]
-        said = [golds[0] if golds and rng.random() < 0.3 else random_answer(rng) for golds in answers]
-        ours = metrics.squad_scores(said, answers, version)
-        assert (ours["exact_match"], ours["f1"]) == pytest.approx(rule_scores(said, answers, version))
+        output = [golds[0] if golds and rng.random() < 0.3 else random_answer(rng) for golds in answers]
+        actual = metrics.squad_scores(output, answers, version)
+        assert (actual["exact_match"], actual["f1"]) == pytest.approx(rule_scores(output, answers, version))
 
 
 def test_answers_are_scored_as_torchmetrics_does():
@@ -121,16 +121,16 @@ def test_answers_are_scored_as_torchmetrics_does():
     rng = np.random.default_rng(2)
     for _ in range(60):
         answers = [["cat " + random_answer(rng) for _ in range(rng.integers(1, 4))] for _ in range(3)]
-        said = ["dog " + random_answer(rng) for _ in answers]
-        theirs = squad(
-            [{"prediction_text": text, "id": str(i)} for i, text in enumerate(said)],
+        output = ["dog " + random_answer(rng) for _ in answers]
+        reference = squad(
+            [{"prediction_text": text, "id": str(i)} for i, text in enumerate(output)],
             [
                 {"answers": {"answer_start": [0] * len(golds), "text": golds}, "id": str(i)}
                 for i, golds in enumerate(answers)
             ],
         )
-        ours = metrics.squad_scores(said, answers)
-        assert ours == pytest.approx({name: float(value) for name, value in theirs.items()}, abs=1e-3)
+        actual = metrics.squad_scores(output, answers)
+        assert actual == pytest.approx({name: float(value) for name, value in reference.items()}, abs=1e-3)
 
 
 def test_no_answer_is_scored_apart():
@@ -139,8 +139,8 @@ def test_no_answer_is_scored_apart():
     assert scores["has_answer_f1"] == 100 and scores["f1"] == pytest.approx(200 / 3)
 
 
-def with_threshold(threshold, said, null, answers):
-    given = ["" if n > threshold else text for text, n in zip(said, null)]
+def with_threshold(threshold, output, null, answers):
+    given = ["" if n > threshold else text for text, n in zip(output, null)]
     return metrics.squad_scores(given, answers, "2.0")["f1"]
 
 
@@ -149,11 +149,11 @@ def test_the_threshold_is_the_best_of_all():
     for _ in range(200):
         count = int(rng.integers(1, 8))
         answers = [[random_answer(rng)] if rng.random() < 0.5 else [] for _ in range(count)]
-        said = [golds[0] if golds and rng.random() < 0.5 else random_answer(rng) for golds in answers]
+        output = [golds[0] if golds and rng.random() < 0.5 else random_answer(rng) for golds in answers]
         null = rng.integers(-3, 4, count).astype(float)  # with ties
-        found = metrics.best_threshold(said, null, answers)
-        best = max(with_threshold(t, said, null, answers) for t in np.arange(-4.5, 4))
-        assert with_threshold(found, said, null, answers) == pytest.approx(best)
+        result = metrics.best_threshold(output, null, answers)
+        best = max(with_threshold(t, output, null, answers) for t in np.arange(-4.5, 4))
+        assert with_threshold(result, output, null, answers) == pytest.approx(best)
 
 
 def test_errors_of_answers():
@@ -182,8 +182,8 @@ def test_classes_are_scored_as_scikit_learn_does():
             sklearn.matthews_corrcoef(truth, predicted), abs=1e-9
         )
         for average in ("macro", "micro", "weighted"):
-            theirs = sklearn.f1_score(truth, predicted, average=average, zero_division=0)
-            assert metrics.f1(truth, predicted, average) == pytest.approx(theirs)
+            expected = sklearn.f1_score(truth, predicted, average=average, zero_division=0)
+            assert metrics.f1(truth, predicted, average) == pytest.approx(expected)
         if classes <= 2:
             assert metrics.f1(truth, predicted) == pytest.approx(sklearn.f1_score(truth, predicted, zero_division=0))
         named = [str(i) for i in truth], [str(i) for i in predicted]

@@ -48,18 +48,20 @@ def st():
 def test_search_equals_sentence_transformers_in_any_chunks(measure, chunks, st):
     queries, corpus = vectors(10), vectors(50, seed=1)
     score = st.cos_sim if measure == "cosine" else st.dot_score
-    theirs = st.semantic_search(queries, corpus, top_k=6, score_function=score)
-    ours = retrieval.semantic_search(queries, corpus, 6, measure, *chunks)
-    assert [[hit["corpus_id"] for hit in row] for row in ours] == [[hit["corpus_id"] for hit in row] for row in theirs]
-    scores = [[[hit["score"] for hit in row] for row in found] for found in (ours, theirs)]
+    expected = st.semantic_search(queries, corpus, top_k=6, score_function=score)
+    actual = retrieval.semantic_search(queries, corpus, 6, measure, *chunks)
+    assert [[hit["corpus_id"] for hit in row] for row in actual] == [
+        [hit["corpus_id"] for hit in row] for row in expected
+    ]
+    scores = [[[hit["score"] for hit in row] for row in result] for result in (actual, expected)]
     np.testing.assert_allclose(*scores, atol=1e-5)
 
 
 def test_equal_scores_come_in_the_corpus_order_whatever_the_chunks():
     corpus = np.repeat([[1, 2], [3, 1], [0, 1], [2, 2]], 5, axis=0)  # whole numbers, whose products are exact
     for at_once in (3, 7, 100):
-        _, places = nearest(np.array([1, 1]), corpus, 12, "dot", corpus_at_once=at_once)
-        np.testing.assert_array_equal(places, [[5, 6, 7, 8, 9, 15, 16, 17, 18, 19, 0, 1]])
+        _, positions = nearest(np.array([1, 1]), corpus, 12, "dot", corpus_at_once=at_once)
+        np.testing.assert_array_equal(positions, [[5, 6, 7, 8, 9, 15, 16, 17, 18, 19, 0, 1]])
     np.testing.assert_array_equal(nearest(np.ones(2), np.ones((6, 2)), 3)[1], [[0, 1, 2]])
 
 
@@ -92,16 +94,16 @@ def test_pairs_are_those_that_sentence_transformers_mines(top_k, st):
     import torch
 
     x = vectors(30)
-    theirs = st.paraphrase_mining_embeddings(torch.tensor(x), top_k=top_k, max_pairs=40)
-    ours = retrieval.mine_pairs(x, top_k=top_k, max_pairs=40)
-    assert [pair[1:] for pair in ours] == [tuple(pair[1:]) for pair in theirs]
-    np.testing.assert_allclose([pair[0] for pair in ours], [pair[0] for pair in theirs], atol=1e-5)
+    expected = st.paraphrase_mining_embeddings(torch.tensor(x), top_k=top_k, max_pairs=40)
+    actual = retrieval.mine_pairs(x, top_k=top_k, max_pairs=40)
+    assert [pair[1:] for pair in actual] == [tuple(pair[1:]) for pair in expected]
+    np.testing.assert_allclose([pair[0] for pair in actual], [pair[0] for pair in expected], atol=1e-5)
 
 
 def test_equal_texts_are_found_as_pairs():
     x = np.repeat(vectors(2), 3, axis=0)
-    found = {pair[1:] for pair in retrieval.mine_pairs(x, top_k=2)}
-    assert found == {(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5)}
+    result = {pair[1:] for pair in retrieval.mine_pairs(x, top_k=2)}
+    assert result == {(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5)}
     encoder = table("abc")
     assert retrieval.paraphrase_mining(encoder, list("abc")) == retrieval.mine_pairs(encoder.encode("abc"))
     assert retrieval.mine_pairs(vectors(1)) == []
@@ -151,9 +153,9 @@ def test_sts_is_the_correlation_of_cosines():
     encoder = table("abcdefgh")
     firsts, seconds, scores = "abcd", "efgh", [0, 2, 5, 3]
     cosines = np.diag(retrieval.similarity(encoder.encode(firsts), encoder.encode(seconds)))
-    found = retrieval.evaluate_sts(encoder, firsts, seconds, scores)
-    assert found["spearman"] == pytest.approx(stats.spearmanr(cosines, scores)[0])
-    assert found["pearson"] == pytest.approx(stats.pearsonr(cosines, scores)[0])
+    result = retrieval.evaluate_sts(encoder, firsts, seconds, scores)
+    assert result["spearman"] == pytest.approx(stats.spearmanr(cosines, scores)[0])
+    assert result["pearson"] == pytest.approx(stats.pearsonr(cosines, scores)[0])
 
 
 def test_retrieval_measures_are_those_of_sentence_transformers():
@@ -166,13 +168,13 @@ def test_retrieval_measures_are_those_of_sentence_transformers():
         queries, corpus, relevant, mrr_at_k=[3, 10], ndcg_at_k=[3, 10], accuracy_at_k=[3, 10],
         precision_recall_at_k=[3, 10], map_at_k=[10],
     )  # fmt: skip
-    _, places = nearest(encoder.encode(queries.values()), encoder.encode(corpus.values()), 10)
-    results = [[{"corpus_id": list(corpus)[p], "score": -rank} for rank, p in enumerate(row)] for row in places]
-    theirs = evaluator.compute_metrics(results)
-    ours = retrieval.evaluate_retrieval(encoder, queries, corpus, relevant, at=(3, 10))
+    _, positions = nearest(encoder.encode(queries.values()), encoder.encode(corpus.values()), 10)
+    results = [[{"corpus_id": list(corpus)[p], "score": -rank} for rank, p in enumerate(row)] for row in positions]
+    expected = evaluator.compute_metrics(results)
+    actual = retrieval.evaluate_retrieval(encoder, queries, corpus, relevant, at=(3, 10))
     for name, key in (("mrr", "mrr@k"), ("ndcg", "ndcg@k"), ("recall", "recall@k"), ("accuracy", "accuracy@k")):
         for k in (3, 10):
-            assert ours[f"{name}@{k}"] == pytest.approx(theirs[key][k]), (name, k)
+            assert actual[f"{name}@{k}"] == pytest.approx(expected[key][k]), (name, k)
     with pytest.raises(ValueError, match="not in the corpus"):
         retrieval.evaluate_retrieval(encoder, queries, corpus, {"q0": ["nowhere"]})
     with pytest.raises(ValueError, match="no query has a relevant document"):
@@ -181,8 +183,8 @@ def test_retrieval_measures_are_those_of_sentence_transformers():
 
 def test_triplets_by_hand():
     encoder = Table({"a": np.array([1.0, 0]), "near": np.array([1.0, 0.1]), "far": np.array([0, 1.0])})
-    found = retrieval.evaluate_triplets(encoder, ["a", "a"], ["near", "far"], ["far", "near"])
-    assert found == {"accuracy": 0.5}
+    result = retrieval.evaluate_triplets(encoder, ["a", "a"], ["near", "far"], ["far", "near"])
+    assert result == {"accuracy": 0.5}
 
 
 def test_pairs_of_two_classes_are_measured_as_there():
@@ -193,13 +195,13 @@ def test_pairs_of_two_classes_are_measured_as_there():
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 2, 40)
         scores = rng.normal(size=40) + labels
-        ours = binary_measures(scores, labels)
+        actual = binary_measures(scores, labels)
         accuracy, _ = kind.find_best_acc_and_threshold(scores, labels, True)
         f1, *_ = kind.find_best_f1_and_threshold(scores, labels, True)
-        assert ours["accuracy"] == pytest.approx(accuracy)
-        assert np.mean((scores > ours["threshold"]) == labels) == pytest.approx(accuracy)
-        assert ours["f1"] == pytest.approx(f1)
-        assert ours["average_precision"] == pytest.approx(metrics.average_precision_score(labels, scores))
+        assert actual["accuracy"] == pytest.approx(accuracy)
+        assert np.mean((scores > actual["threshold"]) == labels) == pytest.approx(accuracy)
+        assert actual["f1"] == pytest.approx(f1)
+        assert actual["average_precision"] == pytest.approx(metrics.average_precision_score(labels, scores))
     with pytest.raises(ValueError, match="label 0 or 1 for each pair"):
         retrieval.evaluate_pairs(table("ab"), "a", "b", [2])
 
@@ -210,13 +212,13 @@ def test_pairs_of_two_classes_are_measured_as_there():
 @pytest.mark.parametrize("measure", ["euclidean", "manhattan"])
 def test_distances_equal_sentence_transformers(measure, st):
     first, second = vectors(7), vectors(5, seed=1)
-    theirs = getattr(st, f"{measure}_sim")(first, second).numpy()
-    np.testing.assert_allclose(retrieval.similarity(first, second, measure), theirs, atol=1e-5)
+    expected = getattr(st, f"{measure}_sim")(first, second).numpy()
+    np.testing.assert_allclose(retrieval.similarity(first, second, measure), expected, atol=1e-5)
     pairs = getattr(st, f"pairwise_{measure}_sim")(first[:5], second).numpy()
     np.testing.assert_allclose(retrieval.pairwise_similarity(first[:5], second, measure), pairs, atol=1e-5)
-    scores, places = nearest(first, second, 3, measure, 2, 2)
-    np.testing.assert_allclose(scores, -np.sort(-theirs, axis=1)[:, :3], atol=1e-5)
-    np.testing.assert_array_equal(places, np.argsort(-theirs, axis=1, kind="stable")[:, :3])
+    scores, positions = nearest(first, second, 3, measure, 2, 2)
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :3], atol=1e-5)
+    np.testing.assert_array_equal(positions, np.argsort(-expected, axis=1, kind="stable")[:, :3])
 
 
 def test_a_model_is_evaluated_by_its_own_measure():
@@ -239,12 +241,12 @@ def test_graded_relevance():
     names = [f"d{i}" for i in range(12)]
     encoder = table(["q", *names])
     grades = dict(zip(names, [0, 3, 0, 1, 0, 0, 2, 0, 0, 0, 1, 0]))
-    found = retrieval.evaluate_retrieval(encoder, {"q": "q"}, {n: n for n in names}, {"q": grades}, at=(3, 12))
+    result = retrieval.evaluate_retrieval(encoder, {"q": "q"}, {n: n for n in names}, {"q": grades}, at=(3, 12))
     scores = retrieval.similarity(encoder.encode(["q"]), encoder.encode(names))
     for k in (3, 12):
-        assert found[f"ndcg@{k}"] == pytest.approx(ndcg_score([list(grades.values())], scores, k=k))
+        assert result[f"ndcg@{k}"] == pytest.approx(ndcg_score([list(grades.values())], scores, k=k))
     ranked = np.array(list(grades.values()))[np.argsort(-scores[0])] > 0
-    assert found["recall@3"] == pytest.approx(ranked[:3].sum() / 4)
+    assert result["recall@3"] == pytest.approx(ranked[:3].sum() / 4)
     with pytest.raises(ValueError, match="no query has a relevant document"):
         retrieval.evaluate_retrieval(encoder, {"q": "q"}, {"d1": "d1"}, {"q": {"d1": 0}})
 
@@ -255,16 +257,16 @@ def test_mean_average_precision_equals_sentence_transformers():
     encoder, rng = table([*names, *queries]), np.random.default_rng(0)
     relevant = {query: set(rng.choice(names, 4, replace=False).tolist()) for query in queries}
     sides = {query: query for query in queries}, {name: name for name in names}
-    found = retrieval.evaluate_retrieval(encoder, *sides, {q: list(r) for q, r in relevant.items()}, at=(5, 20))
+    result = retrieval.evaluate_retrieval(encoder, *sides, {q: list(r) for q, r in relevant.items()}, at=(5, 20))
     evaluator = ir.InformationRetrievalEvaluator(*sides, relevant, map_at_k=[5, 20], ndcg_at_k=[5, 20])
     hits = [
         [{"corpus_id": names[hit["corpus_id"]], "score": hit["score"]} for hit in row]
         for row in retrieval.semantic_search(encoder.encode(queries), encoder.encode(names), 30)
     ]
-    theirs = evaluator.compute_metrics(hits)
+    expected = evaluator.compute_metrics(hits)
     for k in (5, 20):
-        assert found[f"map@{k}"] == pytest.approx(theirs["map@k"][k])
-        assert found[f"ndcg@{k}"] == pytest.approx(theirs["ndcg@k"][k])
+        assert result[f"map@{k}"] == pytest.approx(expected["map@k"][k])
+        assert result[f"ndcg@{k}"] == pytest.approx(expected["ndcg@k"][k])
 
 
 def test_prompts_of_queries_and_documents():

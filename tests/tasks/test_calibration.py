@@ -27,8 +27,8 @@ def make(preset):
 def test_the_temperature_is_the_one_that_made_the_labels():
     rng = np.random.default_rng(0)
     honest = rng.normal(size=(20000, 3)) * 2
-    odds = np.exp(honest) / np.exp(honest).sum(axis=1, keepdims=True)
-    targets = (odds.cumsum(axis=1) > rng.random((20000, 1))).argmax(axis=1)
+    probabilities = np.exp(honest) / np.exp(honest).sum(axis=1, keepdims=True)
+    targets = (probabilities.cumsum(axis=1) > rng.random((20000, 1))).argmax(axis=1)
     assert best_temperature(honest * 2.5, targets) == pytest.approx(2.5, rel=0.05)
     several = (rng.random(honest.shape) < 1 / (1 + np.exp(-honest))).astype(int)
     assert best_temperature(honest * 0.5, several) == pytest.approx(0.5, rel=0.05)
@@ -38,9 +38,9 @@ def test_the_temperature_is_the_one_that_made_the_labels():
 def test_probabilities_are_scipys_for_logits_of_any_size(recwarn):
     special = pytest.importorskip("scipy.special")
     logits = (np.random.default_rng(0).normal(size=(20, 5)) * 10.0 ** np.arange(-2, 3)).astype("float32")
-    for ours, theirs in ((sigmoid, special.expit), (softmax, lambda x: special.softmax(x, axis=-1))):
-        np.testing.assert_allclose(ours(logits), theirs(logits.astype("float64")), rtol=1e-14)
-        assert ours([-1e4, 1e4]).tolist() == [0, 1]
+    for model, reference in ((sigmoid, special.expit), (softmax, lambda x: special.softmax(x, axis=-1))):
+        np.testing.assert_allclose(model(logits), reference(logits.astype("float64")), rtol=1e-14)
+        assert model([-1e4, 1e4]).tolist() == [0, 1]
     assert not recwarn
 
 
@@ -64,8 +64,8 @@ def test_smoothed_loss_is_the_formula():
     smooth = np.eye(4)[targets] * 0.9 + 0.1 / 4
     expected = -(smooth * (logits - np.log(np.exp(logits).sum(1, keepdims=True)))).sum(1).mean()
     assert float(SmoothedCrossentropy(0.1)(targets, logits)) == pytest.approx(expected, rel=1e-5)
-    theirs = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
-    assert float(theirs(np.eye(4)[targets], logits)) == pytest.approx(expected, rel=1e-5)
+    reference = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
+    assert float(reference(np.eye(4)[targets], logits)) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_temperature_and_thresholds_are_used_and_saved(make, tmp_path):
     model = make(labels=["a", "b"], problem_type="multi_label_classification")
     logits = model.predict(TEXTS, verbose=0)
     temperature = model.fit_temperature(TEXTS, [["a"], []] * 4)
-    found = model.fit_thresholds(TEXTS, [["a"], []] * 4)
-    assert model.temperature == temperature and list(found.values()) == model.thresholds
+    result = model.fit_thresholds(TEXTS, [["a"], []] * 4)
+    assert model.temperature == temperature and list(result.values()) == model.thresholds
     answers = model.classify(TEXTS)
     for answer, row in zip(answers, logits):
         scores = 1 / (1 + np.exp(-row / temperature))
@@ -110,18 +110,18 @@ def test_temperature_and_thresholds_are_used_and_saved(make, tmp_path):
 def test_zero_shot_is_the_softmax_of_entailment(make):
     model = make(labels=["contradiction", "neutral", "entailment"])
     labels = ["good", "bad", "dull"]
-    found = model.zero_shot(TEXTS[:2], labels, template="the film is {} .")
+    result = model.zero_shot(TEXTS[:2], labels, template="the film is {} .")
     alone = model.zero_shot(TEXTS[:2], labels, template="the film is {} .", multi_label=True)
-    for text, together, apart in zip(TEXTS, found, alone):
+    for text, together, apart in zip(TEXTS, result, alone):
         logits = model.predict(([text] * 3, [f"the film is {label} ." for label in labels]), verbose=0)
-        odds = np.exp(logits[:, 2]) / np.exp(logits[:, 2]).sum()
-        assert [together["scores"][label] for label in labels] == pytest.approx(odds, abs=1e-5)
-        assert together["label"] == labels[odds.argmax()]
+        probabilities = np.exp(logits[:, 2]) / np.exp(logits[:, 2]).sum()
+        assert [together["scores"][label] for label in labels] == pytest.approx(probabilities, abs=1e-5)
+        assert together["label"] == labels[probabilities.argmax()]
         pair = np.exp(logits[:, 2]) / (np.exp(logits[:, 2]) + np.exp(logits[:, 0]))
         assert [apart["scores"][label] for label in labels] == pytest.approx(pair, abs=1e-5)
     assert model.zero_shot([], labels) == []
     one = model.zero_shot(TEXTS[0], labels, template="the film is {} .")
-    assert one["scores"] == pytest.approx(found[0]["scores"], abs=1e-6)
+    assert one["scores"] == pytest.approx(result[0]["scores"], abs=1e-6)
     with pytest.raises(ValueError, match="natural-language inference"):
         make(labels=["pos", "neg"]).zero_shot("a", labels)
     with pytest.raises(ValueError, match="template"):

@@ -42,14 +42,14 @@ def test_scores_are_those_of_sentence_transformers_and_come_back_from_a_saved_di
     labels, written, st, tmp_path, close
 ):
     directory = written(labels)
-    theirs = st.CrossEncoder(str(directory), device="cpu").predict(PAIRS)
-    ours = load(directory)
-    assert ours.activation == ("sigmoid" if labels == 1 else "linear")
-    close(ours.predict(PAIRS, batch_size=2), theirs)
-    close(ours.predict(PAIRS[0]), theirs[0])
-    ours.save_to_preset(tmp_path / "saved")
-    close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), theirs)
-    close(load(tmp_path / "saved").predict(PAIRS), theirs)
+    expected = st.CrossEncoder(str(directory), device="cpu").predict(PAIRS)
+    model = load(directory)
+    assert model.activation == ("sigmoid" if labels == 1 else "linear")
+    close(model.predict(PAIRS, batch_size=2), expected)
+    close(model.predict(PAIRS[0]), expected[0])
+    model.save_to_preset(tmp_path / "saved")
+    close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), expected)
+    close(load(tmp_path / "saved").predict(PAIRS), expected)
 
 
 @pytest.mark.parametrize("form", ["sentence-transformers 6", "config.json", "before version 4"])
@@ -60,7 +60,7 @@ def test_the_activation_of_the_files_is_used_and_kept(form, written, st, tmp_pat
     identity = "torch.nn.modules.linear.Identity"
     if form == "sentence-transformers 6":
         model = st.CrossEncoder(str(directory), device="cpu", activation_fn=torch.nn.Identity())
-        directory = tmp_path / "theirs"
+        directory = tmp_path / "reference"
         model.save_pretrained(str(directory))
     else:
         content = json.loads((directory / "config.json").read_text())
@@ -70,13 +70,13 @@ def test_the_activation_of_the_files_is_used_and_kept(form, written, st, tmp_pat
             else {"sbert_ce_default_activation_function": identity}
         )
         (directory / "config.json").write_text(json.dumps(content))
-    theirs = st.CrossEncoder(str(directory), device="cpu").predict(PAIRS)
-    ours = load(directory)
-    assert ours.activation == "linear"
-    close(ours.predict(PAIRS), theirs)
-    close(ours.predict(PAIRS, activation="sigmoid"), 1 / (1 + np.exp(-theirs)))
-    ours.save_to_preset(tmp_path / "saved")
-    close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), theirs)
+    expected = st.CrossEncoder(str(directory), device="cpu").predict(PAIRS)
+    keras_model = load(directory)
+    assert keras_model.activation == "linear"
+    close(keras_model.predict(PAIRS), expected)
+    close(keras_model.predict(PAIRS, activation="sigmoid"), 1 / (1 + np.exp(-expected)))
+    keras_model.save_to_preset(tmp_path / "saved")
+    close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), expected)
 
 
 def test_an_activation_that_we_do_not_have_is_refused(written):
@@ -92,16 +92,16 @@ def test_an_activation_that_we_do_not_have_is_refused(written):
 
 
 def test_rank_as_there(preset, st, close):
-    ours = load(preset)
-    theirs = st.CrossEncoder(str(preset), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
-    ranked = ours.rank(QUERY, DOCUMENTS)
-    assert [row["corpus_id"] for row in ranked] == [row["corpus_id"] for row in theirs]
-    assert [row["text"] for row in ranked] == [row["text"] for row in theirs]
-    close([row["score"] for row in ranked], [row["score"] for row in theirs])
-    assert ours.rank(QUERY, DOCUMENTS, top_k=2) == ranked[:2]
-    assert ours.rank(QUERY, []) == []
-    assert ours.predict([]).shape == (0,)
-    assert ours.classify([PAIRS[0]]) == [{"value": pytest.approx(float(ours.predict(PAIRS[0])))}]
+    model = load(preset)
+    expected = st.CrossEncoder(str(preset), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
+    ranked = model.rank(QUERY, DOCUMENTS)
+    assert [row["corpus_id"] for row in ranked] == [row["corpus_id"] for row in expected]
+    assert [row["text"] for row in ranked] == [row["text"] for row in expected]
+    close([row["score"] for row in ranked], [row["score"] for row in expected])
+    assert model.rank(QUERY, DOCUMENTS, top_k=2) == ranked[:2]
+    assert model.rank(QUERY, []) == []
+    assert model.predict([]).shape == (0,)
+    assert model.classify([PAIRS[0]]) == [{"value": pytest.approx(float(model.predict(PAIRS[0])))}]
 
 
 SEVERAL = "multi_label_classification"
@@ -113,35 +113,35 @@ def test_what_reads_logits_gets_them_whatever_the_activation(labels, problem, ac
     import torch
 
     directory = written(labels, seed=3)
-    ours = load(directory, problem_type=problem, activation=activation)
+    model = load(directory, problem_type=problem, activation=activation)
     logits = st.CrossEncoder(str(directory), device="cpu").predict(PAIRS, activation_fn=torch.nn.Identity())
     logits = logits.astype("float64").reshape(len(PAIRS), labels)
-    odds = 1 / (1 + np.exp(-logits))
-    scores = odds if activation == "sigmoid" else logits
-    close(ours.predict(PAIRS), scores[:, 0] if labels == 1 else scores)
+    probabilities = 1 / (1 + np.exp(-logits))
+    scores = probabilities if activation == "sigmoid" else logits
+    close(model.predict(PAIRS), scores[:, 0] if labels == 1 else scores)
     targets = (np.arange(5 * labels).reshape(5, labels) % 2).tolist()
     if problem != SEVERAL:
-        odds = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         targets = [0, 2, 1, 1, 2]
-    close([list(answer["scores"].values()) for answer in ours.classify(PAIRS)], odds)
-    close([list(ours.classify(PAIRS[1])["scores"].values())], odds[1:2])
+    close([list(answer["scores"].values()) for answer in model.classify(PAIRS)], probabilities)
+    close([list(model.classify(PAIRS[1])["scores"].values())], probabilities[1:2])
     temperature = best_temperature(logits, np.array(targets))
-    assert ours.fit_temperature(PAIRS, targets) == pytest.approx(temperature, rel=1e-3)
+    assert model.fit_temperature(PAIRS, targets) == pytest.approx(temperature, rel=1e-3)
     if problem == SEVERAL:
         thresholds = best_thresholds(1 / (1 + np.exp(-logits / temperature)), np.array(targets))
-        assert list(ours.fit_thresholds(PAIRS, targets).values()) == pytest.approx(thresholds, abs=1e-4)
+        assert list(model.fit_thresholds(PAIRS, targets).values()) == pytest.approx(thresholds, abs=1e-4)
 
 
 def test_zero_shot_is_that_of_a_text_classifier(written):
     directory, labels = written(3, seed=4), ["entailment", "neutral", "contradiction"]
     classifier = bz.TextClassifier.from_preset(directory, verbose=False, labels=labels)
-    ours = load(directory, labels=labels, activation="sigmoid")
+    actual = load(directory, labels=labels, activation="sigmoid")
     for several in (False, True):
-        found, expected = (
-            model.zero_shot(DOCUMENTS, ["good", "bad"], multi_label=several) for model in (ours, classifier)
+        result, expected = (
+            model.zero_shot(DOCUMENTS, ["good", "bad"], multi_label=several) for model in (actual, classifier)
         )
-        assert [row["label"] for row in found] == [row["label"] for row in expected]
-        assert [row["score"] for row in found] == pytest.approx([row["score"] for row in expected], abs=1e-5)
+        assert [row["label"] for row in result] == [row["label"] for row in expected]
+        assert [row["score"] for row in result] == pytest.approx([row["score"] for row in expected], abs=1e-5)
 
 
 @pytest.mark.once
@@ -190,38 +190,38 @@ def test_other_activations_of_sentence_transformers(labels, activation, written,
     import torch
 
     directory = written(labels)
-    theirs = st.CrossEncoder(str(directory), device="cpu", activation_fn=getattr(torch.nn, activation)())
-    theirs.save(str(tmp_path / "theirs"))
-    expected = st.CrossEncoder(str(tmp_path / "theirs"), device="cpu").predict(PAIRS)
-    ours = load(tmp_path / "theirs")
-    assert ours.activation == activation.lower()
-    close(ours.predict(PAIRS), expected)
-    ours.save_to_preset(tmp_path / "ours")
-    close(st.CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(PAIRS), expected)
-    close(load(tmp_path / "ours").predict(PAIRS), expected)
+    reference = st.CrossEncoder(str(directory), device="cpu", activation_fn=getattr(torch.nn, activation)())
+    reference.save(str(tmp_path / "reference"))
+    expected = st.CrossEncoder(str(tmp_path / "reference"), device="cpu").predict(PAIRS)
+    model = load(tmp_path / "reference")
+    assert model.activation == activation.lower()
+    close(model.predict(PAIRS), expected)
+    model.save_to_preset(tmp_path / "saved")
+    close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), expected)
+    close(load(tmp_path / "saved").predict(PAIRS), expected)
 
 
 def test_prompts_of_sentence_transformers(preset, st, tmp_path, close):
     prompts = {"search": "not very ", "none": ""}
-    theirs = st.CrossEncoder(str(preset), device="cpu", prompts=prompts, default_prompt_name="search")
-    theirs.save(str(tmp_path / "theirs"))
-    expected, plain = theirs.predict(PAIRS), theirs.predict(PAIRS, prompt="")
+    reference = st.CrossEncoder(str(preset), device="cpu", prompts=prompts, default_prompt_name="search")
+    reference.save(str(tmp_path / "reference"))
+    expected, plain = reference.predict(PAIRS), reference.predict(PAIRS, prompt="")
     assert np.abs(expected - plain).max() > 1e-3
-    ours = load(tmp_path / "theirs")
-    close(ours.predict(PAIRS), expected)
-    close(ours.predict(PAIRS[0]), expected[0])
-    close(ours.predict(PAIRS, prompt_name="none"), plain)
-    close(ours.predict(PAIRS, prompt="bad "), theirs.predict(PAIRS, prompt="bad "))
-    assert [row["corpus_id"] for row in ours.rank(QUERY, DOCUMENTS)] == [
-        row["corpus_id"] for row in theirs.rank(QUERY, DOCUMENTS)
+    model = load(tmp_path / "reference")
+    close(model.predict(PAIRS), expected)
+    close(model.predict(PAIRS[0]), expected[0])
+    close(model.predict(PAIRS, prompt_name="none"), plain)
+    close(model.predict(PAIRS, prompt="bad "), reference.predict(PAIRS, prompt="bad "))
+    assert [row["corpus_id"] for row in model.rank(QUERY, DOCUMENTS)] == [
+        row["corpus_id"] for row in reference.rank(QUERY, DOCUMENTS)
     ]
-    ours.save_to_preset(tmp_path / "ours")
-    close(st.CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(PAIRS), expected)
-    close(load(tmp_path / "ours").predict(PAIRS), expected)
-    ours.save(tmp_path / "model.keras")
+    model.save_to_preset(tmp_path / "saved")
+    close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), expected)
+    close(load(tmp_path / "saved").predict(PAIRS), expected)
+    model.save(tmp_path / "model.keras")
     close(keras.saving.load_model(tmp_path / "model.keras").predict(PAIRS), expected)
     with pytest.raises(ValueError, match="one of the model's prompts: none, search. Received: 'other'"):
-        ours.predict(PAIRS, prompt_name="other")
+        model.predict(PAIRS, prompt_name="other")
 
 
 @pytest.mark.once

@@ -23,21 +23,21 @@ def model(written):
 
 @pytest.fixture(scope="module")
 def pipeline(written):
-    directory, theirs = written
+    directory, expected = written
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
-    return transformers.pipeline("fill-mask", model=theirs, tokenizer=tokenizer, device="cpu")
+    return transformers.pipeline("fill-mask", model=expected, tokenizer=tokenizer, device="cpu")
 
 
-def assert_equal_answers(ours, theirs):
-    assert [a["token"] for a in ours] == [b["token_str"] for b in theirs]
-    np.testing.assert_allclose([a["score"] for a in ours], [b["score"] for b in theirs], rtol=2e-4)
+def assert_equal_answers(actual, expected):
+    assert [a["token"] for a in actual] == [b["token_str"] for b in expected]
+    np.testing.assert_allclose([a["score"] for a in actual], [b["score"] for b in expected], rtol=2e-4)
 
 
 def test_guesses_equal_the_pipelines(model, pipeline):
     """Fault 4: heads were never read, so that fill-mask was nonsense, and [MASK] in a string was split."""
     texts = ["the [MASK] was good", "we saw a[MASK]film with friends in paris once again."]
-    for ours, theirs in zip(model.fill_mask(texts), pipeline(texts)):
-        assert_equal_answers(ours, theirs)
+    for actual, expected in zip(model.fill_mask(texts), pipeline(texts)):
+        assert_equal_answers(actual, expected)
     answer = model.fill_mask("the [MASK] was good", top_k=3)
     assert_equal_answers(answer, pipeline("the [MASK] was good", top_k=3))
     assert answer[0]["text"] == f"the {answer[0]['token']} was good"
@@ -54,8 +54,8 @@ def test_rows_of_the_table_that_no_token_has_are_never_guessed():
 
 def test_several_masks_and_targets(model, pipeline):
     text = "the [MASK] was [MASK] and good"
-    for ours, theirs in zip(model.fill_mask(text, top_k=2), pipeline(text, top_k=2), strict=True):
-        assert_equal_answers(ours, theirs)
+    for actual, expected in zip(model.fill_mask(text, top_k=2), pipeline(text, top_k=2), strict=True):
+        assert_equal_answers(actual, expected)
     words = ["film", "plot", "paris"]
     assert_equal_answers(
         model.fill_mask("the [MASK] was good", targets=words), pipeline("the [MASK] was good", targets=words)
@@ -69,9 +69,9 @@ def test_predict_gives_logits_at_the_masks_in_the_order_of_the_texts(model, nump
     assert not logits[0].any() and not logits[1, 1].any()
     inputs = model.tokenizer(texts)
     full = numpy(compiled(model, model)(inputs))
-    for row, places in ((1, 1), (2, 2), (3, 1)):
+    for row, positions in ((1, 1), (2, 2), (3, 1)):
         at_masks = full[row][inputs["token_ids"][row] == model.masking.mask_id]
-        np.testing.assert_allclose(logits[row, :places], at_masks, atol=2e-5)
+        np.testing.assert_allclose(logits[row, :positions], at_masks, atol=2e-5)
 
 
 def test_more_masks_than_a_batch_of_short_texts_has_tokens(model):
@@ -114,8 +114,8 @@ def test_the_loss_is_the_mean_over_masked_tokens(written, numpy, compiled):
     inputs, labels, weights = data[0]
     assert (weights == 0).any() and (weights == 1).any()  # rows of unlike length: some slots are empty
     logits = numpy(compiled(model, model)(inputs)).astype("float64")
-    odds = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    cross_entropy = -np.take_along_axis(odds, labels[..., None], axis=-1)[..., 0][weights > 0].mean()
+    probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    cross_entropy = -np.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0][weights > 0].mean()
     hits = (logits.argmax(axis=-1) == labels)[weights > 0].mean()
     scores = model.evaluate(data, verbose=0, return_dict=True)
     assert scores["loss"] == pytest.approx(cross_entropy, rel=1e-5)
@@ -131,7 +131,10 @@ def test_fit_learns_and_masks_anew_each_epoch(written):
     for epoch in range(3):
         data.epoch = epoch
         epochs.append(
-            {(tuple(row), tuple(places)) for row, places in zip(data[0][0]["token_ids"], data[0][0]["mask_positions"])}
+            {
+                (tuple(row), tuple(positions))
+                for row, positions in zip(data[0][0]["token_ids"], data[0][0]["mask_positions"])
+            }
         )
     assert epochs[0] != epochs[1] != epochs[2]
     model.compile(bz.AdamW(1e-2, warmup=0.0))

@@ -56,9 +56,9 @@ def test_forms_of_input(make, form):
 def test_it_learns_and_chooses(make):
     model = make(eager=False)
     model.fit((QUESTIONS, CHOICES), ANSWERS, batch_size=4, epochs=30, verbose=0)
-    found = model.choose((QUESTIONS, CHOICES))
-    assert [answer["index"] for answer in found] == ANSWERS and {answer["choice"] for answer in found} == {"good"}
-    assert all(sum(answer["scores"]) == pytest.approx(1) for answer in found)
+    result = model.choose((QUESTIONS, CHOICES))
+    assert [answer["index"] for answer in result] == ANSWERS and {answer["choice"] for answer in result} == {"good"}
+    assert all(sum(answer["scores"]) == pytest.approx(1) for answer in result)
     assert model.choose((QUESTIONS[0], CHOICES[0]))["choice"] == "good"
     assert model.evaluate((QUESTIONS, CHOICES), ANSWERS, verbose=0, return_dict=True)["accuracy"] == 1
 
@@ -136,8 +136,8 @@ def test_rows_with_fewer_choices_than_others(make, eager):
     alone = model.predict((QUESTIONS[1:], choices[1:]), verbose=0)
     np.testing.assert_allclose(logits[1:, :2], alone, atol=1e-5)
     losses = [np.log(np.exp(row).sum()) - row[answer] for row, answer in zip(own, ANSWERS)]
-    found = model.evaluate((QUESTIONS, choices), ANSWERS, batch_size=4, verbose=0, return_dict=True)
-    assert found["loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+    result = model.evaluate((QUESTIONS, choices), ANSWERS, batch_size=4, verbose=0, return_dict=True)
+    assert result["loss"] == pytest.approx(np.mean(losses), abs=1e-5)
     assert [len(answer["scores"]) for answer in model.choose((QUESTIONS, choices))] == [3, 2, 2, 2]
     with pytest.raises(ValueError, match=r"y\[1\] is 2"):
         model.evaluate((QUESTIONS, choices), [0, 2, 1, 0], verbose=0)

@@ -43,15 +43,15 @@ def targets_of(model, records):
     """The text between the columns that are taught, of each window in order; None for the first token."""
     data = model.batches(records, shuffle=False, batch_size=100)
     inputs, targets = data[0][:2]
-    found = [None] * len(targets)
+    result = [None] * len(targets)
     for row, number in enumerate(data.order):
         first, last = targets[row].argmax(axis=0)
         assert (targets[row] == 1).sum() == 2 and (
             (targets[row] == -1) == (inputs["padding_mask"][row] == 0)[:, None]
         ).all()
         if last:
-            found[number] = model.tokenizer.decode(inputs["token_ids"][row][first : last + 1].tolist())
-    return found
+            result[number] = model.tokenizer.decode(inputs["token_ids"][row][first : last + 1].tolist())
+    return result
 
 
 def test_targets_are_the_tokens_of_the_answer(make):
@@ -62,11 +62,11 @@ def test_a_window_without_the_whole_answer_points_to_its_first_token(make):
     context = "film " * 60 + "rome plot " + "film " * 60
     record = {"question": "rome", "context": context, "answers": ["rome plot"]}
     model = make(max_length=32, stride=20)
-    found = targets_of(model, [record])
-    assert len(found) > 10 and set(found) == {None, "rome plot"}
+    result = targets_of(model, [record])
+    assert len(result) > 10 and set(result) == {None, "rome plot"}
     windows = model.data.cut(model.data.parse([record]))
     whole = [bool(a <= 60 and b >= 62) for a, b in zip(windows.begin, windows.end)]
-    assert [text is not None for text in found] == whole
+    assert [text is not None for text in result] == whole
 
 
 FORMS = [
@@ -95,9 +95,9 @@ def test_it_learns(make):
     model = make(new=True, eager=False, no_answer_threshold=0.0)
     losses = model.fit(RECORDS, batch_size=4, epochs=60, verbose=0).history["loss"]
     assert losses[-1] < 0.1 * losses[0]
-    found = model.answer(RECORDS[:4])
-    assert [answer["text"] for answer in found] == ["a film", "rome", "friends", ""]
-    assert found[1]["start"] == 17 and found[1]["score"] > 0.5 and found[3]["null_score"] > 0
+    result = model.answer(RECORDS[:4])
+    assert [answer["text"] for answer in result] == ["a film", "rome", "friends", ""]
+    assert result[1]["start"] == 17 and result[1]["score"] > 0.5 and result[3]["null_score"] > 0
     one = model.answer("we saw it in", CONTEXT)
     assert one["text"] == "rome" and CONTEXT[one["start"] : one["end"]] == "rome"
 
@@ -106,9 +106,9 @@ def test_loss_is_the_mean_of_two_cross_entropies_and_padding_does_not_matter(mak
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(3, 7, 2)).astype("float32")
     targets = np.zeros((3, 7, 2), "float32")
-    lengths, places = [7, 5, 4], [(1, 2), (4, 4), (0, 0)]
+    lengths, positions = [7, 5, 4], [(1, 2), (4, 4), (0, 0)]
     expected, right = [], []
-    for row, (length, place) in enumerate(zip(lengths, places)):
+    for row, (length, place) in enumerate(zip(lengths, positions)):
         targets[row, length:] = -1
         for end in (0, 1):
             targets[row, place[end], end] = 1
@@ -138,9 +138,9 @@ def test_best_spans_are_the_best_of_all():
         own = slice(*sorted(rng.integers(0, length + 1, 2).tolist()))
         every = [(starts[a] + ends[b], a, b) for a in range(length)[own] for b in range(a, min(a + limit, length))]
         expected = sorted(every, reverse=True)[:5]
-        found = best_spans(starts, ends, own, limit, 5)
-        assert [span[1:] for span in found] == [span[1:] for span in expected]
-        assert [span[0] for span in found] == pytest.approx([span[0] for span in expected])
+        result = best_spans(starts, ends, own, limit, 5)
+        assert [span[1:] for span in result] == [span[1:] for span in expected]
+        assert [span[0] for span in result] == pytest.approx([span[0] for span in expected])
 
 
 def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
@@ -148,7 +148,7 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
     import torch
 
     model, reference = make(), preset[1]
-    found = model.answer("the actor", CONTEXT, n_best=5)
+    result = model.answer("the actor", CONTEXT, n_best=5)
     encoded = model.tokenizer.encode(["the actor"], [CONTEXT], offsets=True)
     with torch.no_grad():
         out = reference(
@@ -158,10 +158,10 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
     starts, ends = out.start_logits[0].numpy(), out.end_logits[0].numpy()
     inside = np.flatnonzero((encoded.segment_ids == 1) & (encoded.word_ids >= 0))
     spans = [(starts[a] + ends[b], a, b) for a, b in itertools.combinations_with_replacement(inside, 2)]
-    for answer, (_, a, b) in zip(found, sorted(spans, reverse=True)):
+    for answer, (_, a, b) in zip(result, sorted(spans, reverse=True)):
         assert (answer["start"], answer["end"]) == (encoded.offsets[a, 0], encoded.offsets[b, 1])
-    assert found[0]["null_score"] == pytest.approx(starts[0] + ends[0] - max(spans)[0], abs=1e-3)
-    assert sum(answer["score"] for answer in found) <= 1 + 1e-6
+    assert result[0]["null_score"] == pytest.approx(starts[0] + ends[0] - max(spans)[0], abs=1e-3)
+    assert sum(answer["score"] for answer in result) <= 1 + 1e-6
     short = model.answer("the actor", CONTEXT, max_answer_length=1)
     assert " " not in short["text"]
 
@@ -209,9 +209,9 @@ def test_spans_are_true_for_1000_random_texts(random_texts, plain_texts):
         no_answer_threshold=0.0,
         stride=8,
     )
-    found = model.answer(random_texts[::-1], random_texts, n_best=3, batch_size=64)
+    result = model.answer(random_texts[::-1], random_texts, n_best=3, batch_size=64)
     count = 0
-    for context, answers in zip(random_texts, found, strict=True):
+    for context, answers in zip(random_texts, result, strict=True):
         assert 1 <= len(answers) <= 3
         for answer in answers:
             assert context[answer["start"] : answer["end"]] == answer["text"]
@@ -232,8 +232,8 @@ def test_files(make, tmp_path, close):
     assert (loaded.no_answer_threshold, loaded.stride, loaded.max_query_length) == (1.5, 64, 64)
     model.save(tmp_path / "model.keras")
     for other in (loaded, keras.models.load_model(tmp_path / "model.keras")):
-        ours, theirs = model.answer("the actor", CONTEXT), other.answer("the actor", CONTEXT)
-        assert ours["text"] == theirs["text"] and ours["score"] == pytest.approx(theirs["score"], abs=1e-5)
+        actual, expected = model.answer("the actor", CONTEXT), other.answer("the actor", CONTEXT)
+        assert actual["text"] == expected["text"] and actual["score"] == pytest.approx(expected["score"], abs=1e-5)
 
     import transformers
 

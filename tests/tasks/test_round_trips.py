@@ -54,9 +54,9 @@ def inputs(request):
 @pytest.fixture
 def same(inputs, numpy, compiled):
     def check(one, other):
-        wanted, found = (keras.tree.flatten(numpy(compiled(model, model)(inputs))) for model in (one, other))
-        assert len(wanted) == len(found)
-        for expected, value in zip(wanted, found):
+        wanted, result = (keras.tree.flatten(numpy(compiled(model, model)(inputs))) for model in (one, other))
+        assert len(wanted) == len(result)
+        for expected, value in zip(wanted, result):
             np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
 
     return check
@@ -88,9 +88,9 @@ def test_a_preset(name, same, tmp_path):
 @pytest.mark.parametrize("name", EACH)
 def test_inside_a_functional_model(name, inputs, same, tmp_path):
     task = make(name)
-    places = {name: keras.Input(array.shape[1:], dtype="int32", name=name) for name, array in inputs.items()}
-    outputs = task(places)
-    model = keras.Model(places, keras.tree.map_structure(lambda output: 2.0 * output, outputs))
+    positions = {name: keras.Input(array.shape[1:], dtype="int32", name=name) for name, array in inputs.items()}
+    outputs = task(positions)
+    model = keras.Model(positions, keras.tree.map_structure(lambda output: 2.0 * output, outputs))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     same(model, loaded)

@@ -92,9 +92,9 @@ def test_it_learns(make, crf):
     losses = model.fit(SENTENCES, TAGS, batch_size=4, epochs=15, verbose=0, validation_split=1 / 3).history["loss"]
     assert losses[-1] < 0.2 * losses[0]
     assert model.tag_words(SENTENCES) == TAGS
-    found = model.tag(["We saw it in Paris"])[0]
-    assert [(e["text"], e["label"], e["start"], e["end"]) for e in found] == [("Paris", "CITY", 13, 18)]
-    assert 0.3 < found[0]["score"] <= 1
+    result = model.tag(["We saw it in Paris"])[0]
+    assert [(e["text"], e["label"], e["start"], e["end"]) for e in result] == [("Paris", "CITY", 13, 18)]
+    assert 0.3 < result[0]["score"] <= 1
 
 
 def test_loss_is_the_mean_over_labelled_words(make):
@@ -128,23 +128,23 @@ def test_streams_of_words(make):
 
 def test_callbacks_are_told_of_predictions(make):
     """As by Keras: each batch in order, its outputs, and the model."""
-    told = []
+    messages = []
 
     class Told(keras.callbacks.Callback):
         def on_predict_begin(self, logs=None):
-            told.append((self.model, self.params["steps"]))
+            messages.append((self.model, self.params["steps"]))
 
         def on_predict_batch_end(self, batch, logs=None):
-            told.append((batch, logs["outputs"].shape[0]))
+            messages.append((batch, logs["outputs"].shape[0]))
 
         def on_predict_end(self, logs=None):
-            told.append("end")
+            messages.append("end")
 
     model = make()
     plain, seen = (model.predict(SENTENCES[:3], 2, verbose=0, callbacks=c) for c in (None, [Told()]))
-    assert told == [(model, 2), (0, 2), (1, 1), "end"]
-    for ours, theirs in zip(plain, seen, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert messages == [(model, 2), (0, 2), (1, 1), "end"]
+    for actual, expected in zip(plain, seen, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     with pytest.raises(ValueError, match=r"steps \(1\) counts the batches of a stream"):
         model.predict(SENTENCES, steps=1)
     with pytest.raises(ValueError, match="pass them as a list"):
@@ -156,8 +156,8 @@ def test_without_tokenizer(make, preset, eager):
     inputs = full.tokenizer(["paris is bright", "a film"])
     logits = bare.predict(inputs, verbose=0)
     assert logits.shape == (2, 5, 5) and not logits[1, 4:].any()
-    for ours, rows in zip(full.predict(["paris is bright", "a film"], verbose=0), logits):
-        np.testing.assert_allclose(ours, rows[1 : 1 + len(ours)], atol=1e-5)
+    for actual, rows in zip(full.predict(["paris is bright", "a film"], verbose=0), logits):
+        np.testing.assert_allclose(actual, rows[1 : 1 + len(actual)], atol=1e-5)
     stream = ({name: values[i : i + 1] for name, values in inputs.items()} for i in (1, 0, 1))
     np.testing.assert_allclose(bare.predict(stream, steps=2, verbose=0)[1], logits[0], atol=1e-5)
     bare.compile(run_eagerly=eager)
@@ -177,10 +177,10 @@ def test_logits_are_those_of_transformers(make, preset, close):
 
     model, reference = make(), preset[1]
     texts = ["we saw unhappy friends", "paris"]
-    for text, ours in zip(texts, model.predict(texts, verbose=0)):
+    for text, actual in zip(texts, model.predict(texts, verbose=0)):
         ids = model.tokenizer.encode([text]).token_ids
         with torch.no_grad():
-            close(ours, reference(torch.tensor(ids[None].astype("int64"))).logits[0, 1:-1].numpy())
+            close(actual, reference(torch.tensor(ids[None].astype("int64"))).logits[0, 1:-1].numpy())
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ def test_files(make, tmp_path, options):
     )
     model.save(tmp_path / "model.keras")
     for other in (loaded, keras.models.load_model(tmp_path / "model.keras")):
-        ours, theirs = model.tag(["paris rome a film"])[0], other.tag(["paris rome a film"])[0]
-        assert [e["text"] for e in ours] == [e["text"] for e in theirs]
-        assert [e["score"] for e in ours] == pytest.approx([e["score"] for e in theirs], abs=1e-5)
+        actual, expected = model.tag(["paris rome a film"])[0], other.tag(["paris rome a film"])[0]
+        assert [e["text"] for e in actual] == [e["text"] for e in expected]
+        assert [e["score"] for e in actual] == pytest.approx([e["score"] for e in expected], abs=1e-5)
 
     import transformers
 
