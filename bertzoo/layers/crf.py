@@ -141,8 +141,8 @@ class CRF(Layer):
         return ops.transpose(ops.where(counts, labels, -1))
 
     def _forward(self, emissions, mask, table, best: bool = False):
-        """Log-sums of the scores of all paths to each label: after the last position (batch, labels + 1), and before and
-        after each position (length, batch, labels + 1); with `best` the scores of the best path."""
+        """Log-sums of the scores of all paths to each label: after the last position (batch, labels + 1), and before
+        and after each position (length, batch, labels + 1); with `best` the scores of the best path."""
         values, counts = self._steps(emissions, mask)
 
         def step(alpha, now):

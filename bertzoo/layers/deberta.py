@@ -206,7 +206,7 @@ def _rows_of(table: Tensor | None, rows: Tensor) -> Tensor | None:
 def distance_bias(
     query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
 ) -> Tensor:
-    """The scores of contents with relative positions, (batch, heads, length, length), or (heads, batch, …) with `axes` "hb".
+    """The scores of contents with relative positions, (batch, heads, length, length), with `axes` "hb" heads first.
 
     Args:
         query, key: (batch, length, heads, head size).
