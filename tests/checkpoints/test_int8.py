@@ -109,8 +109,9 @@ def test_damaged_and_other_quantizations_are_named(preset, tmp_path):
     stored, name = safetensors.numpy.load_file(path), "bert.encoder.layer.0.output.dense.weight"
     scale = name + "_scale"
     for change, message in (
-        ({scale: stored[scale] * 0}, "no codes of int8 and positive scales"),
-        ({scale: stored[scale][1:].copy()}, "no codes of int8 and positive scales"),
+        ({scale: stored[scale] * 0}, "weight_scale must hold positive scales"),
+        ({scale: stored[scale] * np.nan}, "weight_scale must hold positive scales"),
+        ({scale: stored[scale][1:].copy()}, "weight_scale has shape .* is expected"),
         ({name: stored[name][:, 1:].copy()}, "is expected"),
         ({scale: None}, "lacks .*output.dense.weight_scale"),
     ):
