@@ -24,9 +24,10 @@ def fits(rows: int, width: int) -> bool:
     return rows % at_once == 0 and channels >= SHORTEST
 
 
+@jax.jit  # tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times
 def biased_gelu(product, bias):
     """gelu(product + bias): (batch, length, width), (width,) -> (batch, length, width)."""
-    return _traced_once(product, bias)
+    return _biased(product, bias)
 
 
 @jax.custom_vjp
@@ -76,8 +77,6 @@ def _backward(kept, gradient):
 
 
 _biased.defvjp(_kept, _backward)
-# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
-_traced_once = jax.jit(_biased)
 
 
 def _block(width: int, elements: int) -> tuple[int, int]:

@@ -145,6 +145,11 @@ def _normal(x):
     return 0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5))
 
 
+def _rows(dense: keras.layers.Layer, x: Tensor) -> int | None:
+    """The rows of x on each device, if the kernels can replace what follows the product of this layer; else None."""
+    return rows_for_kernels(x.shape) if dense.use_bias and is_plain_for(dense, x) else None
+
+
 @faster(SelfAttention.context, backend="jax")
 def short_context(
     layer: SelfAttention,
@@ -161,10 +166,7 @@ def short_context(
         return None  # the kernel does not store the weights
     if not layer.splits_projection or query is not None or position_bias is not None:
         return None
-    known = mask is None or mask.lengths is not None
-    if not (known and x.dtype in HALF and is_plain_for(qkv, x) and qkv.use_bias):
-        return None
-    if rows_for_kernels(x.shape) is None:
+    if x.dtype not in HALF or (mask is not None and mask.lengths is None) or _rows(qkv, x) is None:
         return None
     from bertzoo.kernels.short_attention import fits, short_attention
 
@@ -181,9 +183,7 @@ def short_context(
 
 @faster(functional.dense_activation, backend="jax")
 def dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None:
-    if functional.activation(name) is not functional.gelu or not is_plain_for(dense, x) or not dense.use_bias:
-        return None
-    rows = rows_for_kernels(x.shape) if x.dtype in HALF else None
+    rows = _rows(dense, x) if x.dtype in HALF and functional.activation(name) is functional.gelu else None
     if rows is None:
         return None
     from bertzoo.kernels.bias_gelu import biased_gelu, fits
@@ -204,9 +204,7 @@ def residual_norm(
     key: Tensor | None,
     salt: int,
 ) -> Tensor | None:
-    if x.dtype != residual.dtype or not is_plain_for(dense, x) or not dense.use_bias:
-        return None
-    if rows_for_kernels(residual.shape) is None:
+    if x.dtype != residual.dtype or _rows(dense, x) is None:
         return None
     from bertzoo.kernels.residual_norm import fits, fused_residual_norm
 

@@ -34,6 +34,8 @@ def fits(width: int) -> bool:
     return width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
 
 
+# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
+@functools.partial(jax.jit, static_argnums=(6, 7))
 def fused_residual_norm(product, bias, residual, gamma, beta, dropped, rate: float, epsilon: float):
     """LayerNorm(residual + dropout(product + bias)).
 
@@ -45,7 +47,7 @@ def fused_residual_norm(product, bias, residual, gamma, beta, dropped, rate: flo
         rate: Fraction to drop.
         epsilon: Added to the variance.
     """
-    return _traced_once(product, bias, residual, gamma, beta, dropped, rate, epsilon)
+    return _fused(product, bias, residual, gamma, beta, dropped, rate, epsilon)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -136,8 +138,6 @@ def _backward(rate, epsilon, kept, gradient):
 
 
 _fused.defvjp(_kept, _backward)
-# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
-_traced_once = jax.jit(_fused, static_argnums=(6, 7))
 
 
 def _channels(c: int, width: int):

@@ -27,6 +27,8 @@ def fits(length: int, head_size: int) -> bool:
     return length <= LONGEST and head_size in (16, 32, 64, 128)
 
 
+# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
+@functools.partial(jax.jit, static_argnums=(3,))
 def short_attention(product, bias, lengths, heads: int):
     """softmax(q·k / √head size)·v of (q, k, v) = product + bias.
 
@@ -39,7 +41,7 @@ def short_attention(product, bias, lengths, heads: int):
     Returns:
         (batch, length, hidden).
     """
-    return _traced_once(product, bias, lengths, heads)
+    return _attention(product, bias, lengths, heads)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -130,8 +132,6 @@ def _backward(heads, kept, gradient):
 
 
 _attention.defvjp(_kept, _backward)
-# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
-_traced_once = jax.jit(_attention, static_argnums=(3,))
 
 
 def _shape(product, heads: int) -> tuple[int, int, int]:
