@@ -9,11 +9,10 @@ import numpy as np
 
 from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, shapes_for, takes_any_shape
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.labels import class_weights
+from bertzoo.data.labels import class_weights, encode_targets, example_weights
 from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS
 from bertzoo.data.streams import StreamDataset, is_stream
-from bertzoo.data.targets import encode_targets, example_weights
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, host_generator
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
@@ -163,8 +162,11 @@ class TaskData:
             options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
         options.setdefault("num_buckets", shapes_for(len(encoded), batch_size, shuffle))
         options.setdefault("by_length", not (shuffle and self.random_batches))
+        if targets is not None:
+            columns = [targets] if weights is None else [targets, weights]
+            options["transform"] = lambda inputs, rows, rng: (inputs, *(column[rows] for column in columns))
         options |= {"batch_size": batch_size, "pad_id": self.pad_id, "shuffle": shuffle, "seed": self.seed}
-        return BucketedDataset(encoded, targets, weights, **options)
+        return BucketedDataset(encoded, **options)
 
     def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
         """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `width`."""

@@ -12,9 +12,9 @@ from keras import ops
 
 from bertzoo.data.batch_shapes import check_batch_size, rows_at_once, shapes_of_texts
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.labels import answer_ids, encode_sentence_targets
 from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES
-from bertzoo.data.targets import answer_ids, encode_sentence_targets
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded, encoded_from_arrays

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.labels import IGNORED, label_ids
 from bertzoo.data.parsing import Examples, take_rows
 from bertzoo.data.schemas import QUESTIONS, WORDS
-from bertzoo.data.targets import IGNORED, label_ids
 from bertzoo.data.task_data import TaskData, is_tokenized
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded

@@ -16,8 +16,8 @@ from bertzoo.checkpoints.loading import check_options, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.labels import encode_sentence_targets
 from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
-from bertzoo.data.targets import encode_sentence_targets
 from bertzoo.data.tuple_data import TupleData, one_by_one
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
