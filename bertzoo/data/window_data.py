@@ -42,7 +42,7 @@ class WindowedData(TaskData):
         raise NotImplementedError
 
     def make_batches(
-        self, examples: Examples, weights: np.ndarray | None, labelled: bool, prompt: str = "", **options
+        self, examples: Examples, weights: np.ndarray | None, labelled: bool, **options
     ) -> BucketedDataset:
         if self.tokenizer is None:
             encoded = self.encode(examples)
@@ -63,7 +63,7 @@ class WindowedData(TaskData):
             options["transform"] = add_targets
         return super().make_dataset(encoded, **options)
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
         x, *rest = batch
         if is_tokenized(x):
             return batch
@@ -130,8 +130,8 @@ class TagData(WindowedData):
         counts = (targets != IGNORED).astype("float32")
         return np.maximum(targets, 0), counts if weights is None else counts * weights[:, None]
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
-        x, *rest = super().convert_batch(batch, width, prompt)
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
+        x, *rest = super().convert_batch(batch, width)
         if not rest:
             return (x,)
         ids, weights = np.asarray(rest[0]), rest[1] if len(rest) > 1 else None

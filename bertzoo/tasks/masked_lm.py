@@ -93,14 +93,12 @@ class MaskedLM(MaskingTask):
     def loss_mean_options(self) -> dict[str, Any]:
         return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
 
-    def predict_examples(
-        self, examples: Examples, batch_size: int | None, prompt: str = "", **options: Any
-    ) -> np.ndarray:
+    def predict_examples(self, examples: Examples, batch_size: int | None, **options: Any) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text
         has fewer.
 
         Args:
-            examples, batch_size, prompt, options: As for `Task.predict_examples`; a prompt has no effect.
+            examples, batch_size, options: As for `Task.predict_examples`.
         """
         data, counts = self.data.prediction_batches(examples, batch_size)
         logits = data.unsort(self.predict_batches(data, **options))

@@ -57,7 +57,7 @@ class MaskedBatches(TaskData):
     def encode_targets(self, examples: Examples) -> NoReturn:
         raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
         self.encode_targets(batch[0])

@@ -233,14 +233,15 @@ class Task(CompiledTask, PresetTask):
         options = {"verbose": 0, **options}
         if not is_stream(x):
             check_steps(options.pop("steps", None))
-            return self.predict_examples(self.data.parse(x).without_targets(), batch_size, prompt, **options)
+            examples = self.data.add_prompt(self.data.parse(x), prompt).without_targets()
+            return self.predict_examples(examples, batch_size, **options)
         data = self.data.batches(x, steps=options.get("steps"), labelled=False, prompt=prompt)
         outputs = self.predict_batches(data, **options)
         return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
 
-    def predict_examples(self, examples: Examples, batch_size: int | None, prompt: str = "", **options) -> Any:
+    def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> Any:
         """The model's outputs in the order of the examples; `options` are those of `keras.Model.predict`."""
-        data = self.data.batches(examples, batch_size=batch_size, shuffle=False, prompt=prompt)
+        data = self.data.batches(examples, batch_size=batch_size, shuffle=False)
         return data.unsort(self.predict_batches(data, **options))
 
     def predict_batches(self, data: keras.utils.PyDataset, **options) -> Any:
@@ -283,9 +284,7 @@ class WindowedTask(Task):
 
     data: WindowedData
 
-    def predict_examples(
-        self, examples: Examples, batch_size: int | None, prompt: str = "", **options
-    ) -> list[np.ndarray] | np.ndarray:
+    def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> list[np.ndarray] | np.ndarray:
         if self.tokenizer is not None:
             windows = self.data.cut(examples)
             return windows.join(self.predict_rows(windows.rows, batch_size, **options))
