@@ -49,7 +49,7 @@ class BucketedDataset(keras.utils.PyDataset):
         max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
             their lengths change, so that most batches have no padding.
         by_length: False: a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
-            for losses in which the share of a token or an example depends on the rest of its batch. The lengths are
+            for losses in which the weight of a token or an example depends on the rest of its batch. The lengths are
             chosen from those that batches reach.
         apart: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that equal
             texts are not negatives of each other. Needs `by_length=False`.

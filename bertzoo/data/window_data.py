@@ -77,7 +77,7 @@ class WindowedData(TaskData):
         wider = width(tokens, self.require_tokenizer().max_length) - tokens
         # No other targets are as long as tokens but those of tokens, where 0 counts nothing, as in a mask.
         return keras.tree.map_structure(
-            lambda part: np.pad(part, ((0, 0), (0, wider))) if wider and part.shape[1:2] == (tokens,) else part,
+            lambda array: np.pad(array, ((0, 0), (0, wider))) if wider and array.shape[1:2] == (tokens,) else array,
             converted,
         )
 

@@ -50,7 +50,7 @@ class MaskedLM(MaskingTask):
     `fit(texts)` masks anew in each epoch, on the host, from the seed; in `evaluate`, a row's masks do not depend on its
     batch. A text that is longer than the model takes is read whole, in rows one after the other; pairs are cut. The
     loss is the mean over the masked tokens, and `perplexity` e to its power (`val_perplexity` in `fit`).
-    Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places,
+    Called with `mask_positions` int (batch, positions) among its inputs, it gives float32 logits (batch, positions,
     vocabulary) for those; without, for all tokens (batch, length, vocabulary).
 
     Args:

@@ -68,8 +68,8 @@ class ForPreTraining(MaskingTask):
     """Both heads of BERT's and ALBERT's pre-training.
 
     Inputs and arguments are those of `MaskedLM` and `NextSentencePredictor`. The output is a dict of their outputs,
-    `masked_lm` (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the
-    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.corpus_dataset.CorpusDataset`.
+    `masked_lm` (batch, positions or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over
+    the masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.corpus_dataset.CorpusDataset`.
 
     Args:
         backbone: The encoder, with its pooler.

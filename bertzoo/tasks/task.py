@@ -144,7 +144,7 @@ class Task(CompiledTask, PresetTask):
         `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a list of
         dicts; a pandas frame, `datasets.Dataset` or dict of columns with the targets in it; a PyDataset,
         tf.data.Dataset, torch DataLoader or grain loader of batches, which keep their own order. `validation_data` is a
-        tuple (x, y) or (x, y, sample weights), or x alone where it holds the targets. `validation_split` is the share
+        tuple (x, y) or (x, y, sample weights), or x alone where it holds the targets. `validation_split` is the part
         of the examples that is kept for validation, drawn by the seed, and stratified where there are classes.
 
         A `LearningRateScheduler` needs an optimizer without a schedule of its own.
