@@ -1,12 +1,12 @@
-"""What Keras's backend computes on."""
+"""The device that Keras's backend computes on."""
 
 import importlib.metadata
 import os
 
 import keras
 
-# Dense bfloat16 (T4, V100: float16) operations a second from the manufacturers' data sheets, by a part of
-# the device's name.
+# Dense bfloat16 (T4, V100: float16) operations per second from the manufacturers' data sheets, by a substring of the
+# device's name.
 PEAKS = {
     "H200": 989e12,
     "H100 PCIe": 756e12,
@@ -27,7 +27,7 @@ PEAKS = {
 
 
 def accelerator() -> str | None:
-    """Its name, such as "NVIDIA H100 80GB HBM3"; None where the backend computes on the CPU."""
+    """The accelerator's name, such as "NVIDIA H100 80GB HBM3"; None on a CPU."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
@@ -56,7 +56,7 @@ def keras_versions() -> str:
 
 
 def ampere_or_later() -> bool:
-    """Whether JAX computes on an NVIDIA GPU that cuDNN's attention and Triton's bfloat16 are made for."""
+    """Whether JAX computes on an NVIDIA GPU that cuDNN's attention and Triton's bfloat16 support."""
     import jax
 
     if jax.default_backend() != "gpu":
@@ -67,8 +67,8 @@ def ampere_or_later() -> bool:
 
 
 def peak_flops(dtype: str) -> float | None:
-    """The peak operations a second of the first device; None if unknown, as for CPUs and float32."""
+    """Peak operations per second of the first device; None if unknown, as for CPUs and float32."""
     if "16" not in str(dtype):
         return None
     name = accelerator() or ""
-    return next((peak for part, peak in PEAKS.items() if part in name), None)
+    return next((peak for device, peak in PEAKS.items() if device in name), None)

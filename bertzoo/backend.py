@@ -1,4 +1,4 @@
-"""Chooses the Keras backend and its settings, and hides two differences between backends from layers."""
+"""Selects and configures the Keras backend, and hides two differences between backends from layers."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def prepare() -> None:
 
 
 def skip_graph_rewriting() -> None:
-    """Has TensorFlow, if it is loaded and computes on a CPU, run graphs as they were traced, without "grappler".
+    """Disables TensorFlow's graph optimizer "grappler", if TensorFlow is loaded and computes on a CPU.
 
-    Rewriting them takes half of what a first step takes after tracing (2.2 of 4.3 CPU seconds for 6 layers of 256), and
-    a step is no faster for it: 0.47 s with and without. It is a setting of the whole process, so only programs of our
-    own call this: the command line, the course, the tests.
+    It takes half of the first step after tracing (2.2 of 4.3 CPU seconds for 6 layers of 256) and makes steps no faster
+    (0.47 s with and without). The setting holds for the whole process, so only our own programs call this: the command
+    line, the course, the tests.
     """
     tf = sys.modules.get("tensorflow")
     if tf is not None and all(device.device_type == "CPU" for device in tf.config.list_physical_devices()):
@@ -60,7 +60,7 @@ def skip_graph_rewriting() -> None:
 
 
 def dense_gradient(table: Tensor) -> Tensor:
-    """The table, whose rows are about to be looked up, with a dense gradient.
+    """The table, (rows, width), so that the gradient of look-ups in it is dense.
 
     On TensorFlow the gradient of a look-up lists a row once per occurrence, and Keras's Adam would square each
     occurrence instead of their sum.
@@ -71,7 +71,7 @@ def dense_gradient(table: Tensor) -> Tensor:
 
 
 def constant(array: np.ndarray) -> Tensor:
-    """A fixed array as layers keep it: on PyTorch, whose compiler takes no NumPy arrays, a tensor."""
+    """A constant array for a layer: a tensor on PyTorch, whose compiler does not support NumPy arrays."""
     import keras
 
     return keras.ops.convert_to_tensor(array) if keras.backend.backend() == "torch" else array
@@ -82,7 +82,7 @@ def _from_keras_json() -> str | None:
     try:
         path = (Path(home) if home else Path.home() / ".keras") / "keras.json"
         return json.loads(path.read_text()).get("backend")
-    except (OSError, ValueError, AttributeError, RuntimeError):  # the last where nobody knows a home directory
+    except (OSError, ValueError, AttributeError, RuntimeError):  # the last where there is no home directory
         return None
 
 
@@ -92,19 +92,19 @@ def _set_for_cpus() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if cores <= 4:
         os.environ.setdefault("OMP_NUM_THREADS", str(cores))
-    # TensorFlow takes oneDNN's products by itself only where the CPU has AVX-512's for neural networks. On one that has
-    # AVX2 alone, a training step of 6 layers of 256 took up to 1.7 times as long without them.
+    # TensorFlow uses oneDNN by default only on CPUs with AVX-512 VNNI. With AVX2 alone, a training step of 6 layers of
+    # 256 took up to 1.7 times as long without it.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def _keep_compiled() -> None:
-    # JAX compiles each shape anew in every process. Kept on disk, a second run starts in a fraction of the time. What
-    # was compiled for one CPU must not run on another, as in a home directory that machines share.
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # also where a name was looked up before this one
+    # JAX compiles each shape in every process. With a cache on disk, a second run starts in a fraction of the time. The
+    # cache is separate for each type of CPU, since machines may share a home directory.
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # not set by an earlier call
         try:
             root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        except RuntimeError:  # no home directory: nothing is kept
+        except RuntimeError:  # no home directory, no cache
             return
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(root / "bertzoo" / "jax" / _processor())
     os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
@@ -112,7 +112,7 @@ def _keep_compiled() -> None:
 
 
 def _processor() -> str:
-    """A name for what this CPU can do."""
+    """A name for this type of CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

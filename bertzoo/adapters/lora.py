@@ -1,17 +1,16 @@
 """LoRA: training a few small matrices beside the large ones (Hu et al. 2022)."""
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import layer_attributes, own_trainable_weights, replace_sublayer, sublayers
-from bertzoo.checkpoints.loading import weight_map
+from bertzoo.checkpoints.loading import weight_map, weight_names
 from bertzoo.random import get_seed, host_generator
 from bertzoo.types import Tensor
 
@@ -32,16 +31,15 @@ class LoRADense(keras.layers.Layer):
 
     Args:
         dense: The built layer; its weights are frozen.
-        parts: The rank and the scale of the factors for each Hugging Face tensor that the kernel joins; None for a part
-            without factors.
-        labels: A name for each part, from which the initial A is drawn. B starts at 0.
+        settings: The rank and the scale of the factors for each part of the kernel; None for a part without factors.
+        modules: The Hugging Face module of each part, from whose name the initial A is drawn. B starts at 0.
     """
 
     def __init__(
         self,
         dense: keras.layers.Dense,
-        parts: Sequence[tuple[int, float] | None],
-        labels: Sequence[str],
+        settings: Sequence[tuple[int, float] | None],
+        modules: Sequence[str],
         **kwargs: Any,
     ):
         # The factors of a quantized layer are not quantized.
@@ -49,32 +47,32 @@ class LoRADense(keras.layers.Layer):
         if dense.quantization_mode is not None:
             policy = policy.name.rpartition("_from_")[2]
         super().__init__(name=f"{dense.name}_lora", dtype=policy, **kwargs)
-        self.dense, self.scales = dense, [part and part[1] for part in parts]
+        # Lists: blocks whose tuples differ would be traced one by one.
+        self.dense, self.module_names, self.scales = dense, list(modules), [own and own[1] for own in settings]
         for weight in dense.weights:
             weight.trainable = False
-        inner, outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(parts)
-        self.factors: list = []
-        for i, (part, label) in enumerate(zip(parts, labels)):
-            if part is None:
+        inner, self.outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(modules)
+        self.factors: list[tuple[keras.Variable, keras.Variable] | None] = []
+        for i, (own, module) in enumerate(zip(settings, modules)):
+            if own is None:
                 self.factors.append(None)
                 continue
-            rank = part[0]
+            rank = own[0]
             # As Kaiming's uniform numbers with a = √5, which PEFT draws: ±1/√inner.
-            draws = host_generator(get_seed(), "lora", label).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
+            draws = host_generator(get_seed(), "lora", module).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
             a = self.add_weight(name=f"lora_a_{i}", shape=(inner, rank), initializer="zeros")
             a.assign(draws.astype("float32"))
-            self.factors.append((a, self.add_weight(name=f"lora_b_{i}", shape=(rank, outer), initializer="zeros")))
-        self.outer = outer
+            self.factors.append((a, self.add_weight(name=f"lora_b_{i}", shape=(rank, self.outer), initializer="zeros")))
         self.built = True
 
     def call(self, x: Tensor) -> Tensor:
-        y, parts = self.dense(x), []
+        y, products = self.dense(x), []
         for factors, scale in zip(self.factors, self.scales):
             if factors is None:
-                parts.append(ops.zeros((*ops.shape(x)[:-1], self.outer), y.dtype))
+                products.append(ops.zeros((*ops.shape(x)[:-1], self.outer), y.dtype))
             else:
-                parts.append(ops.cast(scale, y.dtype) * ops.matmul(ops.matmul(x, factors[0]), factors[1]))
-        return y + (parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1))
+                products.append(ops.cast(scale, y.dtype) * ops.matmul(ops.matmul(x, factors[0]), factors[1]))
+        return y + (products[0] if len(products) == 1 else ops.concatenate(products, axis=-1))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return self.dense.compute_output_shape(input_shape)
@@ -93,41 +91,36 @@ class LoRADense(keras.layers.Layer):
         kernel = np.array(ops.convert_to_numpy(self.dense.kernel), dtype="float32")
         for i, factors in enumerate(self.factors):
             if factors is not None:
-                a, b = (np.asarray(ops.convert_to_numpy(f), dtype="float32") for f in factors)
+                a, b = (np.asarray(ops.convert_to_numpy(factor), dtype="float32") for factor in factors)
                 kernel[:, i * self.outer : (i + 1) * self.outer] += self.scales[i] * (a @ b)
         self.dense.kernel.assign(kernel)
 
 
-@dataclass
-class LoRAConfig:
-    """The arguments of `enable_lora`, under their names."""
+class DenseLayer(NamedTuple):
+    """A dense layer of an encoder: the layer that has it as an attribute, and the Hugging Face modules that its kernel
+    joins."""
 
-    rank: int
-    alpha: float
-    targets: Sequence[str] | str
-    train_head: bool
-    use_rslora: bool
-    rank_pattern: Mapping[str, int] = field(default_factory=dict)
-    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    owner: keras.layers.Layer
+    attribute: str
+    dense: keras.layers.Dense
+    modules: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        self.rank_pattern, self.alpha_pattern = dict(self.rank_pattern), dict(self.alpha_pattern)
-        for rank in (self.rank, *self.rank_pattern.values()):
-            if type(rank) is bool or not isinstance(rank, (int, np.integer)) or rank < 1:
-                raise ValueError(f"rank must be a whole number of at least 1. Received: {rank!r}.")
-        self.rank = int(self.rank)
-        self.targets = self.targets if isinstance(self.targets, str) else list(self.targets)
 
-    def factors(self, module: str) -> tuple[int, float] | None:
-        """The rank and the scale of the factors beside a module of Hugging Face's, None where it gets none."""
-        if isinstance(self.targets, str):
-            is_target = re.fullmatch(self.targets, module) is not None
-        else:
-            is_target = any(_is_called(module, target) for target in self.targets)
-        if not is_target:
-            return None
-        rank = int(_by_name(self.rank_pattern, module, self.rank))
-        return rank, _by_name(self.alpha_pattern, module, self.alpha) / (rank**0.5 if self.use_rslora else rank)
+def dense_layers(encoder: keras.Model) -> list[DenseLayer]:
+    """All dense layers of an encoder.
+
+    Raises:
+        ValueError: It has LoRA factors.
+    """
+    if lora_layers(encoder):
+        raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
+    weights = weight_names(encoder)
+    modules = {
+        id(weights[entry.keras_name]): tuple(name.removesuffix(".weight") for name in entry.hf_names)
+        for entry in weight_map(encoder, encoder, ())
+    }
+    layers = _attributes(encoder, keras.layers.Dense)
+    return [DenseLayer(owner, name, dense, modules.get(id(dense.kernel), ())) for owner, name, dense in layers]
 
 
 def enable_lora(
@@ -161,76 +154,54 @@ def enable_lora(
         re.error: `targets` is no regular expression.
     """
     encoder = getattr(task, "backbone", task)
+    ranks, alphas = dict(rank_pattern or {}), dict(alpha_pattern or {})
+    for value in (rank, *ranks.values()):
+        if type(value) is bool or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"rank must be a whole number of at least 1. Received: {value!r}.")
     if targets is None:
         targets = TARGETS.get(encoder.family.model_type, TARGETS["bert"])
-    config = LoRAConfig(rank, alpha, targets, train_head, use_rslora, rank_pattern or {}, alpha_pattern or {})
-    if lora_layers(task):
-        raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
-    found = _find_targets(encoder, encoder.family.prefix if encoder is not task else "", config)
-    trained = [(weight, weight.trainable) for weight in task.weights]
-    try:
-        layers = [LoRADense(dense, parts, modules) for _, _, dense, modules, parts in found]
-    except BaseException:  # running out of memory too
-        for weight, trains in trained:
-            weight.trainable = trains
-        raise
-    in_encoder = {id(weight) for weight in encoder.weights}
-    for weight in task.weights:
-        if id(weight) in in_encoder or not train_head:
-            weight.trainable = False
-    for (owner, attribute, *_), layer in zip(found, layers):
-        replace_sublayer(owner, attribute, layer)
+    prefix = encoder.family.prefix if encoder is not task else ""
+    layers = dense_layers(encoder)
+    names = [prefix + module for layer in layers for module in layer.modules]
+    if isinstance(targets, str):
+        adapted = [name for name in names if re.fullmatch(targets, name)]
+    else:
+        adapted = [name for name in names if any(_is_called(name, target) for target in targets)]
+    if not adapted:
+        expected = targets if isinstance(targets, str) else ", ".join(targets)
+        endings = ", ".join(sorted({name.split(".")[-1] for name in names}))
+        raise ValueError(f"no layer of the encoder is called {expected}; modules end in {endings}.")
+
+    def settings(name: str) -> tuple[int, float] | None:
+        """The rank and the scale of a module's factors."""
+        if name not in adapted:
+            return None
+        own_rank = int(_by_name(ranks, name, rank))
+        return own_rank, _by_name(alphas, name, alpha) / (own_rank**0.5 if use_rslora else own_rank)
+
+    with unchanged_on_failure(task):  # running out of memory is one
+        replacements = []
+        for layer in layers:
+            own = [settings(prefix + module) for module in layer.modules]
+            if any(own):
+                replacements.append((layer, LoRADense(layer.dense, own, layer.modules)))
+        in_encoder = {id(weight) for weight in encoder.weights}
+        for weight in task.weights:
+            if id(weight) in in_encoder or not train_head:
+                weight.trainable = False
+        for layer, replacement in replacements:
+            replace_sublayer(layer.owner, layer.attribute, replacement)
     _forget_compiled(task)
-    encoder.lora = dataclasses.asdict(config)
-
-
-def _find_targets(encoder: keras.Model, prefix: str, config: LoRAConfig) -> list[tuple]:
-    """(layer, attribute, Dense, Hugging Face's modules, their factors) of each Dense that gets factors.
-
-    In `config`, a regular expression becomes the list of names that it matches: files keep names, since another's
-    expression may take for ever.
-    """
-    found = []
-    for owner, attribute, dense, modules in dense_layers(encoder):
-        parts = [config.factors(prefix + module) for module in modules]
-        if any(parts):
-            found.append((owner, attribute, dense, modules, parts))
-    if not found:
-        ends = sorted({module.split(".")[-1] for *_, modules in dense_layers(encoder) for module in modules})
-        wanted = config.targets if isinstance(config.targets, str) else ", ".join(config.targets)
-        raise ValueError(f"no layer of the encoder is called {wanted}; modules end in {', '.join(ends)}.")
-    if isinstance(config.targets, str):
-        named = [(module, part) for *_, modules, parts in found for module, part in zip(modules, parts)]
-        config.targets = [prefix + module for module, part in named if part is not None]
-    return found
-
-
-def lora_layers(task: keras.Model) -> list[LoRADense]:
-    """The layers with factors."""
-    return [layer for layer in sublayers(task) if isinstance(layer, LoRADense)]
-
-
-def factor_ids(task: keras.Model) -> set[int]:
-    """The ids of the factors."""
-    return {id(w) for layer in lora_layers(task) for pair in layer.factors if pair for w in pair}
-
-
-def lora_factors(task: keras.Model) -> dict[str, tuple[keras.Variable, keras.Variable]]:
-    """Hugging Face's module -> its two factors, (inner, rank) and (rank, outer)."""
-    names = _module_names(getattr(task, "backbone", task))
-    found = {}
-    for layer in lora_layers(task):
-        for module, factors in zip(names[_path(layer.dense.kernel)], layer.factors):
-            if factors is not None:
-                found[module] = factors
-    return found
-
-
-def dense_layers(encoder: keras.Model) -> list[tuple[keras.layers.Layer, str, keras.layers.Dense, tuple[str, ...]]]:
-    """(layer, attribute, its Dense, Hugging Face's modules that the Dense joins) for all dense layers."""
-    names = _module_names(encoder)
-    found = _owners(encoder, keras.layers.Dense)
-    return [(owner, attribute, dense, names.get(_path(dense.kernel), ())) for owner, attribute, dense in found]
+    encoder.lora = {
+        "rank": int(rank),
+        "alpha": alpha,
+        # Files keep names, since another's expression may take for ever.
+        "targets": adapted if isinstance(targets, str) else list(targets),
+        "train_head": train_head,
+        "use_rslora": use_rslora,
+        "rank_pattern": ranks,
+        "alpha_pattern": alphas,
+    }
 
 
 def merge_lora(task: keras.Model) -> None:
@@ -251,10 +222,29 @@ def merge_lora(task: keras.Model) -> None:
 def remove_lora(task: keras.Model) -> None:
     """Takes the factors away; the dense layers compute as before them, and their weights stay frozen."""
     encoder = getattr(task, "backbone", task)
-    for owner, attribute, layer in _owners(encoder, LoRADense):
+    for owner, attribute, layer in _attributes(encoder, LoRADense):
         replace_sublayer(owner, attribute, layer.dense)
     _forget_compiled(task)
     encoder.lora = None
+
+
+@contextmanager
+def unchanged_on_failure(task: keras.Model) -> Iterator[None]:
+    """Within it, a failure removes the factors that were added, and restores which weights train."""
+    trainable, had_lora = [(weight, weight.trainable) for weight in task.weights], bool(lora_layers(task))
+    try:
+        yield
+    except BaseException:
+        if lora_layers(task) and not had_lora:
+            remove_lora(task)
+        for weight, was_trainable in trainable:
+            weight.trainable = was_trainable
+        raise
+
+
+def lora_layers(task: keras.Model) -> list[LoRADense]:
+    """The layers with factors."""
+    return [layer for layer in sublayers(task) if isinstance(layer, LoRADense)]
 
 
 def require_lora(task: keras.Model) -> list[LoRADense]:
@@ -269,14 +259,10 @@ def require_lora(task: keras.Model) -> list[LoRADense]:
     return layers
 
 
-def _module_names(encoder: keras.Model) -> dict[str, tuple[str, ...]]:
-    """The encoder's weights -> Hugging Face's modules."""
-    entries = weight_map(encoder, encoder, (), ignored=factor_ids(encoder))
-    return {entry.keras_name: tuple(name.removesuffix(".weight") for name in entry.hf_names) for entry in entries}
-
-
-def _path(weight: keras.Variable) -> str:
-    return weight.path.split("/", 1)[1]
+def lora_factors(task: keras.Model) -> dict[str, tuple[keras.Variable, keras.Variable]]:
+    """Hugging Face's module -> its two factors, (inner, rank) and (rank, outer)."""
+    pairs = ((module, pair) for layer in lora_layers(task) for module, pair in zip(layer.module_names, layer.factors))
+    return {module: pair for module, pair in pairs if pair is not None}
 
 
 def _is_called(module: str, name: str) -> bool:
@@ -294,7 +280,7 @@ def _forget_compiled(task: keras.Model) -> None:
     task.compiled = False  # its optimizer has the moments of other weights
 
 
-def _owners(encoder: keras.Model, kind: type) -> list[tuple[keras.layers.Layer, str, Any]]:
+def _attributes(encoder: keras.Model, kind: type) -> list[tuple[keras.layers.Layer, str, Any]]:
     """(layer, attribute, its value) for every attribute that is a layer of a kind."""
     owners = [owner for owner in sublayers(encoder) if not isinstance(owner, LoRADense)]
     return [(o, name, value) for o in owners for name, value in layer_attributes(o) if isinstance(value, kind)]

@@ -6,7 +6,7 @@ which a hostile file can make take for ever, so none is ever tried.
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.adapters.lora import (
-    dense_layers,
-    enable_lora,
-    factor_ids,
-    lora_factors,
-    lora_layers,
-    remove_lora,
-    require_lora,
-)
+from bertzoo.adapters.lora import dense_layers, enable_lora, lora_factors, require_lora, unchanged_on_failure
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve_adapter
 from bertzoo.checkpoints.json_files import FLAG, NULL, TEXT, integer, list_of, number, object_of, read_json
@@ -43,7 +35,6 @@ _TASK_TYPES = {
 
 RULES = {
     "alpha_pattern": object_of(number()) | NULL,
-    "bias": TEXT | NULL,
     "lora_alpha": number(),
     "modules_to_save": list_of(TEXT) | NULL,
     "r": integer(1),
@@ -57,8 +48,17 @@ INERT = """
     auto_mapping base_model_name_or_path corda_config eva_config inference_mode loftq_config lora_dropout
     lora_ga_config megatron_core peft_version qalora_group_size revision runtime_config task_type
 """.split()  # noqa: SIM905
-# How the factors began, where the weights of the base model stayed as they were.
-_PLAIN_STARTS = (None, True, False, "default", "gaussian", "eva", "orthogonal")
+# Key -> the values that are computed, and why others are refused. Of all other keys, only empty values are.
+ALLOWED: Mapping[str, tuple[tuple, str]] = {
+    "peft_type": (("LORA",), "; an adapter of type 'LORA' is expected"),
+    "bias": ((None, "none"), ", which trains biases; bertzoo does not read them"),
+    "init_lora_weights": (
+        (None, True, False, "default", "gaussian", "eva", "orthogonal"),
+        ", which changed the weights of the base model too: save it with PEFT's save_pretrained(..., "
+        "path_initial_model_for_weight_conversion=...), which makes plain LoRA of it",
+    ),
+}
+EMPTY: tuple[tuple, str] = ((None, False, [], {}), ", which bertzoo does not compute")
 
 
 def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -67,34 +67,20 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     Raises:
         CheckpointError: They can't be read, or describe what bertzoo does not compute.
     """
-    if not (folder / SETTINGS).is_file():
+    settings = folder / SETTINGS
+    if not settings.is_file():
         raise CheckpointError(f"{folder} holds no adapter: it has no {SETTINGS}.")
-    config = read_json(folder / SETTINGS)
-    if config.get("peft_type") != "LORA":
-        raise CheckpointError(f"{folder / SETTINGS} is of a {config.get('peft_type')!r} adapter; LORA is expected.")
-    read_json(folder / SETTINGS, RULES)
-    _check_done(config, folder / SETTINGS)
+    config = read_json(settings, RULES)
+    for key, value in {"peft_type": None, **config}.items():
+        values, reason = ALLOWED.get(key, EMPTY)
+        if key not in (*RULES, *_BY_TENSORS, *INERT) and value not in values:
+            raise CheckpointError(f"{settings} has {key} = {value!r:.80}{reason}.")
+    for key in ("r", "lora_alpha"):
+        if key not in config:
+            raise CheckpointError(f"{settings} has no {key} that can be used.")
     path = folder / (TENSORS if (folder / TENSORS).is_file() or not (folder / OLD_TENSORS).is_file() else OLD_TENSORS)
     with open_tensor_file(path) as tensors:
         return config, {name: float_tensor(tensors[name], f"{path}: tensor {name}") for name in tensors}
-
-
-def _check_done(config: Mapping[str, Any], path: Path) -> None:
-    start = config.get("init_lora_weights")
-    if start not in _PLAIN_STARTS:
-        raise CheckpointError(
-            f"{path} has init_lora_weights = {start!r}, which changed the weights of the base model too: save it with "
-            "PEFT's save_pretrained(..., path_initial_model_for_weight_conversion=...), which makes plain LoRA of it."
-        )
-    known = {*RULES, *_BY_TENSORS, *INERT, "peft_type", "init_lora_weights"}
-    for key, value in config.items():
-        if key not in known and value not in (None, False, [], {}):
-            raise CheckpointError(f"{path} has {key} = {value!r:.80}, which bertzoo does not compute.")
-    if config.get("bias", "none") not in (None, "none"):
-        raise CheckpointError(f"{path} trains biases ({config['bias']!r}), which bertzoo does not read.")
-    lacking = [key for key in ("r", "lora_alpha") if key not in config]
-    if lacking:
-        raise CheckpointError(f"{path} has no {lacking[0]} that can be used.")
 
 
 def lora_options(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder: Path) -> dict[str, Any]:
@@ -103,33 +89,33 @@ def lora_options(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], f
     Raises:
         CheckpointError: A module's alpha is given by a regular expression, or a rank is not what the settings say.
     """
-    found = {}
+    ranks = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(re.escape(PREFIX) + r"(.+)\.lora_A\.weight", name):
-            found[match[1]] = tensor.shape[0] if tensor.ndim else 0
-    if not found:
+            ranks[match[1]] = tensor.shape[0] if tensor.ndim else 0
+    if not ranks:
         raise CheckpointError(f"{folder} has no factors: no tensor is called {PREFIX}….lora_A.weight.")
-    rank, ranks = config["r"], {module: own for module, own in found.items() if own != config["r"]}
-    if ranks and not config.get("rank_pattern"):
-        module, own = next(iter(ranks.items()))
-        raise CheckpointError(f"{folder} has factors of rank {own} for {module}; r is {rank} in {SETTINGS}.")
-    alphas: dict[str, float] = {}
+    rank_pattern = {module: rank for module, rank in ranks.items() if rank != config["r"]}
+    if rank_pattern and not config.get("rank_pattern"):
+        module, rank = next(iter(rank_pattern.items()))
+        raise CheckpointError(f"{folder} has factors of rank {rank} for {module}; r is {config['r']} in {SETTINGS}.")
+    alpha_pattern: dict[str, float] = {}
     for pattern, alpha in (config.get("alpha_pattern") or {}).items():
         name = pattern.removeprefix("^").removesuffix("$")
         if re.search(r"[^\w.]", name):
             raise CheckpointError(
                 f"{folder / SETTINGS} gives an alpha for {pattern!r}; the name of a module is expected."
             )
-        for module in found:
+        for module in ranks:
             if module == name or (not pattern.startswith("^") and module.endswith(f".{name}")):
-                alphas.setdefault(module, alpha)
+                alpha_pattern.setdefault(module, alpha)
     return {
-        "rank": rank,
+        "rank": config["r"],
         "alpha": config["lora_alpha"],
-        "targets": sorted(found),
+        "targets": sorted(ranks),
         "use_rslora": bool(config.get("use_rslora")),
-        "rank_pattern": ranks,
-        "alpha_pattern": alphas,
+        "rank_pattern": rank_pattern,
+        "alpha_pattern": alpha_pattern,
     }
 
 
@@ -147,24 +133,21 @@ def save_adapter(task: keras.Model, directory: str | Path, base_model: str = "")
         ValueError: There are no factors, or a weight trains that is neither of them nor of the head.
     """
     require_lora(task)
-    encoder = getattr(task, "backbone", task)
+    encoder, heads, prefix = _encoder_and_heads(task)
     settings = encoder.lora
-    heads = getattr(task, "heads", ())
-    prefix = encoder.family.prefix if heads else ""
-    tensors, own = {}, _head_entries(task) if settings["train_head"] else []
-    _check_all_saved(task, [weight for _, weight in own])
-    for module, (a, b) in lora_factors(task).items():
-        name = f"{PREFIX}{prefix}{module}"
-        tensors[f"{name}.lora_A.weight"] = np.array(ops.convert_to_numpy(a), dtype="float32").T
-        tensors[f"{name}.lora_B.weight"] = np.array(ops.convert_to_numpy(b), dtype="float32").T
-    for entry, weight in own:
-        value = np.array(ops.convert_to_numpy(weight), dtype="float32")
-        tensors.update({f"{PREFIX}{name}": part for name, part in entry.split(value).items()})
-    saved = {name.split(".")[0] for entry, _ in own for name in entry.hf_names} - {"bertzoo"}
-    hf_class = encoder.family.heads[heads[0]].hf_class if heads else ""
+    head = _head_entries(task) if settings["train_head"] else []
+    _check_all_saved(task, [weight for _, weight in head])
+    tensors = {
+        f"{PREFIX}{prefix}{module}.lora_{letter}.weight": _float32(factor).T
+        for module, factors in lora_factors(task).items()
+        for letter, factor in zip("AB", factors)
+    }
+    for entry, weight in head:
+        tensors.update({f"{PREFIX}{name}": value for name, value in entry.split(_float32(weight)).items()})
+    modules = {name.split(".")[0] for entry, _ in head for name in entry.hf_names} - {"bertzoo"}
     config = {
         "peft_type": "LORA",
-        "task_type": _TASK_TYPES.get(hf_class),
+        "task_type": _TASK_TYPES.get(encoder.family.heads[heads[0]].hf_class) if heads else None,
         "base_model_name_or_path": str(base_model),
         "r": settings["rank"],
         "lora_alpha": settings["alpha"],
@@ -172,7 +155,7 @@ def save_adapter(task: keras.Model, directory: str | Path, base_model: str = "")
         "rank_pattern": settings["rank_pattern"],
         "alpha_pattern": settings["alpha_pattern"],
         "target_modules": settings["targets"],
-        "modules_to_save": sorted(saved) or None,
+        "modules_to_save": sorted(modules) or None,
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": False,
@@ -196,32 +179,40 @@ def load_adapter(task: keras.Model, directory: str | Path) -> None:
     """
     folder = resolve_adapter(directory)
     config, tensors = read_adapter(folder)
-    encoder = getattr(task, "backbone", task)
-    prefix = encoder.family.prefix if getattr(task, "heads", ()) else ""
-    trained = [(weight, weight.trainable) for weight in task.weights]
-    has_head = any(not re.search(r"\.lora_[AB]\.", name) for name in tensors)
-    had_lora = bool(lora_layers(task))
-    try:
+    with unchanged_on_failure(task):
         with error_source(folder):
             options = lora_options(config, tensors, folder)
-            _check_shapes(encoder, tensors, prefix, folder)
+            _check_shapes(task, tensors, folder)
+            has_head = any(not re.search(r"\.lora_[AB]\.", name) for name in tensors)
             enable_lora(task, **options, train_head=has_head)
-        _fill(task, tensors, config, folder)
-    except BaseException:
-        if not had_lora:
-            remove_lora(task)
-        for weight, trains in trained:
-            weight.trainable = trains
-        raise
+        _, _, prefix = _encoder_and_heads(task)
+        # Without what PEFT's classes put before and between the names.
+        by_name = {re.sub(r"\.modules_to_save(\.default)?", "", k).removeprefix(PREFIX): v for k, v in tensors.items()}
+        values = []
+        for module, factors in lora_factors(task).items():
+            for letter, factor in zip("AB", factors):
+                values.append((factor, by_name.pop(f"{prefix}{module}.lora_{letter}.weight").T))
+        for weight, value in [*values, *_head_values(task, by_name, config, folder)]:
+            weight.assign(value)
 
 
-def _check_shapes(encoder, tensors: Mapping[str, np.ndarray], prefix: str, folder: Path) -> None:
+def _encoder_and_heads(task: Any) -> tuple[Any, tuple[str, ...], str]:
+    """The encoder, the family's heads, and what files put before the names of the encoder's modules."""
+    encoder, heads = getattr(task, "backbone", task), getattr(task, "heads", ())
+    return encoder, heads, encoder.family.prefix if heads else ""
+
+
+def _float32(weight: keras.Variable) -> np.ndarray:
+    return np.array(ops.convert_to_numpy(weight), dtype="float32")
+
+
+def _check_shapes(task: keras.Model, tensors: Mapping[str, np.ndarray], folder: Path) -> None:
     """Compares the factors with the layers before memory is taken for them."""
-    for _, _, dense, modules in dense_layers(encoder):
-        inner, outer = dense.kernel.shape[0], dense.kernel.shape[1] // max(len(modules), 1)
-        for module in modules:
-            name = f"{PREFIX}{prefix}{module}.lora_"
-            a, b = tensors.get(f"{name}A.weight"), tensors.get(f"{name}B.weight")
+    encoder, _, prefix = _encoder_and_heads(task)
+    for layer in dense_layers(encoder):
+        inner, outer = layer.dense.kernel.shape[0], layer.dense.kernel.shape[1] // max(len(layer.modules), 1)
+        for module in layer.modules:
+            a, b = (tensors.get(f"{PREFIX}{prefix}{module}.lora_{letter}.weight") for letter in "AB")
             if a is None and b is None:
                 continue
             rank = 0 if a is None or not a.ndim else a.shape[0]
@@ -230,56 +221,49 @@ def _check_shapes(encoder, tensors: Mapping[str, np.ndarray], prefix: str, folde
                     raise CheckpointError(f"{folder} lacks lora_{letter} of {module} with shape {shape}.")
 
 
-def _fill(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> None:
-    """Checks all tensors against the task, then puts them in."""
-    encoder, heads = getattr(task, "backbone", task), getattr(task, "heads", ())
-    prefix = encoder.family.prefix if heads else ""
-    left = {re.sub(r"\.modules_to_save(\.default)?", "", name).removeprefix(PREFIX): name for name in tensors}
-    found = []
-    for module, factors in lora_factors(task).items():
-        for letter, factor in zip("AB", factors):
-            found.append((factor, tensors[left.pop(f"{prefix}{module}.lora_{letter}.weight")].T))
-    found += _head_values(task, {name: tensors[stored] for name, stored in left.items()}, config, folder)
-    for weight, value in found:
-        weight.assign(value)
-
-
-def _head_values(task, tensors: dict[str, np.ndarray], config: dict, folder: Path) -> list[tuple]:
+def _head_values(
+    task: keras.Model, tensors: Mapping[str, np.ndarray], config: Mapping[str, Any], folder: Path
+) -> list[tuple[keras.Variable, np.ndarray]]:
     """The weights of the head that an adapter has, each with its value."""
     entries = _head_entries(task)
-    unknown = sorted(set(tensors) - {name for entry, _ in entries for name in entry.hf_names})
+    names = [name for entry, _ in entries for name in entry.hf_names]
+    unknown = sorted(set(tensors) - set(names))
     if unknown:
         raise CheckpointError(f"{folder} has tensors that do not fit the model: {', '.join(unknown[:5])}.")
-    lacking = [name for entry, _ in entries for name in entry.hf_names if name not in tensors]
-    needed = [name for name in lacking if _is_needed(name, tensors, config.get("modules_to_save") or ())]
-    if needed:
-        raise CheckpointError(f"{folder} lacks tensors of the model's head: {', '.join(needed[:5])}.")
-    present = [(entry, weight) for entry, weight in entries if set(entry.hf_names) <= set(tensors)]
-    values = [(weight, entry.join([tensors[name] for name in entry.hf_names])) for entry, weight in present]
-    for (entry, weight), (_, value) in zip(present, values):
-        if value.shape != tuple(weight.shape):
-            raise CheckpointError(
-                f"{folder} has {', '.join(entry.hf_names)} of shape {value.shape}; the model's is "
-                f"{tuple(weight.shape)}."
-            )
+    # An adapter may have the head's last layer alone, as PEFT's usually do, or nothing of it; of a module that it has,
+    # or says to have, it must have all tensors, and of a custom head too.
+    modules = {name.rpartition(".")[0] for name in tensors} | {*(config.get("modules_to_save") or ())}
+    missing = [
+        name
+        for name in names
+        if name not in tensors
+        and (
+            (name.startswith("bertzoo.") and tensors)
+            or name.rpartition(".")[0] in modules
+            or not modules.isdisjoint(name.split(".")[:-1])
+        )
+    ]
+    if missing:
+        raise CheckpointError(f"{folder} lacks tensors of the model's head: {', '.join(missing[:5])}.")
+    values = []
+    for entry, weight in entries:
+        if set(entry.hf_names) <= set(tensors):
+            value = entry.join([tensors[name] for name in entry.hf_names])
+            if value.shape != tuple(weight.shape):
+                raise CheckpointError(
+                    f"{folder} has {', '.join(entry.hf_names)} of shape {value.shape}; the model's is "
+                    f"{tuple(weight.shape)}."
+                )
+            values.append((weight, value))
     return values
 
 
-def _is_needed(name: str, tensors: Collection[str], modules_to_save: Sequence[str]) -> bool:
-    """Whether an adapter with these tensors of the head must have this one too. It may have the head's last layer
-    alone, as PEFT's usually do, or nothing of it."""
-    module = name.rpartition(".")[0]
-    part_of = {other.rpartition(".")[0] for other in tensors} | {*modules_to_save}
-    own = name.startswith("bertzoo.") and len(tensors) > 0
-    return own or module in part_of or not part_of.isdisjoint(module.split("."))
-
-
-def _check_all_saved(task, head: list) -> None:
+def _check_all_saved(task: Any, head: list[keras.Variable]) -> None:
     """Refuses an adapter that would lack what was trained."""
     # The layer of a sentence loss is thrown away after training.
     kept = [*head, *getattr(getattr(task, "training_head", None), "weights", ())]
-    known = {id(weight) for weight in kept} | {id(w) for pair in lora_factors(task).values() for w in pair}
-    lost = [weight.path for weight in task.trainable_weights if id(weight) not in known]
+    ids = {id(weight) for weight in kept} | _factor_ids(task)
+    lost = [weight.path for weight in task.trainable_weights if id(weight) not in ids]
     if lost:
         raise ValueError(
             f"an adapter has no place for {', '.join(lost[:5])}, which train: freeze them (enable_lora with "
@@ -287,12 +271,15 @@ def _check_all_saved(task, head: list) -> None:
         )
 
 
-def _head_entries(task) -> list[tuple[Entry, keras.Variable]]:
+def _factor_ids(task: keras.Model) -> set[int]:
+    return {id(factor) for factors in lora_factors(task).values() for factor in factors}
+
+
+def _head_entries(task: Any) -> list[tuple[Entry, keras.Variable]]:
     """What a preset of the task holds besides the encoder: names, and the weight."""
-    encoder, heads = getattr(task, "backbone", task), getattr(task, "heads", ())
+    encoder, heads, _ = _encoder_and_heads(task)
     if not heads and getattr(task, "custom_head", None) is None:
         return []
-    weights, inner = weight_names(task), {id(weight) for weight in encoder.weights}
-    entries = weight_map(task, encoder, heads, ignored=factor_ids(task))
-    found = [(entry, weights[entry.keras_name]) for entry in entries]
-    return [(entry, weight) for entry, weight in found if id(weight) not in inner]
+    weights, in_encoder = weight_names(task), {id(weight) for weight in encoder.weights}
+    entries = weight_map(task, encoder, heads, ignored=_factor_ids(task))
+    return [(e, weights[e.keras_name]) for e in entries if id(weights[e.keras_name]) not in in_encoder]

@@ -1,4 +1,4 @@
-"""From one vector for each token to one for the text (Reimers and Gurevych 2019, section 3)."""
+"""Pooling of token vectors to one vector per text (Reimers and Gurevych 2019, section 3)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from keras import ops
 from bertzoo.layers.base import Layer
 from bertzoo.types import Tensor
 
-# Those that sentence-transformers has, by its names and in the order in which it joins them; and one that is learnt.
+# The modes of sentence-transformers, in the order in which it concatenates them; and a learnt one.
 SHARED_POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 POOLINGS = (*SHARED_POOLINGS, "attention")
 
@@ -99,13 +99,13 @@ class Normalize(keras.layers.Layer):
 
 
 def normalized(x: Tensor) -> Tensor:
-    """Vectors over their length, which counts as 1e-12 where it is less; as torch.nn.functional.normalize."""
-    # Under the root stands at least (1e-12)²: the derivative of a root at 0 is infinite.
+    """Vectors divided by their L2 norm, at least 1e-12; as torch.nn.functional.normalize."""
+    # The argument of the root is at least (1e-12)²: the derivative of a root at 0 is infinite.
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-24))
 
 
 def cosine(u: Tensor, v: Tensor) -> Tensor:
-    """The cosine of two vectors, 0 where one has no length: (…, width) twice -> (…)."""
+    """The cosine of two vectors, 0 if one is 0: (…, width) twice -> (…)."""
     return ops.sum(normalized(u) * normalized(v), axis=-1)
 
 
@@ -114,7 +114,7 @@ def _sum(x, weights):
 
 
 def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
-    """float32 (batch, length, width), (batch, length) -> (batch, width); 0 where all weights are."""
+    """float32 (batch, length, width), (batch, length) -> (batch, width); 0 where all weights are 0."""
     return _sum(x, weights) / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1e-9)
 
 
@@ -124,9 +124,8 @@ def _positions(x):
 
 
 def _first_by(x, order):
-    """The token of each row whose number, unlike all others, is the highest: (batch, width).
+    """The token of each row with the highest number, which must be unique: (batch, width).
 
-    Not looked up: exporters take the sizes of what is looked up for constants, and TensorFlow's argmax has no form in
-    ONNX.
+    A sum, not a look-up: exporters take the sizes of look-ups for constants, and TensorFlow's argmax has no ONNX form.
     """
     return _sum(x, ops.cast(order == ops.max(order, axis=1, keepdims=True), "float32"))

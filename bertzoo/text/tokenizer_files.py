@@ -21,15 +21,19 @@ from bertzoo.checkpoints.json_files import (
     read_json,
     to_json,
 )
-from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special, token_string
 from bertzoo.text.vocabulary_files import (
+    BERT_TOKENS,
     BYTE_BPE,
     GENERIC_CLASSES,
+    ROBERTA_TOKENS,
+    ROLES,
     SPECS,
     build_from_files,
     build_wordpiece,
     family_named,
     find_family,
+    mark_special,
+    token_string,
 )
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load

@@ -3,7 +3,7 @@
 Sources: the published files, and the tokenizers of google-research, fairseq and microsoft/DeBERTa.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,16 @@ from bertzoo.checkpoints.catalog import known_lowercase
 from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.json_files import check, integer, object_of, read_json
 from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
-from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special, template, token_string
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
 
-WORDPIECE, BYTE_BPE, FAIRSEQ_BPE = (
-    ("vocab.txt",),
-    ("vocab.json", "merges.txt"),
-    ("dict.txt", "encoder.json", "vocab.bpe"),
-)
+ROLES = ("cls", "sep", "pad", "mask", "unk")
+BERT_TOKENS = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
+ROBERTA_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unk": "<unk>"}
+
+WORDPIECE, BYTE_BPE = ("vocab.txt",), ("vocab.json", "merges.txt")
+FAIRSEQ_BPE = ("dict.txt", "encoder.json", "vocab.bpe")
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class TokenizerSpec:
 
     def post_processor(self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str]) -> Any:
         """What puts special tokens around texts."""
-        options = {"double_separator": self.double_separator, "segments": self.segments}
-        return template(special_tokens, rust.token_to_id, **options)
+        return template(rust, special_tokens, double_separator=self.double_separator, segments=self.segments)
 
 
 _ROBERTA = TokenizerSpec(
@@ -95,6 +94,47 @@ SPECS = {
 _FAMILIES = {spec.hf_class: family for family, spec in SPECS.items()}
 # Classes that name no tokenizer of their own.
 GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
+
+
+def token_string(token: str | Mapping | None) -> str | None:
+    """The string of a special token, which the files write as a string or as an object with "content"."""
+    return token.get("content") if isinstance(token, Mapping) else token
+
+
+def template(
+    rust: "tokenizers.Tokenizer",
+    special_tokens: Mapping[str, str],
+    *,
+    double_separator: bool = False,
+    segments: bool = True,
+) -> "tokenizers.processors.TemplateProcessing":
+    """The post-processor that makes `[CLS] A [SEP]` of a text and `[CLS] A [SEP] B [SEP]` of a pair.
+
+    Args:
+        rust: The tokenizer, whose vocabulary has the tokens.
+        special_tokens: Tokens by role.
+        double_separator: Write a second [SEP] before B, as RoBERTa does.
+        segments: B and its [SEP] are segment 1.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    cls, sep = special_tokens["cls"], special_tokens["sep"]
+    between, second = f"{sep}:0 " * double_separator, int(segments)
+    return TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 {between}$B:{second} {sep}:{second}",
+        special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys((cls, sep))],
+    )
+
+
+def mark_special(rust: "tokenizers.Tokenizer", tokens: Iterable[str]) -> None:
+    """Makes the tokenizer recognise those of `tokens` that its vocabulary has when a text contains them.
+
+    Tokens that are not in the vocabulary are passed over: the Rust library would append them behind the last row of
+    the embedding table.
+    """
+    known = {token.content for token in rust.get_added_tokens_decoder().values()}
+    rust.add_special_tokens([t for t in dict.fromkeys(tokens) if t not in known and rust.token_to_id(t) is not None])
 
 
 def family_named(settings: Mapping[str, Any]) -> str | None:
@@ -194,7 +234,7 @@ def build_wordpiece(
     )
     rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     rust.decoder = decoders.WordPiece(prefix="##")
-    rust.post_processor = template(special_tokens, rust.token_to_id)
+    rust.post_processor = template(rust, special_tokens)
     mark_special(rust, special_tokens.values())
     return rust
 

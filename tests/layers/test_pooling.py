@@ -27,10 +27,10 @@ def test_equals_sentence_transformers(modes, prompt, close):
         "attention_mask": torch.tensor(MASK[rows]),
         "prompt_length": prompt,
     }
-    theirs = modules.Pooling(8, modes, include_prompt=False)(features)["sentence_embedding"].numpy()
+    expected = modules.Pooling(8, modes, include_prompt=False)(features)["sentence_embedding"].numpy()
     counted = MASK[rows].copy()
     counted[:, :prompt] = 0
-    close(pooled(Pooling(modes, include_prompt=False), X[rows], counted), theirs)
+    close(pooled(Pooling(modes, include_prompt=False), X[rows], counted), expected)
 
 
 def test_padding_never_counts():
