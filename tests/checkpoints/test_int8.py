@@ -91,12 +91,12 @@ def test_convert_writes_floats(preset, tmp_path):
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "int8"), str(tmp_path / "floats"), "--dequantize"])
     assert done.exit_code == 0, done.output
     stored = safetensors.numpy.load_file(tmp_path / "int8" / "model.int8.safetensors")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "floats").eval()
-    for name, weight in theirs.named_parameters():
+    hf_model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "floats").eval()
+    for name, weight in hf_model.named_parameters():
         codes = stored[name].astype("float32")
         expected = codes / stored[name + "_scale"][:, None] if name + "_scale" in stored else codes
         np.testing.assert_array_equal(weight.detach().numpy(), expected, err_msg=name)
-    assert isinstance(theirs.dtype, torch.dtype)
+    assert isinstance(hf_model.dtype, torch.dtype)
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "floats"), str(tmp_path / "x"), "--dequantize"])
     assert done.exit_code == 1 and "its weights are not int8" in done.output
 
