@@ -4,14 +4,15 @@ from contextlib import suppress
 from importlib import import_module
 
 from bertzoo import backend as _backend
+from bertzoo._lazy import lazy_names
 
-# Before anyone imports Keras. Where no backend can be had, the first use of a name below says so.
+# Before Keras is imported. Without any backend, the first use of a name below raises the error.
 with suppress(ImportError):
     _backend.prepare()
 
 __version__ = "0.1.0"
 
-# Imported on first use, so that what needs no Keras, such as `bertzoo --help`, does not wait for it.
+# Imported on first use, so that `bertzoo --help` and others that need no Keras start fast.
 _LATER = {
     "AdamW": "bertzoo.training.optimizer",
     "CrossEncoder": "bertzoo.tasks.cross_encoder",
@@ -52,15 +53,13 @@ _MODULES = (
 )
 
 __all__ = [*_MODULES, *_LATER]
+_named, _ = lazy_names(__name__, _LATER)
 
 
 def __getattr__(name: str):
-    if name not in __all__:
-        raise AttributeError(f"module 'bertzoo' has no attribute {name!r}")
-    _backend.prepare()
-    if name in _MODULES:
-        return import_module(f"bertzoo.{name}")
-    return getattr(import_module(_LATER[name]), name)
+    if name in __all__:
+        _backend.prepare()
+    return import_module(f"bertzoo.{name}") if name in _MODULES else _named(name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m bertzoo`: the `bertzoo` command, where scripts are not on the path."""
+"""`python -m bertzoo`: the `bertzoo` command."""
 
 from bertzoo.cli.main import main
 

@@ -13,8 +13,7 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope as _in_s
 from keras.src.utils.io_utils import print_msg
 from keras.src.utils.rng_utils import get_random_seed
 
-# Private methods that classes of bertzoo override, by the class of Keras that calls them; all but the last backend's
-# are in every Keras.
+# Private methods of Keras that classes of bertzoo override, by the class of Keras that calls them.
 OVERRIDDEN: Mapping[str, Mapping[str, str]] = {
     "Optimizer": {
         "_apply_weight_decay": "AdamW decays by groups",
@@ -42,18 +41,18 @@ def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def layer_attributes(layer: keras.layers.Layer) -> list[tuple[str, Any]]:
-    """The attributes of a layer. Under PyTorch it is a module, which keeps its parts apart from the others."""
+    """The attributes of a layer. Under PyTorch a layer is a module, which keeps its submodules elsewhere."""
     return list({**vars(layer), **getattr(layer, "_modules", {})}.items())
 
 
 def own_trainable_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """The weights of a layer itself that were made to train: without those of its parts, and BatchNorm's averages."""
+    """The weights that a layer itself created as trainable, frozen or not; without those of its sublayers."""
     return list(layer._trainable_variables)
 
 
 @contextmanager
 def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
-    """Within it, a built layer takes further variables and layers; Keras's own LoRA does the same."""
+    """A context in which a built layer accepts new variables and layers; Keras's own LoRA does the same."""
     layer._tracker.unlock()
     try:
         yield
@@ -63,7 +62,7 @@ def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
 
 
 def replace_sublayer(owner: keras.layers.Layer, attribute: str, layer: keras.layers.Layer) -> None:
-    """Puts a layer in the place of another, so that the order of weights stays."""
+    """Replaces a sublayer by another one and keeps the order of weights."""
     with unlocked(owner):
         old = getattr(owner, attribute)
         index = owner._layers.index(old)
@@ -75,20 +74,20 @@ def replace_sublayer(owner: keras.layers.Layer, attribute: str, layer: keras.lay
 
 
 def in_stateless_scope() -> bool:
-    """Whether variables stand for tensors, as in a step that JAX compiles: a layer can't make any there."""
+    """Whether a stateless scope is open, as in a step that JAX compiles: layers can't create variables in it."""
     return _in_stateless_scope()
 
 
 def without_autocast() -> AbstractContextManager:
-    """Within it, variables are read in the dtype in which they are kept, whatever the policy of the layer."""
+    """A context in which variables are read in the dtype in which they are stored, whatever the layer's policy."""
     return AutocastScope(None)
 
 
 def without_values(make: Callable[[], Any]) -> Any:
-    """What `make` makes, whose variables have shapes and no values.
+    """The result of `make`, whose variables have shapes but no values.
 
-    In a stateless scope Keras puts off giving variables their values and keeps a list of those that wait; it has no
-    public way to drop them from it.
+    In a stateless scope Keras defers the initialization of variables and keeps a list of them, without a public way to
+    remove them from it.
     """
     pending = "uninitialized_variables"
     before = list(global_state.get_global_attribute(pending, []))
@@ -113,48 +112,48 @@ def keras_seed() -> int | None:
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Metric:
-    """The mean loss that a compiled model reports; `metrics` has it among others."""
+    """The metric of a compiled model that averages the loss; `metrics` has it among others."""
     return model._loss_tracker
 
 
 def set_loss_tracker(model: keras.Model, tracker: keras.metrics.Metric) -> None:
-    """Gives a compiled model another."""
+    """Replaces that metric."""
     # Past Keras's tracking of attributes, under which it would be among the metrics twice.
     object.__setattr__(model, "_loss_tracker", tracker)
 
 
 def batch_loss(model: keras.Model, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
-    """What `compute_loss` gives, called as Keras's training step calls it; it may take less arguments than these."""
+    """The loss of a batch, computed as Keras's training step does; `compute_loss` may accept fewer arguments."""
     return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
 
 
 def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
-    """Makes the running `fit` begin at another epoch, as Keras's BackupAndRestore does; None afterwards."""
+    """Lets the running `fit` start at another epoch, as Keras's BackupAndRestore does; None resets it."""
     model._initial_epoch = epoch
 
 
 def build_metrics(model: keras.Model, batch: Any) -> None:
-    """Makes a compiled model's metrics, which on TensorFlow come with the first step."""
+    """Builds a compiled model's metrics, which TensorFlow builds in the first step."""
     model._symbolic_build(data_batch=batch)
 
 
 def model_of(callback: keras.callbacks.Callback) -> keras.Model:
-    """A callback's model; `callback.model` takes the state out of JAX's hands, within a step too."""
+    """A callback's model; `callback.model` would write JAX's state back to the variables, even within a step."""
     return callback._model
 
 
 def batches_seen(optimizer: keras.optimizers.Optimizer) -> int:
-    """Batches so far; with gradient accumulation, `iterations` counts the updates."""
+    """The number of batches so far; with gradient accumulation, `iterations` counts the updates."""
     return int(keras.ops.convert_to_numpy(optimizer._iterations))
 
 
 def rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
-    """The variable of the learning rate, or the schedule; `learning_rate` is the number now."""
+    """The variable of the learning rate, or the schedule; `learning_rate` is its current value."""
     return optimizer._learning_rate
 
 
 def variable_index(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> int:
-    """The variable's place among those that the optimizer was built for."""
+    """The variable's index among those that the optimizer was built for."""
     return optimizer._get_variable_index(variable)
 
 
@@ -170,30 +169,30 @@ def moving_averages(optimizer: keras.optimizers.Optimizer) -> Sequence[keras.Var
 
 # ---- JAX
 
-JAX_STATE = "_jax_state"  # of a model in `fit`: the arrays that its variables get when they are next asked for
+JAX_STATE = "_jax_state"  # of a model in `fit`: the arrays that its variables get at the next synchronization
 
 
 def is_traced(array: Any) -> bool:
-    """Whether a JAX array stands for one that a compiled function will get."""
+    """Whether a JAX array is a tracer."""
     import jax
 
     return isinstance(array, jax.core.Tracer)
 
 
 def set_jax_state(model: keras.Model, state: dict[str, Any] | None) -> None:
-    """What the variables of a model in `fit` are to become: arrays by kind of variable."""
+    """Sets the arrays, by kind of variable, that the variables of a model in `fit` get."""
     model._jax_state = state
 
 
 def hand_over_to_jax(model: keras.Model, state: dict[str, Any], **kinds: bool) -> None:
-    """Lets a compiled step have the memory of variables of these kinds; `state` is what they hold."""
+    """Donates the memory of variables of these kinds to a compiled step; `state` holds their values."""
     model._jax_state = state
     model._jax_state_synced = False
     model._purge_model_variables(**kinds)
 
 
 def state_shardings(model: keras.Model) -> tuple:
-    """How a `keras.distribution` lays out trainable, other, optimizer's and metrics' variables."""
+    """The shardings that a `keras.distribution` gives to trainable, other, optimizer's and metrics' variables."""
     return model._get_state_sharding_spec()
 
 
@@ -215,8 +214,8 @@ def fused_adamw(*arguments: Any, **options: Any) -> None:
 
 
 def without_side_effects_again(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled function whose recomputed parts do not repeat their side effects: Keras notes the names of the layers
-    that it is in. Older versions of PyTorch have no such setting."""
+    """A compiled function that does not repeat side effects when it recomputes activations: Keras keeps a stack of the
+    names of layers. Older versions of PyTorch have no such setting."""
     import torch
 
     setting = "skip_fwd_side_effects_in_bwd_under_checkpoint"

@@ -1,4 +1,4 @@
-"""Public names that a package imports on first use, so that importing it costs nothing that its user does not need."""
+"""Public names that a package imports on first use, which keeps the import of the package fast."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

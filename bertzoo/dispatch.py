@@ -24,7 +24,7 @@ _formulas_only = False
 
 
 def operation(formula: Callable[P, R]) -> Callable[P, R]:
-    """Makes an operation of its formula: a call takes the first registered form that applies, else the formula."""
+    """Turns a formula into an operation: a call uses the first registered form that applies, else the formula."""
     forms: list[Callable[..., Any]] = []
 
     @functools.wraps(formula)
@@ -47,7 +47,7 @@ def faster(operation: Callable[..., Any], backend: str | None = None) -> Callabl
     Args:
         operation: The operation.
         backend: The Keras backend that the form is for; all of them where None. Under another backend nothing is
-            registered, whoever imports the module.
+            registered.
     """
 
     def register(form: Callable[P, R]) -> Callable[P, R]:
@@ -61,8 +61,8 @@ def faster(operation: Callable[..., Any], backend: str | None = None) -> Callabl
 def load_kernels() -> None:
     """Imports `bertzoo.kernels`, if it is there, which registers the faster forms.
 
-    `bertzoo.layers` calls this when it is imported, so that every operation has its forms before its first call:
-    PyTorch's compiler could not import anything in the middle of a graph.
+    `bertzoo.layers` calls this when it is imported, so that every operation has its forms before its first call: in the
+    middle of a graph PyTorch's compiler can't import modules.
     """
     if find_spec("bertzoo.kernels") is not None:
         import_module("bertzoo.kernels")
@@ -70,7 +70,7 @@ def load_kernels() -> None:
 
 @contextmanager
 def formulas_only() -> Iterator[None]:
-    """Within it, all operations are their formulas, as for an export to a runtime that has no other forms."""
+    """A context in which all operations are their formulas, as for an export to another runtime."""
     global _formulas_only
     before, _formulas_only = _formulas_only, True
     try:
@@ -97,7 +97,7 @@ def recomputed(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same call, with what is inside a block computed anew in the backward pass instead of stored."""
 
     def call_again(block, x, key, position_bias, **options):
-        # What has a gradient is an argument: TensorFlow's recomputation gives none to what a closure holds.
+        # Tensors with gradients are arguments: TensorFlow's recomputation gives no gradient to those in a closure.
         tensors = (x, key) if position_bias is None else (x, key, position_bias)
         return keras.remat(lambda x, key, bias=None: call(block, x, key=key, position_bias=bias, **options))(*tensors)
 

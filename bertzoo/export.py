@@ -13,8 +13,7 @@ written on one backend loads on any other, so each format is one load away.
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +32,27 @@ _LARGEST_FILE = 2**31 - 2**24
 
 
 class Positional(keras.Model):
-    """A model with separate inputs of any integer type in a fixed order: exporters do not support dicts of inputs."""
+    """A model with separate inputs of any integer type in a fixed order: exporters do not support dicts of inputs.
 
-    def __init__(self, model: keras.Model, names: Sequence[str]):
+    Args:
+        model: The encoder or task.
+        input_dtype: The type of the inputs.
+    """
+
+    def __init__(self, model: keras.Model, input_dtype: str):
         super().__init__(name=f"exported_{model.name}")
-        self.model, self.input_order = model, list(names)
+        self.model = model
+        config = getattr(model, "backbone", model).config
+        self.names = ("token_ids", *(("segment_ids",) if config.type_vocab_size > 1 else ()), "padding_mask")
+        has_choices = "multiple_choice" in getattr(model, "heads", ())
+        self.axes = ("batch", "choices", "length") if has_choices else ("batch", "length")
+        self.max_length, self.vocab_size = config.max_length, config.vocab_size
+        shape = (None,) * len(self.axes)
+        self.signature = tuple(keras.InputSpec(shape=shape, dtype=input_dtype, name=name) for name in self.names)
 
     def call(self, *arrays: Tensor) -> Tensor | dict[str, Tensor]:
         arrays = keras.tree.flatten(arrays)  # TensorFlow traces it with all inputs in one list too
-        return self.model({name: keras.ops.cast(array, "int32") for name, array in zip(self.input_order, arrays)})
+        return self.model({name: keras.ops.cast(array, "int32") for name, array in zip(self.names, arrays)})
 
 
 def export_model(
@@ -85,69 +96,56 @@ def export_model(
         )
     if format == ONNX and model.compute_dtype != "float32":
         raise ValueError(f"ONNX needs a model that computes in float32. Received: {model.compute_dtype}.")
-    config = getattr(model, "backbone", model).config
-    names = ["token_ids", *(["segment_ids"] if config.type_vocab_size > 1 else []), "padding_mask"]
-    axes = ("batch", "choices", "length") if "multiple_choice" in getattr(model, "heads", ()) else ("batch", "length")
-    wrapper = Positional(model, names)
-    example = wrapper(*[np.ones((2, 3, 4)[: len(axes)], "int32")] * len(names))
+    wrapper = Positional(model, input_dtype)
+    example = wrapper(*[np.ones((2, 3, 4)[: len(wrapper.axes)], "int32")] * len(wrapper.names))
     target = expand_path(filepath)
     target.parent.mkdir(parents=True, exist_ok=True)
-    signature = [keras.InputSpec(shape=(None,) * len(axes), dtype=input_dtype, name=name) for name in names]
+    options["verbose"] = verbose
     if format not in _MAKERS:
-        wrapper.export(str(target), format=format, verbose=verbose, input_signature=signature, **options)
+        wrapper.export(str(target), format=format, input_signature=list(wrapper.signature), **options)
         return
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export") as folder, _extra_named():
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export") as folder:
         path = Path(folder) / target.name
-        if format == ONNX and backend == "torch":
-            outputs = list(example) if isinstance(example, dict) else ["logits"]
-            _torch_onnx(wrapper, str(path), axes, config.max_length, input_dtype, outputs, verbose, options)
-        elif format == ONNX:
-            _register_tf2onnx_operations()
-            wrapper.export(str(path), format=format, input_signature=signature, verbose=verbose, **options)
-        else:
-            _saved_model(model, wrapper, str(path), axes, config.max_length, signature, verbose, options)
-        shape = (3, 2, 5)[-len(axes) :][:-1] + (min(5, config.max_length),)
-        _check_outputs(model, names, path, format, shape, input_dtype)
-        for part in Path(folder).iterdir():
-            if part.is_dir():
-                shutil.copytree(part, target, dirs_exist_ok=True)
+        try:
+            if format == SAVED_MODEL:
+                _saved_model(wrapper, str(path), options)
+            elif backend == "torch":
+                _torch_onnx(wrapper, str(path), list(example) if isinstance(example, dict) else ["logits"], options)
             else:
-                os.replace(part, target.parent / part.name)
+                _register_tf2onnx_operations()
+                wrapper.export(str(path), format=format, input_signature=list(wrapper.signature), **options)
+            _check_outputs(wrapper, path, format)
+        except ImportError as error:
+            raise ImportError(
+                f'{error}. Exports need the extra "export"; in the clone of this project: pip install -e ".[export]"'
+            ) from error
+        for file in Path(folder).iterdir():
+            if file.is_dir():
+                shutil.copytree(file, target, dirs_exist_ok=True)
+            else:
+                os.replace(file, target.parent / file.name)
 
 
-@contextmanager
-def _extra_named() -> Iterator[None]:
-    """Adds the name of the extra to the error of a missing package."""
-    try:
-        yield
-    except ImportError as error:
-        raise ImportError(
-            f'{error}. Exports need the extra "export"; in the clone of this project: pip install -e ".[export]"'
-        ) from error
-
-
-def _check_outputs(
-    model: keras.Model, names: Sequence[str], path: Path, format: str, shape: tuple[int, ...], dtype: str
-) -> None:
+def _check_outputs(wrapper: Positional, path: Path, format: str) -> None:
     """Runs the export on rows of other lengths than the exporter saw.
 
     Raises:
         RuntimeError: It does not run, or gives other outputs than the model.
     """
-    rng = np.random.default_rng(0)
+    rng, shape = np.random.default_rng(0), (3, 2, 5)[-len(wrapper.axes) :]
+    shape = (*shape[:-1], min(shape[-1], wrapper.max_length))
     mask = np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, (*shape[:-1], 1))
-    ids = rng.integers(0, getattr(model, "backbone", model).config.vocab_size, shape)
-    known = {"token_ids": ids, "segment_ids": np.zeros(shape), "padding_mask": mask}
-    inputs = {name: known[name].astype("int32") for name in names}
-    expected = keras.tree.flatten(model.predict_on_batch(inputs))
+    ids = rng.integers(0, wrapper.vocab_size, shape)
+    arrays = {"token_ids": ids, "segment_ids": np.zeros(shape), "padding_mask": mask}
+    expected = wrapper.model.predict_on_batch({name: arrays[name].astype("int32") for name in wrapper.names})
     try:
-        found = _run(path, format, {name: array.astype(dtype) for name, array in inputs.items()})
+        outputs = _run(path, format, {spec.name: arrays[spec.name].astype(spec.dtype) for spec in wrapper.signature})
     except ImportError:
         raise
     except Exception as error:
         raise RuntimeError(f"the model exported as {format} does not run, so nothing was written: {error}") from error
-    bound = 1e-3 if model.compute_dtype == "float32" else 0.1
-    for reference, output in zip(expected, found, strict=True):
+    bound = 1e-3 if wrapper.model.compute_dtype == "float32" else 0.1
+    for reference, output in zip(keras.tree.flatten(expected), outputs, strict=True):
         if reference.shape[:-1] == mask.shape:  # outputs at padding do not matter
             reference, output = reference[mask], output[mask]
         largest = bound * max(1, np.abs(reference).max())
@@ -174,34 +172,34 @@ def _run(path: Path, format: str, inputs: dict[str, np.ndarray]) -> list[np.ndar
     return [np.asarray(value, "float32") for value in keras.tree.flatten(outputs)]
 
 
-def _saved_model(model, wrapper, path, axes, max_length, signature, verbose, options) -> None:
-    backend = keras.backend.backend()
-    if backend == "jax":
-        options = dict(options)
+def _saved_model(wrapper: Positional, path: str, options: dict[str, Any]) -> None:
+    on_jax = keras.backend.backend() == "jax"
+    verbose = options.pop("verbose")
+    if on_jax:
         options["jax2tf_kwargs"] = {
             "native_serialization": True,
-            "polymorphic_shapes": [f"({', '.join(axes)})"] * len(signature),
-            "polymorphic_constraints": [f"length <= {max_length}"],
+            "polymorphic_shapes": [f"({', '.join(wrapper.axes)})"] * len(wrapper.names),
+            "polymorphic_constraints": [f"length <= {wrapper.max_length}"],
             "with_gradient": False,
         }
     # The wrapper itself is not tracked: TensorFlow would also trace it with all inputs in one list.
     archive = keras.export.ExportArchive()
-    archive.track(model)
+    archive.track(wrapper.model)
     # TensorFlow 2.21 can't read the operation erf, which the faster form of GELU under JAX has.
-    with formulas_only() if backend == "jax" else nullcontext():
-        archive.add_endpoint("serve", wrapper.call, input_signature=signature, **options)
+    with formulas_only() if on_jax else nullcontext():
+        archive.add_endpoint("serve", wrapper.call, input_signature=list(wrapper.signature), **options)
         archive.write_out(path, verbose=verbose)
 
 
-def _torch_onnx(wrapper: Positional, path, axes, max_length, input_dtype, outputs, verbose, options) -> None:
+def _torch_onnx(wrapper: Positional, path: str, outputs: list[str], options: dict[str, Any]) -> None:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    names = wrapper.input_order
-    limits = {"length": {"max": max_length}}
-    free = {i: torch.export.Dim(axis, **limits.get(axis, {})) for i, axis in enumerate(axes)}
+    limits = {"length": {"max": wrapper.max_length}}
+    free = {i: torch.export.Dim(axis, **limits.get(axis, {})) for i, axis in enumerate(wrapper.axes)}
     # Sizes of 1 would be taken for constants, and one tensor for all inputs for one input.
-    example = tuple(torch.ones((2, 3, 4)[: len(axes)], dtype=getattr(torch, input_dtype)) for _ in names)
+    shape = (2, 3, 4)[: len(wrapper.axes)]
+    example = tuple(torch.ones(shape, dtype=getattr(torch, spec.dtype)) for spec in wrapper.signature)
     # Other kernels lay their result out in another order than the plain operations that become ONNX.
     with sdpa_kernel(SDPBackend.MATH):
         torch.onnx.export(
@@ -209,11 +207,10 @@ def _torch_onnx(wrapper: Positional, path, axes, max_length, input_dtype, output
             example,
             path,
             dynamo=True,
-            dynamic_shapes=((free,) * len(names),),
-            input_names=list(names),
+            dynamic_shapes=((free,) * len(example),),
+            input_names=list(wrapper.names),
             output_names=outputs,
             external_data=sum(4 * weight.shape.numel() for weight in wrapper.parameters()) > _LARGEST_FILE,
-            verbose=bool(verbose),
             **options,
         )
 

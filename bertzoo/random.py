@@ -1,8 +1,7 @@
-"""The one seed, and random numbers that are the same on every backend.
+"""The seed, and random numbers that are the same on every backend.
 
-Backends' own generators differ. What is random on the host (weights, order, masks) comes from NumPy's Philox; what must
-be random inside the compiled step (dropout, sampling) from an integer hash in int32 arithmetic, which is the same
-everywhere.
+The generators of backends differ. Random numbers on the host (weights, order, masks) come from NumPy's Philox; those
+inside the compiled step (dropout, sampling) from an integer hash in int32 arithmetic.
 """
 
 import zlib
@@ -21,11 +20,11 @@ _seed: int | None = None
 
 
 class Salt(IntEnum):
-    """What a key is folded with, for everything that draws inside a compiled step.
+    """The numbers that keys are folded with, for all random draws inside a compiled step.
 
     The key of a training call is folded with the number of a layer (0 for the embeddings, then 1, 2, … for the blocks
     in the order in which they are applied, then one for the enhanced mask decoder) or with one of the key spaces from
-    HEAD on. The key of a layer is folded with the salt of a dropout in it; no layer has two dropouts of one number.
+    HEAD on. The key of a layer is folded with the salt of a dropout in it, which is unique within the layer.
     """
 
     ATTENTION_WEIGHTS = 0
@@ -46,7 +45,7 @@ class Salt(IntEnum):
 
 
 def set_seed(seed: int) -> None:
-    """Sets the seed that models, datasets and dropout made after this call use, whatever Keras's seed is.
+    """Sets the seed of models, datasets and dropout that are created after this call, whatever Keras's seed is.
 
     Raises:
         ValueError: `seed` is not an integer from 0 to 2**63 - 1.
@@ -58,13 +57,13 @@ def set_seed(seed: int) -> None:
 
 
 def get_seed() -> int:
-    """The seed in force: that of `set_seed`; until it is called that of `keras.utils.set_random_seed`, else 0."""
+    """The current seed: that of `set_seed`, by default that of `keras.utils.set_random_seed`, else 0."""
     return _seed if _seed is not None else keras_seed() or 0
 
 
 def host_generator(seed: int, *stream: int | str) -> np.random.Generator:
-    """A NumPy Philox generator of its own for each `stream`, such as a weight's name or (epoch, batch)."""
-    words = [zlib.crc32(part.encode()) if isinstance(part, str) else int(part) & 0xFFFFFFFF for part in stream]
+    """A NumPy Philox generator for each `stream`, such as a weight's name or (epoch, batch)."""
+    words = [zlib.crc32(name.encode()) if isinstance(name, str) else int(name) & 0xFFFFFFFF for name in stream]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed & 0xFFFFFFFF, seed >> 32, *words])))
 
 
@@ -89,15 +88,15 @@ def hash32(x: Tensor) -> Tensor:
 
 
 def _high_bits(x, count: int):
-    """int32 tensors without their lowest bits, moved down; zeros come in at the top."""
+    """A logical right shift of int32 tensors."""
     # Only TensorFlow's tensors have no such operator. On PyTorch, `ops` would copy the number to the GPU each time.
     moved = ops.right_shift(x, count) if keras.backend.backend() == "tensorflow" else x >> count
     return moved & ((1 << (32 - count)) - 1)
 
 
 def fold_in(key: Tensor, number: int) -> Tensor:
-    """Another key for the use `number` of a key: int32 (2,) -> int32 (2,)."""
-    number = int(number)  # JAX takes no members of an enumeration for integers
+    """Derives a key from a key and a number: int32 (2,) -> int32 (2,)."""
+    number = int(number)  # JAX does not accept members of an enumeration
     return hash32(hash32(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
 
 
@@ -111,7 +110,7 @@ def random_bits(key: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def row_words(key: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Two int32 tensors of `shape` (example, …), from which `channel_bits` makes the numbers of their channels."""
+    """Two int32 tensors of `shape` (example, …), from which `channel_bits` derives the numbers of their channels."""
     last = len(shape) - 1
     return words_at(
         key,
@@ -120,9 +119,9 @@ def row_words(key: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def words_at(key: Tensor, example: Tensor, *position: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of these examples and positions in them, int32 tensors that broadcast.
+    """`row_words` of given examples and positions in them, int32 tensors that broadcast.
 
-    With one word a position, the numbers of two positions could be shifted copies of each other.
+    With one word per position, the numbers of two positions could be shifted copies of each other.
     """
     words = hash32(example * GOLDEN + key[0])
     for index in position:
@@ -131,27 +130,26 @@ def words_at(key: Tensor, example: Tensor, *position: Tensor) -> tuple[Tensor, T
 
 
 def channel_bits(first: Tensor, second: Tensor, channel: Tensor) -> Tensor:
-    """The numbers at int32 indices `channel`, of positions with these words.
+    """The random numbers at int32 indices `channel` of positions with these words.
 
-    The high bits are the random ones: the last step of `hash32`, which mends the low bits, costs time and is left out.
+    The last step of `hash32`, which improves the low bits, is left out for speed: dropout depends on the high bits.
     """
     bits = ((channel * GOLDEN + first) ^ second) * MULTIPLIER_1
     return (bits ^ _high_bits(bits, 15)) * MULTIPLIER_2
 
 
 class StepCounter(keras.random.SeedGenerator):
-    """The seed and the count of training calls of one model, from which its dropout keys come.
+    """The seed and the number of training calls of a model, from which its dropout keys are derived.
 
-    It is a SeedGenerator only so that Keras carries its state, int32 (3,): the count and the seed's two words, through
-    compiled steps without counting it as a weight. A seed in the state, not in the step, leaves the compiled step as it
-    is when the seed changes.
+    It is a SeedGenerator so that Keras carries its state, int32 (3,), through compiled steps without counting it as a
+    weight. The state holds the count and the two words of the seed, so that another seed needs no compilation.
     """
 
     def __init__(self, seed: int | None = None, name: str = "step"):
         self.name = name
         self.seed = get_seed() if seed is None else seed
         start = np.array([0, *seed_words(self.seed)], "int32")
-        # From a function, so that a model can be described without weights (analysis/parameters.py).
+        # From a function, so that a model can be built without values (`_keras_hooks.without_values`).
         self.state = keras.Variable(
             lambda shape, dtype: ops.convert_to_tensor(start, dtype),
             shape=(3,),
@@ -162,17 +160,17 @@ class StepCounter(keras.random.SeedGenerator):
 
     @property
     def count(self) -> int:
-        """Training calls so far."""
+        """The number of training calls so far."""
         return int(ops.convert_to_numpy(self.state)[0])
 
     def next_key(self) -> Tensor:
-        """Counts one training call and returns its key, an int32 tensor (2,)."""
-        # Made on the device: a NumPy array would be copied there each step, and stop PyTorch's compiler.
+        """Counts a training call and returns its key, an int32 tensor (2,)."""
+        # Created on the device: a NumPy array would be copied there each step, and break PyTorch's graph.
         self.state.assign_add(ops.cast(ops.arange(3, dtype="int32") == 0, "int32"))
         return self.this_key()
 
     def this_key(self) -> Tensor:
-        """The key of the training call that was counted last."""
+        """The key of the last counted training call."""
         state = ops.convert_to_tensor(self.state)
         return words_key((state[1], state[2]), state[0])
 

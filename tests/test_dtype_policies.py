@@ -35,10 +35,10 @@ def test_the_policy_of_each_layer_is_in_force(family, dtype, numpy, compiled):
     options = {"conv_kernel_size": 3} if family == "deberta-v2" else {}
     config = FAMILIES[family].config_class(**SIZES, initializer_range=0.3, **options)
     exact, mixed = bz.Encoder(config, pooler=False), bz.Encoder(config, pooler=False, dtype=dtype)
-    wanted = numpy(compiled(exact, exact)(INPUTS)["sequence_output"])
+    expected = numpy(compiled(exact, exact)(INPUTS)["sequence_output"])
     actual = compiled(lambda inputs: keras.ops.cast(mixed(inputs)["sequence_output"], "float32"), mixed)(INPUTS)
     real = INPUTS["padding_mask"] == 1
-    off = np.abs(numpy(actual) - wanted)[real].max()
+    off = np.abs(numpy(actual) - expected)[real].max()
     assert 1e-4 < off < 0.1  # half precision is at work, and in no wrong place
 
 

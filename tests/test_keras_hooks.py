@@ -223,7 +223,7 @@ def test_no_private_attribute_is_used_elsewhere():
                     defined.add(node.attr)
                 else:
                     used.append((node.attr, f"{path}:{node.lineno}"))
-    assert [place for place in used if place[0] not in defined | OTHERS | set().union(*hooks.OVERRIDDEN.values())] == []
+    assert [use for use in used if use[0] not in defined | OTHERS | set().union(*hooks.OVERRIDDEN.values())] == []
     of_keras = {name for kind in (keras.Model, keras.optimizers.Optimizer) for name in dir(kind) if private(name)}
     overridden = {name for table in hooks.OVERRIDDEN.values() for name in table}
     assert methods & of_keras - overridden == set()

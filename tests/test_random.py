@@ -106,8 +106,8 @@ def test_the_share_that_is_kept(key, rate):
     count = kept.size
     assert abs(kept.sum() - count * (1 - rate)) < 4 * np.sqrt(count * rate * (1 - rate))
     for axis in range(3):  # and along each axis
-        share = kept.mean(axis=tuple(a for a in range(3) if a != axis))
-        assert np.abs(share - (1 - rate)).max() < 5 * np.sqrt(rate * (1 - rate) / (count / share.size))
+        fraction = kept.mean(axis=tuple(a for a in range(3) if a != axis))
+        assert np.abs(fraction - (1 - rate)).max() < 5 * np.sqrt(rate * (1 - rate) / (count / fraction.size))
 
 
 def test_all_bits_are_even(key):

@@ -47,7 +47,8 @@ class LoRADense(keras.layers.Layer):
         if dense.quantization_mode is not None:
             policy = policy.name.rpartition("_from_")[2]
         super().__init__(name=f"{dense.name}_lora", dtype=policy, **kwargs)
-        self.dense, self.module_names, self.scales = dense, tuple(modules), [own and own[1] for own in settings]
+        # Lists: blocks whose tuples differ would be traced one by one.
+        self.dense, self.module_names, self.scales = dense, list(modules), [own and own[1] for own in settings]
         for weight in dense.weights:
             weight.trainable = False
         inner, self.outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(modules)

@@ -34,11 +34,11 @@ class CatalogEntry:
 def load_catalog() -> dict[str, CatalogEntry]:
     """The checkpoints by name, such as "google-bert/bert-base-uncased", in the file's order."""
     content = tomllib.loads((bundled_path("weights") / "catalog.toml").read_text("utf-8"))
-    rows = {}
+    entries = {}
     for row in content["checkpoints"]:
         config = {**content["shapes"][row.pop("shape")], "vocab_size": row.pop("vocab_size")}
-        rows[row["name"]] = CatalogEntry(**{**row, "tasks": tuple(row["tasks"])}, config=config)
-    return rows
+        entries[row["name"]] = CatalogEntry(**{**row, "tasks": tuple(row["tasks"])}, config=config)
+    return entries
 
 
 def find_entry(name: str) -> CatalogEntry:
@@ -48,13 +48,13 @@ def find_entry(name: str) -> CatalogEntry:
         ValueError: The catalog has no such checkpoint.
     """
     catalog = load_catalog()
-    wanted = name.removeprefix("hf://").split("@")[0]
-    if wanted not in catalog:
+    name = name.removeprefix("hf://").split("@")[0]
+    if name not in catalog:
         short = {full.split("/")[1].lower(): full for full in catalog}
-        near = difflib.get_close_matches(wanted.split("/")[-1].lower(), short, n=3)
+        near = difflib.get_close_matches(name.split("/")[-1].lower(), short, n=3)
         hint = f"; similar names: {', '.join(short[n] for n in near)}" if near else ""
-        raise ValueError(f"the catalog has no {wanted!r}{hint}. `bertzoo list` shows it.")
-    return catalog[wanted]
+        raise ValueError(f"the catalog has no {name!r}{hint}. `bertzoo list` shows it.")
+    return catalog[name]
 
 
 def known_lowercase(directory: Path) -> bool | None:
@@ -62,9 +62,9 @@ def known_lowercase(directory: Path) -> bool | None:
 
     The hub's cache names the folders of repositories `models--owner--name`.
     """
-    for part in directory.absolute().parts:
-        if part.startswith("models--"):
-            published = load_catalog().get(part.removeprefix("models--").replace("--", "/"))
-            if published is not None and not published.tokenizer_config and published.cased is not None:
-                return not published.cased
+    for folder in directory.absolute().parts:
+        if folder.startswith("models--"):
+            entry = load_catalog().get(folder.removeprefix("models--").replace("--", "/"))
+            if entry is not None and not entry.tokenizer_config and entry.cased is not None:
+                return not entry.cased
     return None

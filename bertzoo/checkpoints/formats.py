@@ -1,8 +1,9 @@
 """What a checkpoint directory holds, whatever its format: a configuration, and tensors under Hugging Face's names."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,12 @@ ReadArchitecture = Callable[[Mapping[str, Any]], tuple[Any, Family]]
 
 @dataclass
 class Checkpoint:
-    """An open checkpoint; a context manager, since `tensors` may be mapped files."""
+    """An open checkpoint: its configuration and family, its tensors, and notes for the load report."""
 
     config: Any
     family: Family
     tensors: Tensors
-    notes: list[str] = field(default_factory=list)
-
-    def __enter__(self) -> "Checkpoint":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.tensors.close()
+    notes: list[str]
 
 
 def is_checkpoint(directory: Path) -> bool:
@@ -39,8 +34,11 @@ def is_checkpoint(directory: Path) -> bool:
     return (directory / "config.json").is_file() or any(module.is_format(directory) for module in FOREIGN)
 
 
-def open_checkpoint(directory: Path, read_architecture: ReadArchitecture, heads: tuple[str, ...] = ()) -> Checkpoint:
-    """The checkpoint in a directory.
+@contextmanager
+def open_checkpoint(
+    directory: Path, read_architecture: ReadArchitecture, heads: tuple[str, ...] = ()
+) -> Iterator[Checkpoint]:
+    """The checkpoint in a directory, whose files stay open within the context.
 
     Args:
         directory: A Hugging Face directory, fairseq's RoBERTa (`model.pt`), or a TensorFlow 1 checkpoint of Google's.
@@ -60,9 +58,9 @@ def open_checkpoint(directory: Path, read_architecture: ReadArchitecture, heads:
     except (ValueError, TypeError) as error:
         source = directory if foreign else directory / "config.json"
         raise CheckpointError(f"{source} can't be used: {error}") from error
-    tensors = open_tensors(directory) if tensors is None else tensors
-    _check_sizes(config, tensors, directory)
-    return Checkpoint(config, family, tensors, notes)
+    with tensors or open_tensors(directory) as tensors:
+        _check_sizes(config, tensors, directory)
+        yield Checkpoint(config, family, tensors, notes)
 
 
 def _check_sizes(config: Any, tensors: Tensors, directory: Path) -> None:

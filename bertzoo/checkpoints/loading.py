@@ -1,8 +1,10 @@
 """Models from checkpoint directories, and back."""
 
 import inspect
+import shutil
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +12,25 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from bertzoo._keras_hooks import print_message
+from bertzoo._keras_hooks import print_message, sublayers
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import ReadArchitecture, open_checkpoint
-from bertzoo.checkpoints.int8 import (
-    SCALE,
-    quantize_as_stored,
-    quantized_layers,
-    read_scales,
-    scales_of,
-    weight_files,
-)
 from bertzoo.checkpoints.json_files import to_json
 from bertzoo.checkpoints.names import Entry, Family, expand, normalize_key, wrapper_of
 from bertzoo.checkpoints.saving import Content, write_preset
-from bertzoo.checkpoints.tensors import Tensors, float_tensor
+from bertzoo.checkpoints.tensors import (
+    INT8_FILE,
+    WEIGHT_FILES,
+    Tensors,
+    float_tensor,
+    open_tensors,
+    save_tensors,
+    tensor_files,
+)
 from bertzoo.layers.base import skip_drawing
 
+SCALE = "_scale"  # the suffix of the tensor by which int8 codes are divided to get the weights
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
 
 
@@ -83,8 +86,7 @@ def weight_map(
     entries = [entry for entry in _table(encoder.family, encoder.config, heads) if entry.keras_name in weights]
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(Entry(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
-    scales = {id(w) for layer in quantized_layers(model) for w in layer.weights if w.name.endswith(SCALE)}
-    unnamed = {name for name, weight in weights.items() if id(weight) not in scales and id(weight) not in ignored}
+    unnamed = {n for n, weight in weights.items() if not n.endswith(SCALE) and id(weight) not in ignored}
     unnamed -= {entry.keras_name for entry in entries}
     if unnamed:
         raise CheckpointError(
@@ -174,36 +176,56 @@ class _CoveredPaths(frozenset[str]):
 def _fill(model: keras.Model, tensors: Tensors, heads: tuple[str, ...], new_heads: bool) -> list[str]:
     """Fills a model's weights from the tensors of a file; -> the parts that the file does not have."""
     encoder = getattr(model, "backbone", model)
-    entries, weights = weight_map(model, encoder, heads), weight_names(model)
+    entries = weight_map(model, encoder, heads)
+    _quantize_as_stored(model, entries, tensors, weight_names(encoder if new_heads else model))
+    weights = weight_names(model)  # quantized kernels are other variables
+    entries += _scale_entries(entries, weights)
     encoder_ids = {id(weight) for weight in encoder.weights}
     encoder_names = {name for name, weight in weights.items() if id(weight) in encoder_ids}
     loaded = [e for e in entries if e.is_in(tensors) and (not new_heads or e.keras_name in encoder_names)]
-    quantize_as_stored(model, loaded, tensors, weights)
-    weights, scales = weight_names(model), scales_of(model)  # quantized kernels are other variables
     model.checkpoint_dtypes = {}
     for entry in loaded:
-        weight, names = weights[entry.keras_name], entry.hf_names
-        arrays = _read(entry, tuple(weight.shape), tensors)
-        if id(weight) in scales:
-            scales[id(weight)].assign(read_scales(entry, arrays, tensors))
-            names = (*names, *(name + SCALE for name in names))
-        else:
-            arrays = [float_tensor(array, f"tensor {name}") for name, array in zip(names, arrays)]
-        weight.assign(entry.join(arrays))
-        model.checkpoint_dtypes |= {name: tensors.dtype(name) for name in names}
+        weight = weights[entry.keras_name]
+        weight.assign(entry.join(_read(entry, weight, tensors)))
+        model.checkpoint_dtypes |= {name: tensors.dtype(name) for name in entry.hf_names}
     return _new_parts(entries, [entry for entry in entries if entry not in loaded], encoder_names)
 
 
-def _read(entry: Entry, shape: tuple[int, ...], tensors: Tensors) -> list[np.ndarray]:
+def _quantize_as_stored(
+    model: keras.Model, entries: Iterable[Entry], tensors: Tensors, weights: Mapping[str, keras.Variable]
+) -> None:
+    """Quantizes the layers whose kernels, among `weights`, the file holds as int8 codes."""
+    layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
+    for entry in entries:
+        layer = layers.get(id(weights.get(entry.keras_name)))
+        is_int8 = entry.is_in(tensors) and all(tensors.dtype(name) == "I8" for name in entry.hf_names)
+        if is_int8 and layer is not None and layer.quantization_mode is None:
+            layer.quantize("int8")
+
+
+def _scale_entries(entries: Iterable[Entry], weights: Container[str]) -> list[Entry]:
+    """The entries of the scales of those kernels that are quantized, float32 (units,)."""
+    return [
+        Entry(entry.keras_name + SCALE, tuple(name + SCALE for name in entry.hf_names))
+        for entry in entries
+        if entry.keras_name + SCALE in weights
+    ]
+
+
+def _read(entry: Entry, weight: keras.Variable, tensors: Tensors) -> list[np.ndarray]:
     arrays = [tensors[name] for name in entry.hf_names]
-    expected = entry.split(np.broadcast_to(np.float32(0), shape))
+    expected = entry.split(np.broadcast_to(np.float32(0), weight.shape))
     for name, array in zip(entry.hf_names, arrays):
         if array.shape != expected[name].shape:
             hint = " Pass new_head=True to start with a new head." * name.startswith(("classifier", "bertzoo.head"))
             raise CheckpointError(
                 f"tensor {name} has shape {array.shape}; {expected[name].shape} is expected by the configuration.{hint}"
             )
-    return arrays
+        if entry.keras_name.endswith(SCALE) and not (array > 0).all():
+            raise CheckpointError(f"tensor {name} must hold positive scales of int8 codes.")
+    if weight.dtype == "int8":
+        return arrays
+    return [float_tensor(array, f"tensor {name}") for name, array in zip(entry.hf_names, arrays)]
 
 
 def _new_parts(entries: list[Entry], missing: list[Entry], encoder_names: Container[str]) -> list[str]:
@@ -242,37 +264,42 @@ def _note(report: LoadReport, config: Any, file_keys: Mapping[str, str]) -> None
         report.notes.append(f"config.json has keys unknown to bertzoo: {', '.join(config.unknown_keys)}")
 
 
+def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """The layers whose kernel is quantized."""
+    return [layer for layer in sublayers(model) if getattr(layer, "quantization_mode", None)]
+
+
 def file_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> dict[str, np.ndarray]:
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
-    weights, scales = weight_names(model), scales_of(model)
-    prefix = encoder.family.prefix if heads else ""
+    for layer in quantized_layers(model):
+        if layer.quantization_mode != "int8" or not isinstance(layer, keras.layers.Dense):
+            raise CheckpointError(
+                f"a preset holds int8 layers only. Received: {layer.path}, quantized as {layer.quantization_mode}. "
+                "Save the model as a .keras file."
+            )
+    weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
     in_heads = {name for head in heads for name, _ in encoder.family.names_of_head(encoder.config, head)}
-    floats: dict[str, np.ndarray] = {}
-    codes: dict[str, np.ndarray] = {}
+    entries = weight_map(model, encoder, heads)
+    tensors: dict[str, np.ndarray] = {}
     keys: dict[str, str] = {}
-    for entry in weight_map(model, encoder, heads):
-        weight = weights[entry.keras_name]
-        value = keras.ops.convert_to_numpy(weight)
-        own = entry.keras_name in in_heads or entry.part == "custom_head"
+    for entry in [*entries, *_scale_entries(entries, weights)]:
+        own = entry.keras_name.removesuffix(SCALE) in in_heads or entry.part == "custom_head"
         keys |= {name: name if own else prefix + name for name in entry.hf_names}
-        if id(weight) in scales:
-            split_scales = np.split(keras.ops.convert_to_numpy(scales[id(weight)]), len(entry.hf_names))
-            codes |= {keys[name]: array for name, array in entry.split(value).items()}
-            codes |= {keys[name] + SCALE: scale for name, scale in zip(entry.hf_names, split_scales)}
-        else:
-            floats |= entry.split(value.astype(np.float32, copy=False))
-    floats = _narrowed(floats, getattr(model, "checkpoint_dtypes", {})) or floats
-    return {keys[name]: tensor for name, tensor in floats.items()} | codes
+        value = keras.ops.convert_to_numpy(weights[entry.keras_name])
+        tensors |= entry.split(value if value.dtype == np.int8 else value.astype(np.float32, copy=False))
+    tensors = _narrowed(tensors, getattr(model, "checkpoint_dtypes", {})) or tensors
+    return {keys[name]: tensor for name, tensor in tensors.items()}
 
 
 def _narrowed(tensors: Mapping[str, np.ndarray], dtypes: Mapping[str, str]) -> dict[str, np.ndarray] | None:
     """The tensors in the dtypes of the file, or None where that would lose a bit of any."""
-    out = {}
+    narrow = {}
     for name, tensor in tensors.items():
-        out[name] = tensor.astype(_NUMPY.get(dtypes.get(name, "F32"), np.float32))
-        if not np.array_equal(out[name].astype(np.float32), tensor):
+        dtype = _NUMPY.get(dtypes.get(name, "F32"), np.float32)
+        narrow[name] = tensor if tensor.dtype == np.int8 else tensor.astype(dtype)
+        if not np.array_equal(narrow[name].astype(np.float32), tensor):
             return None
-    return out
+    return narrow
 
 
 def save_model(
@@ -308,7 +335,11 @@ def save_model(
     content.pop("torch_dtype", None)
     kinds = {tensor.dtype.name for tensor in tensors.values()} - {"int8"}
     content["dtype"] = kinds.pop() if len(kinds) == 1 else "float32"
-    files = dict(weight_files(tensors))
+    files: dict[str, Content] = dict(tensor_files(tensors))
+    if any(tensor.dtype == np.int8 for tensor in tensors.values()):
+        # transformers does not know this file, and reports that there are no weights; from model.safetensors it would
+        # read the codes as weights, or skip them and start with random ones.
+        files = {INT8_FILE: partial(save_tensors, tensors=tensors)}
     files["config.json"] = to_json(content)
     if tokenizer is not None:
         files.update(tokenizer.files())
@@ -327,3 +358,22 @@ def check_options(cls: type[keras.layers.Layer], options: Iterable[str]) -> None
         raise TypeError(
             f"{cls.__name__}.from_preset has no option {', '.join(unknown)}; it takes {', '.join(sorted(known))}."
         )
+
+
+def dequantize(source: Path, target: Path) -> None:
+    """Copies a preset, with float32 weights in place of codes.
+
+    Raises:
+        CheckpointError: The weights are not int8.
+    """
+    if next((name for name in WEIGHT_FILES if (source / name).is_file()), None) != INT8_FILE:
+        raise CheckpointError(f"{source} has no {INT8_FILE}: its weights are not int8.")
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(INT8_FILE))
+    with open_tensors(source) as tensors:
+        floats = {}
+        for name in tensors:
+            if tensors.dtype(name) == "I8":
+                floats[name] = tensors[name].astype(np.float32) / tensors[name + SCALE][:, None]
+            elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
+                floats[name] = tensors[name]
+        write_preset(target, tensor_files(floats))

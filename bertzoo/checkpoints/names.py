@@ -28,6 +28,7 @@ class Family(Protocol):
     prefix: str
     former_prefixes: tuple[str, ...]
     names: Names
+    heads: Mapping[str, Any]
 
     @property
     def aliases(self) -> Mapping[str, str]: ...
@@ -63,15 +64,13 @@ class Entry:
 
     def join(self, tensors: Iterable[np.ndarray]) -> np.ndarray:
         """The file's tensors -> the Keras weight."""
-        parts = [tensor.T if self.transposed else tensor for tensor in tensors]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        arrays = [tensor.T if self.transposed else tensor for tensor in tensors]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
 
     def split(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """The Keras weight -> the file's tensors."""
-        parts = np.split(weight, len(self.hf_names), axis=-1)
-        return {
-            name: np.ascontiguousarray(part.T if self.transposed else part) for name, part in zip(self.hf_names, parts)
-        }
+        arrays = np.split(weight, len(self.hf_names), axis=-1)
+        return {name: np.ascontiguousarray(a.T if self.transposed else a) for name, a in zip(self.hf_names, arrays)}
 
 
 def expand(names: Iterable[tuple[str, str]], counts: Mapping[str, int]) -> list[Entry]:
@@ -84,15 +83,10 @@ def expand(names: Iterable[tuple[str, str]], counts: Mapping[str, int]) -> list[
             for letter, value in zip(letters, values):
                 index = f"{{{letter}}}"
                 keras_name, hf_name = keras_name.replace(index, str(value)), hf_name.replace(index, str(value))
-            entries.append(Entry(keras_name, _parts(hf_name)))
+            fused = _FUSED.search(hf_name)
+            hf_names = [_FUSED.sub(name, hf_name) for name in fused.group(1).split(",")] if fused else [hf_name]
+            entries.append(Entry(keras_name, tuple(hf_names)))
     return entries
-
-
-def _parts(hf_name: str) -> tuple[str, ...]:
-    fused = _FUSED.search(hf_name)
-    if not fused:
-        return (hf_name,)
-    return tuple(hf_name[: fused.start()] + part + hf_name[fused.end() :] for part in fused.group(1).split(","))
 
 
 def normalize_key(*prefixes: str) -> Callable[[str], str]:
@@ -111,9 +105,9 @@ def wrapper_of(names: Iterable[str], prefix: str) -> str:
 
     A family's own prefix, which may be one of the same words, stays.
     """
-    names, found = list(names), ""
-    while wrapper := next((w for w in _WRAPPERS if names and all(name.startswith(found + w) for name in names)), None):
-        if wrapper == prefix and not any(name.startswith(found + wrapper + prefix) for name in names):
+    names, start = list(names), ""
+    while wrapper := next((w for w in _WRAPPERS if names and all(name.startswith(start + w) for name in names)), None):
+        if wrapper == prefix and not any(name.startswith(start + wrapper + prefix) for name in names):
             break
-        found += wrapper
-    return found
+        start += wrapper
+    return start

@@ -106,10 +106,11 @@ class LazyTensor(_Sealed):
         if len(self.shape) != len(self.strides) or len(self.shape) > MAX_DIMENSIONS or not all(map(_is_size, numbers)):
             raise CheckpointError("a tensor's shape, strides or offset are not sizes")
         extent = 1 + sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
-        if 0 not in self.shape and self.offset + extent > self.storage.count:
-            raise CheckpointError(f"a tensor of shape {self.shape} reaches beyond its storage of {self.storage.count}")
-        if math.prod(size for size in self.shape if size) * self.storage.type.numpy.itemsize > self.storage.file.size:
-            raise CheckpointError(f"a tensor of shape {self.shape} would be larger than the whole file")
+        size = math.prod(size for size in self.shape if size) * self.storage.type.numpy.itemsize
+        if size > self.storage.file.size or (0 not in self.shape and self.offset + extent > self.storage.count):
+            raise CheckpointError(
+                f"a tensor of shape {self.shape} reaches beyond its storage of {self.storage.count}, or beyond the file"
+            )
 
     @property
     def dtype(self) -> str:
@@ -153,25 +154,24 @@ class _Attributes(dict):
 
 
 @_Function
-def _rebuild_tensor(*description: object) -> LazyTensor:
-    match description:
-        case (_Storage() as storage, int() as offset, tuple() as shape, tuple() as strides, *_):
-            return LazyTensor(storage, offset, shape, strides)
+def _rebuild_tensor(storage: object, offset: int, shape: object, strides: object, *_: object) -> LazyTensor:
+    if isinstance(storage, _Storage) and isinstance(shape, tuple) and isinstance(strides, tuple):
+        return LazyTensor(storage, offset, shape, strides)
     raise CheckpointError("a tensor is described in an unknown way")
 
 
 @_Function
 def _rebuild_parameter(tensor: object, *_: object) -> LazyTensor:
-    if not isinstance(tensor, LazyTensor):
-        raise CheckpointError("a parameter is described in an unknown way")
-    return tensor
+    if isinstance(tensor, LazyTensor):
+        return tensor
+    raise CheckpointError("a parameter is described in an unknown way")
 
 
 @_Function
 def _rebuild_size(sizes: object) -> tuple[int, ...]:
-    if not (isinstance(sizes, tuple) and all(map(_is_size, sizes))):
-        raise CheckpointError("a torch.Size is described in an unknown way")
-    return sizes
+    if isinstance(sizes, tuple) and all(map(_is_size, sizes)):
+        return sizes
+    raise CheckpointError("a torch.Size is described in an unknown way")
 
 
 # All that a file may name, and the function or class of this module that is used instead.

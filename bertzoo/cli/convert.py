@@ -37,10 +37,10 @@ def convert(
         raise ValueError(f"{directory} is the source itself: name another directory.")
     bz = import_bertzoo()
     if dequantize:
-        from bertzoo.checkpoints import int8
+        from bertzoo.checkpoints import loading
 
         with tempfile.TemporaryDirectory() as folder:
-            int8.dequantize(found, Path(folder) / "floats")
+            loading.dequantize(found, Path(folder) / "floats")
             _convert(bz, str(Path(folder) / "floats"), Path(folder) / "floats", directory)
         return
     _convert(bz, source, found, directory)

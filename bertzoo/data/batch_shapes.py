@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from bertzoo.accelerator import accelerator
+from bertzoo.backend import accelerator
 
 FREE_PADDING = 64  # tokens: about what one more batch costs beside its tokens, on a CPU
 
@@ -20,20 +20,15 @@ def choose_lengths(
     lengths: (n,) tokens of each row. Candidates are the multiples of `pad_to_multiple_of` (matrix units work on
     tiles of eight), except that none is over `maximum`. Exact, by dynamic programming over the histogram of lengths,
     O(count * L^2) for L candidates. Of at most `count` lengths, as few are taken as come within `tolerance` of the best
-    token count, because each is compiled once. Raises `ValueError` for no rows and for a row longer than `maximum`.
+    token count, because each is compiled once. Raises `ValueError` for no rows.
     """
     lengths = np.asarray(lengths)
     if len(lengths) == 0:
         raise ValueError("there are no rows to choose padded lengths for.")
-    if lengths.max() > maximum:
-        raise ValueError(
-            f"row {int(lengths.argmax())} has {int(lengths.max())} tokens, over the maximum of {maximum}; "
-            f"encode with max_length={maximum}."
-        )
     rounded = np.minimum(-(-np.maximum(lengths, 1) // pad_to_multiple_of) * pad_to_multiple_of, maximum)
     candidates, rows = np.unique(rounded, return_counts=True)
     tokens, previous = _fewest_tokens(candidates, np.concatenate([[0], np.cumsum(rows)]), count)
-    enough = int(np.argmax(tokens <= tokens[-1] * (1 + tolerance)))  # a place in the list: this many lengths less one
+    enough = int(np.argmax(tokens <= tokens[-1] * (1 + tolerance)))  # an index: this many lengths less one
     chosen, end = [], len(candidates)
     for number in range(enough, -1, -1):
         chosen.append(candidates[end - 1])

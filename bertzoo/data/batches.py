@@ -30,42 +30,38 @@ class BucketedDataset(keras.utils.PyDataset):
     can be resumed anywhere: set `epoch`. Pass it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
     generator, and with `callbacks=[batches.begin_at(initial_epoch)]`, see there.
 
-    A batch is `(inputs,)`, `(inputs, labels)` or `(inputs, labels, sample_weight)` with inputs `token_ids`,
-    `segment_ids`, `padding_mask`, each (batch, length) int32, and `lengths` (batch,), see `Encoder`.
+    A batch is what `transform` makes of inputs `token_ids`, `segment_ids`, `padding_mask`, each (batch, length) int32,
+    and `lengths` (batch,), see `Encoder`.
 
     Args:
         encoded: n rows of tokens, `Encoded` or `EncodedTuples`.
-        labels, sample_weight: An array or a nested dict (list, tuple) of arrays, n rows first, or None.
         batch_size: Rows in a batch.
         pad_id: The id of padding tokens.
         shuffle: False, for evaluate and predict: rows come shortest first, nothing changes between epochs, and
             `unsort` brings outputs back into the order of the rows.
         seed: Of the order.
         transform: Called as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and
-            a generator of its own for (seed, epoch, batch); it returns the batch (masked-LM masking draws its masks
-            here).
+            a generator of its own for (seed, epoch, batch); it returns the batch, with targets and weights if any
+            (masked-LM masking draws its masks here). `(inputs,)` where None.
         num_buckets: The largest number of shapes. None, for where nothing is compiled: every batch is as long as its
             longest row, and has no `padding_mask` where all its rows are.
         pad_to_multiple_of: Lengths are multiples of this, up to the longest row.
         max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
             their lengths change, so that most batches have no padding.
         by_length: False: a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
-            for losses in which the share of a token or an example depends on the rest of its batch. The lengths are
+            for losses in which the weight of a token or an example depends on the rest of its batch. The lengths are
             chosen from those that batches reach.
         apart: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that equal
             texts are not negatives of each other. Needs `by_length=False`.
         lengths: The padded lengths, ascending, in place of a choice.
 
     Raises:
-        ValueError: There are no rows, labels have another length, a number is out of range, or `transform` is combined
-            with labels.
+        ValueError: There are no rows, or a number is out of range.
     """
 
     def __init__(
         self,
         encoded: Encoded,
-        labels: Any = None,
-        sample_weight: Any = None,
         *,
         batch_size: int = 32,
         pad_id: int = 0,
@@ -83,16 +79,9 @@ class BucketedDataset(keras.utils.PyDataset):
         super().__init__(workers=1, use_multiprocessing=False)
         if num_buckets is not None and num_buckets < 2:
             raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets!r}.")
-        if transform is not None and (labels is not None or sample_weight is not None):
-            raise ValueError("give either labels or a transform, which makes its own: the labels would not be used.")
-        if sample_weight is not None and labels is None:
-            raise ValueError("sample_weight needs labels to weigh.")
-        for values in keras.tree.flatten((labels, sample_weight)):
-            if values is not None and len(values) != len(encoded):
-                raise ValueError(f"labels and weights must have {len(encoded)} rows. Received: {len(values)}.")
-        self._encoded, self._labels, self._sample_weight = encoded, labels, sample_weight
+        self._encoded, self._transform = encoded, transform or (lambda inputs, rows, rng: (inputs,))
         self.batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
-        self._transform, self._free, self._max_tokens = transform, num_buckets is None, max_tokens
+        self._free, self._max_tokens = num_buckets is None, max_tokens
         self._by_length, self._apart = by_length, apart
         self.lengths = self._choose_lengths(num_buckets, pad_to_multiple_of) if lengths is None else lengths
         self._bucket = np.searchsorted(self.lengths, encoded.lengths)
@@ -116,7 +105,7 @@ class BucketedDataset(keras.utils.PyDataset):
 
     @property
     def padding_efficiency(self) -> float:
-        """Of the tokens computed in an epoch, the share that are not padding."""
+        """Of the tokens computed in an epoch, the fraction that are not padding."""
         computed = sum(len(rows) * self._length_of(rows) for rows in self._plan)
         return len(self._encoded.token_ids) / computed
 
@@ -125,9 +114,9 @@ class BucketedDataset(keras.utils.PyDataset):
         the next are computed."""
         size = max(2, rows // self.batch_size)
         for begin in range(0, len(self._plan), size):
-            part = copy.copy(self)
-            part._plan = self._vary_first_two(self._plan[begin : begin + size])
-            yield part
+            chunk = copy.copy(self)
+            chunk._plan = self._vary_first_two(self._plan[begin : begin + size])
+            yield chunk
 
     def unsort(self, outputs: Any) -> Any:
         """Outputs of `predict`, one array or a nest of arrays (n, …) in batch order, back in the order of the rows."""
@@ -200,11 +189,7 @@ class BucketedDataset(keras.utils.PyDataset):
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         rows = plan[index]
         inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
-        if self._transform is not None:
-            batch = self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
-        else:
-            arrays = [values for values in (self._labels, self._sample_weight) if values is not None]
-            batch = (inputs, *(keras.tree.map_structure(lambda values: values[rows], nest) for nest in arrays))
+        batch = self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
         if self._free and inputs["padding_mask"].all():
             batch[0].pop("padding_mask")
         return batch
@@ -267,25 +252,25 @@ class BucketedDataset(keras.utils.PyDataset):
 def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """Reorders rows so that no batch of `size` has a number twice, as far as possible: a row that shares a number with
     another of its batch swaps places with a row of another batch, drawn until both fit."""
-    rows, own = rows.copy(), numbers.tolist()
-    counts = [Counter(n for row in rows[i : i + size] for n in set(own[row])) for i in range(0, len(rows), size)]
+    rows, numbers_of = rows.copy(), numbers.tolist()
+    counts = [Counter(n for row in rows[i : i + size] for n in set(numbers_of[row])) for i in range(0, len(rows), size)]
 
-    def fits(row: int, batch: int, without: int) -> bool:
-        return all(counts[batch][number] <= (number in own[without]) for number in own[row])
+    def fits(row: int, batch: int, removed: int) -> bool:
+        return all(counts[batch][number] <= (number in numbers_of[removed]) for number in numbers_of[row])
 
     for _ in range(ROUNDS):
-        clashing = [i for i, row in enumerate(rows) if any(counts[i // size][number] > 1 for number in own[row])]
+        clashing = [i for i, row in enumerate(rows) if any(counts[i // size][n] > 1 for n in numbers_of[row])]
         if not clashing:
             break
-        for place in clashing:
-            row, batch = rows[place], place // size
+        for index in clashing:
+            row, batch = rows[index], index // size
             for other in rng.integers(0, len(rows), DRAWS).tolist() if not fits(row, batch, row) else ():
-                there = rows[other]
-                if other // size != batch and fits(row, other // size, there) and fits(there, batch, row):
-                    rows[place], rows[other] = there, row
-                    for changed, gone, come in ((batch, row, there), (other // size, there, row)):
-                        counts[changed].subtract(set(own[gone]))
-                        counts[changed].update(set(own[come]))
+                other_row, other_batch = rows[other], other // size
+                if other_batch != batch and fits(row, other_batch, other_row) and fits(other_row, batch, row):
+                    rows[index], rows[other] = other_row, row
+                    for changed, removed, added in ((batch, row, other_row), (other_batch, other_row, row)):
+                        counts[changed].subtract(set(numbers_of[removed]))
+                        counts[changed].update(set(numbers_of[added]))
                     break
     return rows
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, shapes_for, takes_any_shape
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.labels import class_weights
+from bertzoo.data.labels import class_weights, encode_targets, example_weights
 from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS
 from bertzoo.data.streams import StreamDataset, is_stream
-from bertzoo.data.targets import encode_targets, example_weights
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, host_generator
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
@@ -53,12 +52,11 @@ class TaskData:
             return parse_inputs(x, y, schema=self.schema)
         return Examples(x if isinstance(x, dict) else {"token_ids": x}, y)
 
-    def encode(self, examples: Examples, prompt: str = "") -> Any:
-        """Tokenizes examples, to `Encoded` or another class that `BucketedDataset` takes; `prompt` goes before the
-        first text of each."""
+    def encode(self, examples: Examples) -> Any:
+        """Tokenizes examples, to `Encoded` or another class that `BucketedDataset` takes."""
         if self.tokenizer is None:
             return encoded_from_arrays(examples.columns, self.config.vocab_size)
-        return self.tokenizer.encode(with_prompt(examples["text"], prompt), examples.get("second text"))
+        return self.tokenizer.encode(examples["text"], examples.get("second text"))
 
     def encode_targets(self, examples: Examples) -> np.ndarray | None:
         """The targets of examples as an array, or None where batches make their own."""
@@ -121,7 +119,7 @@ class TaskData:
             shuffle: A seeded order, another one in each epoch.
             steps: Batches of a stream in an epoch.
             labelled: Whether the batches need targets; where None, if there are some, or for shuffled batches.
-            prompt: Text before the first text of each example.
+            prompt: Text before the first text of each example of a stream.
             batch_size: Examples in a batch; 32 where None.
         """
         if isinstance(x, (BucketedDataset, StreamDataset)):
@@ -129,20 +127,32 @@ class TaskData:
         if is_stream(x):
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
-            convert = partial(self.convert_batch, prompt=prompt)
+            convert = partial(self._convert_prompted, prompt=prompt) if prompt else self.convert_batch
             return StreamDataset(x, convert, steps, inputs_only=labelled is False)
         examples = self.parse(x, y)
         if len(examples) == 0:
             raise ValueError("x is empty.")
         labelled = examples.targets is not None or shuffle if labelled is None else labelled
         weights = example_weights(sample_weight, len(examples))
-        return self.make_batches(examples, weights, labelled, prompt, batch_size=batch_size, shuffle=shuffle)
+        return self.make_batches(examples, weights, labelled, batch_size=batch_size, shuffle=shuffle)
+
+    def add_prompt(self, examples: Examples, prompt: str) -> Examples:
+        """Examples with a prompt before the first text of each; arrays stay as they are."""
+        if not prompt or "text" not in examples.columns:
+            return examples
+        prompted = {**examples.columns, "text": with_prompt(examples["text"], prompt)}
+        return dataclasses.replace(examples, columns=prompted)
+
+    def _convert_prompted(self, batch: tuple, width: Callable, prompt: str) -> tuple:
+        x, *rest = batch
+        x = x if is_tokenized(x) else self.add_prompt(self.parse(x), prompt)
+        return self.convert_batch((x, *rest), width)
 
     def make_batches(
-        self, examples: Examples, weights: np.ndarray | None, labelled: bool, prompt: str = "", **options
+        self, examples: Examples, weights: np.ndarray | None, labelled: bool, **options
     ) -> BucketedDataset:
         """Examples -> tokens and targets -> batches; `options` are those of `make_dataset`."""
-        encoded = self.encode(examples, prompt)
+        encoded = self.encode(examples)
         targets = self.encode_targets(examples) if labelled else None
         return self.make_dataset(encoded, targets, weights, **options)
 
@@ -163,17 +173,20 @@ class TaskData:
             options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
         options.setdefault("num_buckets", shapes_for(len(encoded), batch_size, shuffle))
         options.setdefault("by_length", not (shuffle and self.random_batches))
+        if targets is not None:
+            columns = [targets] if weights is None else [targets, weights]
+            options["transform"] = lambda inputs, rows, rng: (inputs, *(column[rows] for column in columns))
         options |= {"batch_size": batch_size, "pad_id": self.pad_id, "shuffle": shuffle, "seed": self.seed}
-        return BucketedDataset(encoded, targets, weights, **options)
+        return BucketedDataset(encoded, **options)
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
         """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `width`."""
         x, *rest = batch
         if is_tokenized(x):
             return (x, self.encode_targets(Examples(x, rest[0])), *rest[1:]) if rest else batch
         tokenizer = self.require_tokenizer()
         examples = self.parse(x, rest[0] if rest else None)
-        encoded = self.encode(examples, prompt)
+        encoded = self.encode(examples)
         longest = width(int(encoded.lengths.max(initial=0)), tokenizer.max_length)
         inputs = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
         return (inputs,) if examples.targets is None else (inputs, self.encode_targets(examples), *rest[1:])
@@ -249,10 +262,10 @@ class MaskedData(TaskData):
             raise ValueError("masked language modelling makes its own targets; pass no y.")
         return super().parse(x)
 
-    def encode(self, examples: Examples, prompt: str = "") -> Encoded:
+    def encode(self, examples: Examples) -> Encoded:
         """Tokenizes examples. A text that is longer than the model takes becomes several rows; pairs are truncated."""
         if examples.get("second text") is not None:  # at the longer text, so that each row keeps both
-            return super().encode(examples, prompt)
+            return super().encode(examples)
         return whole_rows(self.require_tokenizer(), examples["text"])
 
     def prediction_batches(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
@@ -288,7 +301,7 @@ class MaskedData(TaskData):
             encoded, options["transform"] = masked.examples, masked.batch
         return super().make_dataset(encoded, shuffle=shuffle, **options)
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
         raise ValueError(

@@ -42,21 +42,21 @@ class TrainingBatches(keras.utils.PyDataset):
         if self.accumulated == 1:
             return self._weighted(self.data[index])
         epoch = max(self.first, self.data.passes)  # Keras looks at batches before training begins
-        place = self.begun + (epoch - self.first) * len(self.data) + index
-        if self._group[0] != place // self.accumulated:
-            self._group = self._read(place // self.accumulated)
+        position = self.begun + (epoch - self.first) * len(self.data) + index
+        if self._group[0] != position // self.accumulated:
+            self._group = self._read(position // self.accumulated)
         _, divisor, batches = self._group
-        batch = batches.pop(place, None) or self._weighted(self.data.batch_of(epoch, index))
+        batch = batches.pop(position, None) or self._weighted(self.data.batch_of(epoch, index))
         self.data.note(index)
         return with_divisor(batch, divisor)
 
     def _read(self, group: int) -> tuple[int, float, dict]:
-        """A group's number, the mean of its batches' weights, and the batches by their places."""
+        """A group's number, the mean of its batches' weights, and the batches by their positions."""
         batches = {}
-        for place in range(group * self.accumulated, (group + 1) * self.accumulated):
-            epoch, index = divmod(place - self.begun, len(self.data))
-            if place >= self.begun:  # what an earlier `fit` left in the optimizer is not known here
-                batches[place] = self._weighted(self.data.batch_of(self.first + epoch, index))
+        for position in range(group * self.accumulated, (group + 1) * self.accumulated):
+            epoch, index = divmod(position - self.begun, len(self.data))
+            if position >= self.begun:  # what an earlier `fit` left in the optimizer is not known here
+                batches[position] = self._weighted(self.data.batch_of(self.first + epoch, index))
         mean = float(np.mean([_weight(batch) for batch in batches.values()]))
         return group, mean or 1.0, batches  # nothing is learnt where all weights are 0
 

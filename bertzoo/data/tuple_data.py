@@ -12,9 +12,9 @@ from keras import ops
 
 from bertzoo.data.batch_shapes import check_batch_size, rows_at_once, shapes_of_texts
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.labels import answer_ids, encode_sentence_targets
 from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES
-from bertzoo.data.targets import answer_ids, encode_sentence_targets
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
@@ -94,11 +94,11 @@ class TupleData(TaskData):
             raise ValueError("call compile() first: the loss defines what rows and targets must be.")
         return self.loss
 
-    def encode(self, examples: Examples, prompt: str = "") -> Encoded | EncodedTuples:
+    def encode(self, examples: Examples) -> Encoded | EncodedTuples:
         if self.tokenizer is None:
-            return super().encode(examples, prompt)
+            return super().encode(examples)
         columns = list(examples.columns.values())
-        prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [prompt] * len(columns)
+        prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [""] * len(columns)
         encoded = [self.tokenizer.encode(with_prompt(*pair)) for pair in zip(columns, prompts)]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded)
 
@@ -179,7 +179,7 @@ class ChoiceData(TaskData):
             raise ValueError("without a tokenizer, pass ready batches of (inputs, answers), or call the model.")
         return super().parse(x, y)
 
-    def encode(self, examples: Examples, prompt: str = "") -> EncodedTuples:
+    def encode(self, examples: Examples) -> EncodedTuples:
         # A row with fewer choices than another gets empty ones, which the loss and the probabilities leave out.
         counts = [len(row) for row in examples["choices"]]
         present = np.arange(max(counts)) < np.array(counts)[:, None]

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.labels import IGNORED, label_ids
 from bertzoo.data.parsing import Examples, take_rows
 from bertzoo.data.schemas import QUESTIONS, WORDS
-from bertzoo.data.targets import IGNORED, label_ids
 from bertzoo.data.task_data import TaskData, is_tokenized
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded
@@ -42,7 +42,7 @@ class WindowedData(TaskData):
         raise NotImplementedError
 
     def make_batches(
-        self, examples: Examples, weights: np.ndarray | None, labelled: bool, prompt: str = "", **options
+        self, examples: Examples, weights: np.ndarray | None, labelled: bool, **options
     ) -> BucketedDataset:
         if self.tokenizer is None:
             encoded = self.encode(examples)
@@ -63,7 +63,7 @@ class WindowedData(TaskData):
             options["transform"] = add_targets
         return super().make_dataset(encoded, **options)
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
         x, *rest = batch
         if is_tokenized(x):
             return batch
@@ -77,7 +77,7 @@ class WindowedData(TaskData):
         wider = width(tokens, self.require_tokenizer().max_length) - tokens
         # No other targets are as long as tokens but those of tokens, where 0 counts nothing, as in a mask.
         return keras.tree.map_structure(
-            lambda part: np.pad(part, ((0, 0), (0, wider))) if wider and part.shape[1:2] == (tokens,) else part,
+            lambda array: np.pad(array, ((0, 0), (0, wider))) if wider and array.shape[1:2] == (tokens,) else array,
             converted,
         )
 
@@ -130,8 +130,8 @@ class TagData(WindowedData):
         counts = (targets != IGNORED).astype("float32")
         return np.maximum(targets, 0), counts if weights is None else counts * weights[:, None]
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
-        x, *rest = super().convert_batch(batch, width, prompt)
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
+        x, *rest = super().convert_batch(batch, width)
         if not rest:
             return (x,)
         ids, weights = np.asarray(rest[0]), rest[1] if len(rest) > 1 else None

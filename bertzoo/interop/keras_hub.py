@@ -18,9 +18,8 @@ import numpy as np
 from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_path
-from bertzoo.checkpoints.int8 import quantized_layers
 from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.loading import LoadReport, weight_names
+from bertzoo.checkpoints.loading import LoadReport, quantized_layers, weight_names
 from bertzoo.layers.base import skip_drawing
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from bertzoo._keras_hooks import without_autocast
-from bertzoo.accelerator import accelerator
+from bertzoo.backend import accelerator
 from bertzoo.dispatch import faster
 from bertzoo.layers import functional
 from bertzoo.layers.attention import AttentionMask, dot_product_attention
@@ -15,26 +15,24 @@ from bertzoo.types import Tensor
 
 
 def is_plain(dense: keras.layers.Layer) -> bool:
-    """Whether it is a product and perhaps a bias, and nothing else."""
+    """Whether a layer is Keras's Dense without LoRA wrapper or quantization."""
     return type(dense) is keras.layers.Dense and dense.quantization_mode is None
 
 
 def is_plain_for(dense: keras.layers.Layer, x: Tensor) -> bool:
-    """Whether it is plain and computes in the type of x: a map of dtype policies may give it another than the layer
-    around it."""
+    """Whether it is plain and computes in the dtype of x, which a map of dtype policies may change."""
     return is_plain(dense) and dense.compute_dtype == keras.backend.standardize_dtype(x.dtype)
 
 
 def kept_bias(dense: keras.layers.Layer) -> Tensor:
-    """The bias in the type in which it is kept, for kernels that cast by themselves. The policy's cast is one more."""
+    """The bias in the dtype in which it is stored, for kernels that cast it themselves."""
     with without_autocast():
         return ops.convert_to_tensor(dense.bias)
 
 
 @faster(functional.linear)
 def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor | None:
-    """On PyTorch, product and bias in one operation: Keras's are two, and what lies between them goes to memory and
-    back. Elsewhere only the columns that are needed."""
+    """On PyTorch, product and bias in one operation instead of Keras's two. Elsewhere only the given columns."""
     on_torch = keras.backend.backend() == "torch"
     if not (on_torch or columns is not None) or not is_plain_for(dense, x):
         return None
@@ -54,10 +52,10 @@ def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -
 
 @faster(functional.layer_norm)
 def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor | None:
-    """PyTorch's one kernel; elsewhere, in half precision, one pass over memory."""
+    """PyTorch's fused kernel; elsewhere, in half precision, one pass over memory."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     if keras.backend.backend() == "torch":
-        # The fused kernel takes gamma and beta in the type of x only: rounded, where that is half.
+        # The fused kernel needs gamma and beta in the dtype of x.
         beta = None if beta is None else ops.cast(beta, dtype)
         return ops.layer_normalization(x, ops.cast(gamma, dtype), beta, epsilon=epsilon)
     if dtype not in ("bfloat16", "float16"):
@@ -71,7 +69,7 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) ->
     return ops.cast(x if beta is None else x + ops.cast(beta, "float32"), dtype)
 
 
-# Asked once: PyTorch would compile the question into each call. JAX chooses its devices when it is first asked.
+# Evaluated once: PyTorch would compile the query into each call. JAX selects its devices at the first query.
 _on_accelerator = cache(lambda: accelerator() is not None)
 _torch_on_accelerator = keras.backend.backend() == "torch" and _on_accelerator()
 
@@ -80,8 +78,8 @@ _torch_on_accelerator = keras.backend.backend() == "torch" and _on_accelerator()
 def heads_first(
     query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
 ) -> Tensor | None:
-    """On accelerators, where products come with heads first. To put examples first costs a copy of each product, twice
-    as long as the scores; their sum is moved instead. On a CPU XLA is 10 % faster with examples first."""
+    """On accelerators, whose products have heads first. Transposing each product takes twice as long as transposing
+    their sum. On a CPU XLA is 10 % faster with examples first."""
     on_accelerator = _torch_on_accelerator if keras.backend.backend() == "torch" else _on_accelerator()
     if axes != "bh" or not on_accelerator:
         return None

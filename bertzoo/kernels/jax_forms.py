@@ -1,19 +1,24 @@
-"""Forms for JAX: cuDNN's attention, the exact GELU, and where the kernels of this package for GPUs enter.
+"""Faster forms for JAX: cuDNN's attention, the exact GELU, the GPU kernels of this package, blocks traced once.
 
-The kernels' modules need Triton, which is slow to import and not in every JAX, so they are imported where they are
-used.
+The kernels' modules import Triton, which is slow to import and not in every version of JAX, so they are imported where
+they are used.
 """
 
 import math
+from collections.abc import Callable, Hashable
+from numbers import Number
+from types import FunctionType
 
 import jax
 import jax.numpy as jnp
 import keras
 from keras import ops
 
-from bertzoo.accelerator import ampere_or_later
+from bertzoo import dispatch
+from bertzoo._keras_hooks import is_traced, sublayers, without_autocast
+from bertzoo.backend import ampere_or_later
 from bertzoo.dispatch import faster
-from bertzoo.kernels.general import is_plain_for, kept_bias
+from bertzoo.kernels.general import is_plain, is_plain_for, kept_bias
 from bertzoo.kernels.pallas import on_each_device, rows_for_kernels
 from bertzoo.layers import block, functional
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask, dot_product_attention
@@ -37,34 +42,34 @@ def attention(
     bias: Tensor | None = None,
     cross: bool = False,
 ) -> Tensor | None:
-    """JAX's fused attention, cuDNN's where it takes these heads."""
+    """JAX's fused attention, cuDNN's where it supports these heads."""
     if not _has_kernel(query):
         return None
     if attention_mask is None:
         return ops.dot_product_attention(query, key, value, bias=bias)
     if attention_mask.lengths is not None and _has_cudnn(query):
         return _cudnn_attention(query, key, value, attention_mask.lengths, bias, cross)
-    # cuDNN's kernel takes masks of full size only.
+    # cuDNN's kernel does not broadcast masks.
     mask = ops.broadcast_to(attention_mask.mask, (query.shape[0], 1, query.shape[1], key.shape[1]))
     return ops.dot_product_attention(query, key, value, bias=bias, mask=mask)
 
 
 def _has_kernel(query) -> bool:
-    """Whether JAX's attention is for such queries. It asks for a product of float16 that only GPUs have; there it may
-    be cuDNN's, which has nothing for a single query, and which no export of unknown sizes can hold."""
+    """Whether JAX's attention supports these queries: float16 only on GPUs, and no single query and no unknown sizes,
+    since it may be cuDNN's."""
     known = all(isinstance(size, int) for size in query.shape[:2])
     return known and query.shape[1] != 1 and (query.dtype != "float16" or jax.default_backend() == "gpu")
 
 
 def _has_cudnn(query) -> bool:
-    """Whether cuDNN's fused kernel takes such heads, here."""
+    """Whether cuDNN's fused kernel supports these heads on this device."""
     size = query.shape[-1]
     return query.dtype in HALF and size % 8 == 0 and size <= 128 and ampere_or_later()
 
 
 def _cudnn_attention(query, key, value, lengths, bias, cross):
-    """By the examples' lengths: cuDNN then skips the padding and reads no mask, 4 % of a training step of BERT-base on
-    an H200."""
+    """With the examples' lengths cuDNN skips padding and reads no mask: 4 % of a training step of BERT-base on an
+    H200."""
     queries = query.shape[1]
     odd, odd_keys = queries % 2, key.shape[1] % 2  # it has no gradient for odd lengths
     if odd:
@@ -89,10 +94,10 @@ def _cudnn_attention(query, key, value, lengths, bias, cross):
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x.
 
-    JAX's own form takes a complementary error function, which costs twice as much, and keeps for its gradient what can
-    be computed from x: a tenth of a training step of BERT-base on a GPU, and a quarter of its memory. In half
-    precision the error is a tenth of what rounding takes away, and below -4.5, where the value is as good as 0, less
-    than 1e-6: the error function would take longer than memory does.
+    JAX's own form computes erfc, which costs twice as much, and stores for its gradient what can be recomputed from x:
+    a tenth of a training step of BERT-base on a GPU, and a quarter of its memory. In half precision a polynomial is
+    faster than erf; its error is a tenth of the rounding error, and below 1e-6 for x < -4.5, where the value is nearly
+    0.
     """
     wide = x.astype(jnp.float32)
     value = half_value(wide) if x.dtype in HALF else wide * _normal(wide)
@@ -117,13 +122,13 @@ faster(functional.gelu, backend="jax")(gelu)
 
 
 def half_value(x: Tensor) -> Tensor:
-    """gelu(x), float32, as exact as half precision needs."""
+    """gelu(x) in float32, with the accuracy that half precision needs."""
     size = jnp.minimum(jnp.abs(x), LAST)
     return jnp.maximum(x, 0.0) - size * _bell(x) * _polynomial(RATIO, size)
 
 
 def half_slope(x: Tensor) -> Tensor:
-    """Its slope, likewise."""
+    """The derivative of gelu, likewise."""
     constant, linear, *others = (-factor for factor in RATIO)
     coefficients = constant, linear + 1.0 / math.sqrt(2.0 * math.pi), *others
     beyond = _bell(x) * _polynomial(coefficients, jnp.minimum(jnp.abs(x), LAST))
@@ -145,6 +150,11 @@ def _normal(x):
     return 0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5))
 
 
+def _rows(dense: keras.layers.Layer, x: Tensor) -> int | None:
+    """The rows of x on each device, if the kernels can replace what follows the product of this layer; else None."""
+    return rows_for_kernels(x.shape) if dense.use_bias and is_plain_for(dense, x) else None
+
+
 @faster(SelfAttention.context, backend="jax")
 def short_context(
     layer: SelfAttention,
@@ -155,16 +165,13 @@ def short_context(
     return_attention: bool,
     query: Tensor | None,
 ) -> tuple[Tensor, None] | None:
-    """Attention of short rows in one kernel."""
+    """Attention over short sequences in one kernel."""
     mask, qkv = as_attention_mask(attention_mask), layer.qkv
     if return_attention or (key is not None and layer.attention_dropout > 0):
-        return None  # the kernel keeps no weights
+        return None  # the kernel does not store the weights
     if not layer.splits_projection or query is not None or position_bias is not None:
         return None
-    known = mask is None or mask.lengths is not None
-    if not (known and x.dtype in HALF and is_plain_for(qkv, x) and qkv.use_bias):
-        return None
-    if rows_for_kernels(x.shape) is None:
+    if x.dtype not in HALF or (mask is not None and mask.lengths is None) or _rows(qkv, x) is None:
         return None
     from bertzoo.kernels.short_attention import fits, short_attention
 
@@ -181,9 +188,7 @@ def short_context(
 
 @faster(functional.dense_activation, backend="jax")
 def dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None:
-    if functional.activation(name) is not functional.gelu or not is_plain_for(dense, x) or not dense.use_bias:
-        return None
-    rows = rows_for_kernels(x.shape) if x.dtype in HALF else None
+    rows = _rows(dense, x) if x.dtype in HALF and functional.activation(name) is functional.gelu else None
     if rows is None:
         return None
     from bertzoo.kernels.bias_gelu import biased_gelu, fits
@@ -204,9 +209,7 @@ def residual_norm(
     key: Tensor | None,
     salt: int,
 ) -> Tensor | None:
-    if x.dtype != residual.dtype or not is_plain_for(dense, x) or not dense.use_bias:
-        return None
-    if rows_for_kernels(residual.shape) is None:
+    if x.dtype != residual.dtype or _rows(dense, x) is None:
         return None
     from bertzoo.kernels.residual_norm import fits, fused_residual_norm
 
@@ -214,7 +217,7 @@ def residual_norm(
     if not fits(width):
         return None
     rate = 0.0 if key is None else rate
-    # Numbers in the whole batch, whatever the devices: a mask depends on them.
+    # Indices in the whole batch, on whatever device: dropout masks depend on them.
     dropped = (fold_in(key, salt), ops.arange(batch, dtype="int32")) if rate else ()
     call = on_each_device(
         lambda product, bias, residual, gamma, beta, *dropped: fused_residual_norm(
@@ -231,3 +234,68 @@ def residual_norm(
         *dropped,
     )
     return ops.reshape(normed, residual.shape)
+
+
+# ---- calls of blocks
+
+WRAPPED = {"build", "quantize"}  # methods that Keras wraps in each instance
+SETTINGS = (Number, str, tuple, FunctionType, type(None))
+
+
+@faster(dispatch.block_caller, backend="jax")
+def block_caller() -> Callable | None:
+    """Traces identical blocks once. Tracing is most of the start of a step that is in the compilation cache; for 12
+    identical blocks it takes half as long. XLA inlines the calls and sees the same operations."""
+    if not is_traced(jax.numpy.zeros(())):  # outside of `jit` each call would be compiled
+        return None
+    traced: dict[Hashable, Callable] = {}
+
+    def call(block, x, **options):
+        form = _form(block)
+        if form is None:
+            return dispatch.call_block(block, x, **options)
+        if form not in traced:
+            traced[form] = jax.jit(_with_weights(block))
+        with without_autocast():  # as they are stored: layers cast those that they use in half precision
+            values = [variable.value for variable in block.variables]
+        return traced[form](values, x, options)
+
+    return call
+
+
+def _with_weights(block) -> Callable:
+    """The block's call as a function of its weights and its inputs."""
+    variables = block.variables
+
+    def call(values, x, options):
+        with without_autocast():  # the scope would cast the values
+            scope = keras.StatelessScope(state_mapping=list(zip(variables, values)))
+        with scope:
+            return dispatch.call_block(block, x, **options)
+
+    return call
+
+
+def _form(block) -> Hashable | None:
+    """Everything that defines a block except its weights' values; None if a call may have side effects."""
+    layers = sublayers(block)
+    if not all(map(_only_computes, layers)):
+        return None
+    variables = tuple((variable.name, variable.shape, variable.dtype) for variable in block.variables)
+    # A map of dtype policies has one name for all layers.
+    types = ((layer.dtype_policy.name, layer.compute_dtype) for layer in layers)
+    return variables, tuple((type(layer), *dtypes, _attributes(layer)) for layer, dtypes in zip(layers, types))
+
+
+def _only_computes(layer) -> bool:
+    """Whether a layer adds no loss, is not quantized, and has no method replaced on the instance."""
+    plain = is_plain(layer) or not isinstance(layer, keras.layers.Dense)
+    own = {name for name, value in vars(layer).items() if callable(value) and hasattr(type(layer), name)}
+    return plain and layer.activity_regularizer is None and own <= WRAPPED
+
+
+def _attributes(layer) -> Hashable:
+    """The public attributes that are numbers, strings, tuples or functions."""
+    kept = (name for name in vars(layer) if name[0] != "_" and name not in (*WRAPPED, "name"))
+    values = ((name, getattr(layer, name)) for name in kept)
+    return frozenset((name, repr(value)) for name, value in values if isinstance(value, SETTINGS))

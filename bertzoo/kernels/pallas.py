@@ -1,4 +1,4 @@
-"""Where JAX computes with kernels of this library's own, and how they are called."""
+"""Where JAX uses the Pallas kernels of this package, and how they are called."""
 
 import importlib
 from collections.abc import Callable
@@ -7,18 +7,18 @@ import jax
 import keras
 from jax.sharding import PartitionSpec
 
-from bertzoo.accelerator import ampere_or_later
+from bertzoo.backend import ampere_or_later
 
 
 def has_kernels() -> bool:
-    """Whether JAX computes on GPUs that have the kernels, with whole examples and all weights on each."""
+    """Whether JAX computes on GPUs that support the kernels, with whole examples and all weights on each."""
     distribution = keras.distribution.distribution()
     whole = distribution is None or isinstance(distribution, keras.distribution.DataParallel)
     return ampere_or_later() and whole and _has_triton()
 
 
 def _has_triton() -> bool:
-    """Whether JAX still has Triton, which it means to do without one day; XLA's own kernels are used then."""
+    """Whether JAX has its Triton backend, which is deprecated; without it XLA's own kernels are used."""
     try:
         importlib.import_module("jax.experimental.pallas.triton")
     except ImportError:
@@ -27,8 +27,8 @@ def _has_triton() -> bool:
 
 
 def rows_for_kernels(shape: tuple) -> int | None:
-    """How many of the rows of a (batch, length, …) each device has; None where there are no kernels, where the devices
-    can't part the examples evenly, or where the sizes are not known yet, as in an export."""
+    """The number of rows of a (batch, length, …) on each device; None without kernels, where the devices can't split
+    the examples evenly, or where sizes are unknown, as in an export."""
     if not has_kernels():
         return None
     (batch, length), mesh = shape[:2], _mesh()
@@ -37,22 +37,21 @@ def rows_for_kernels(shape: tuple) -> int | None:
     return batch // count * length if known and batch % count == 0 else None
 
 
-def on_each_device(function: Callable, parted: tuple[bool, ...]) -> Callable:
-    """The function, called on every device with its part of the arguments that are `parted` by their first axis, and
-    all of the others; so are its results.
+def on_each_device(function: Callable, sharded: tuple[bool, ...]) -> Callable:
+    """The function, run on every device with its shard of the arguments that are `sharded` by their first axis.
 
-    XLA can't part a kernel's work. The gradients of what each device has whole are added up over the devices.
+    XLA can't split a kernel's work. The gradients of replicated arguments are summed over the devices.
     """
     mesh = _mesh()
     if mesh is None:
         return function
-    part, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
+    shard, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
     return jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=tuple(part if is_parted else whole for is_parted in parted),
-        out_specs=part,
-        check_vma=False,  # a kernel does not say on which devices its results differ
+        in_specs=tuple(shard if is_sharded else whole for is_sharded in sharded),
+        out_specs=shard,
+        check_vma=False,  # a kernel does not tell how its results vary over devices
     )
 
 
@@ -64,9 +63,9 @@ def _mesh() -> jax.sharding.Mesh | None:
 def call_kernel(
     kernel: Callable, out_shape, grid: tuple[int, ...], warps: int, name: str, stages: int = 1, **specs
 ) -> Callable:
-    """The kernel as a function of arrays; on a CPU it is interpreted. `stages`: how many turns of a loop may be under
-    way at once. `specs`: `in_specs` and `out_specs`, where a program does not see whole arrays."""
-    from jax.experimental import pallas as pl  # slow to import, and `has_kernels` is asked everywhere
+    """The kernel as a function of arrays; on a CPU it is interpreted. `stages` is the depth of software pipelining;
+    `specs` are `in_specs` and `out_specs`, where a program does not see whole arrays."""
+    from jax.experimental import pallas as pl  # slow to import, and every model calls `has_kernels`
     from jax.experimental.pallas import triton
 
     on_gpu = jax.default_backend() == "gpu"

@@ -1,6 +1,6 @@
 """Bias, dropout, residual sum and LayerNorm in one pass over memory, forward and backward: JAX on a GPU only.
 
-XLA makes eight kernels of them, a sixth of a training step of BERT-base.
+XLA makes eight kernels of them, which take a sixth of a training step of BERT-base.
 """
 
 import functools
@@ -15,37 +15,39 @@ from bertzoo.kernels.pallas import call_kernel
 from bertzoo.random import channel_bits, words_at
 
 WARPS = 2
-PROGRAMS = 1056  # of the backward pass: eight to a processor of an H100; each adds up the gradients of its rows
+PROGRAMS = 1056  # of the backward pass: eight per multiprocessor of an H100; each sums the gradients of its rows
 MAX_CHUNKS = 8
 
 
 def chunk_of(width: int) -> int:
-    """The largest power of two that divides the width; kernels hold rows as arrays of so many channels."""
+    """The largest power of two that divides the width: the channels of an array in a kernel."""
     return width & -width
 
 
 def block_of(rows: int, width: int) -> int:
-    """The number of rows that are read at once: one, or more where they are short."""
+    """The number of rows per load: one, or more where they are short."""
     return min(max(1, 1024 // pl.next_power_of_2(width)), rows & -rows)
 
 
 def fits(width: int) -> bool:
-    """Whether the kernels can take rows of this width."""
+    """Whether the kernels support this width."""
     return width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
 
 
+# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
+@functools.partial(jax.jit, static_argnums=(6, 7))
 def fused_residual_norm(product, bias, residual, gamma, beta, dropped, rate: float, epsilon: float):
     """LayerNorm(residual + dropout(product + bias)).
 
     Args:
         product, residual: (rows, width).
         bias, gamma, beta: (width,).
-        dropped: The key, int32 (2,), and the examples' numbers, int32 (examples,), one after another; () for no
+        dropped: The dropout key, int32 (2,), and the examples' consecutive indices, int32 (examples,); () for no
             dropout.
-        rate: Share to drop.
+        rate: Fraction to drop.
         epsilon: Added to the variance.
     """
-    return _traced_once(product, bias, residual, gamma, beta, dropped, rate, epsilon)
+    return _fused(product, bias, residual, gamma, beta, dropped, rate, epsilon)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -54,7 +56,7 @@ def _fused(*arguments):
 
 
 def _forward(product, bias, residual, gamma, beta, dropped, rate, epsilon):
-    """The result, and each row's mean and the factor that makes its variance 1."""
+    """The result, and each row's mean and reciprocal standard deviation."""
     rows, width = product.shape
     size, length = block_of(rows, width), _length(rows, dropped)
 
@@ -119,9 +121,9 @@ def _backward(rate, epsilon, kept, gradient):
 
         zeros = [(jnp.zeros((size, chunk), jnp.float32),) * 3 for _ in range(width // chunk)]
         totals = jax.lax.fori_loop(0, (blocks - program + programs - 1) // programs, block, zeros)
-        for c, parts in enumerate(totals):
-            for place, part in enumerate(parts):
-                triton.store(d_vectors.at[program, np.int32(place), _channels(c, width)], jnp.sum(part, axis=0))
+        for c, sums in enumerate(totals):
+            for vector, total in enumerate(sums):
+                triton.store(d_vectors.at[program, np.int32(vector), _channels(c, width)], jnp.sum(total, axis=0))
 
     outs = (
         jax.ShapeDtypeStruct(product.shape, product.dtype),
@@ -130,38 +132,36 @@ def _backward(rate, epsilon, kept, gradient):
     )
     call = call_kernel(kernel, outs, (programs,), WARPS, "residual_norm_gradient")
     d_product, d_residual, partial = call(product, bias, residual, gamma, beta, *dropped, *statistics, gradient)
-    totals = jnp.sum(partial, axis=0)  # of all three at once, so that XLA also updates the three in one kernel
+    totals = jnp.sum(partial, axis=0)  # all three in one sum, so that XLA also updates the three in one kernel
     d_bias, d_gamma, d_beta = (total.astype(of.dtype) for total, of in zip(totals, (bias, gamma, beta)))
     return d_product, d_bias, d_residual, d_gamma, d_beta, None
 
 
 _fused.defvjp(_kept, _backward)
-# A kernel takes a twentieth of a second to trace and to lower, and a model calls each dozens of times.
-_traced_once = jax.jit(_fused, static_argnums=(6, 7))
 
 
 def _channels(c: int, width: int):
     return pl.ds(c * chunk_of(width), chunk_of(width))
 
 
-def _load(ref, *place):
-    return triton.load(ref.at[place]).astype(jnp.float32)
+def _load(ref, *index):
+    return triton.load(ref.at[index]).astype(jnp.float32)
 
 
 def _length(rows: int, dropped) -> int | None:
-    """The rows of an example."""
+    """The number of rows per example."""
     return rows // dropped[1].shape[0] if dropped else None
 
 
 def _sums(inputs, first, size, length, rate):
-    """The chunks of the residual sums of `size` rows from `first` on, and what dropout kept of them (None without)."""
+    """The residual sums of `size` rows from `first` on, in chunks of channels, and their dropout masks or None."""
     product, bias, residual, _, _, *dropped = inputs
     row, width = pl.ds(first, size), product.shape[1]
     if dropped:
         key, examples = dropped
-        place = first + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
-        example = triton.load(examples.at[np.int32(0)]) + jax.lax.div(place, length)
-        words = words_at([triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(place, length))
+        position = first + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
+        example = triton.load(examples.at[np.int32(0)]) + jax.lax.div(position, length)
+        words = words_at([triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(position, length))
     sums, keeps = [], []
     for c in range(width // chunk_of(width)):
         channels = _channels(c, width)

@@ -1,7 +1,7 @@
-"""Attention of short rows in one kernel, from the joint projection to the context, forward and backward: JAX on a GPU.
+"""Attention over short sequences in one kernel, from the fused projection to the context: JAX on a GPU.
 
-cuDNN's kernels want queries, keys and values apart. XLA cuts them out of the projection, joins their gradients and sums
-these for the bias, which takes half as long again as attention itself.
+cuDNN's kernels need separate queries, keys and values. XLA splits the projection, concatenates the gradients and sums
+them for the bias, which takes half as long as attention itself.
 """
 
 import functools
@@ -16,17 +16,19 @@ from jax.experimental.pallas import triton
 from bertzoo.kernels.pallas import call_kernel
 from bertzoo.layers.attention import MASKED
 
-LONGEST = 128  # a program holds the scores of a whole row
-SHORTEST = 16  # of what Triton multiplies
-QUERIES = 32  # that the backward pass takes at once
-QUERY, KEY, VALUE = (np.int32(place) for place in range(3))
+LONGEST = 128  # a program holds all scores of a head
+SHORTEST = 16  # Triton multiplies no smaller matrices
+QUERIES = 32  # per iteration of the backward pass
+QUERY, KEY, VALUE = map(np.int32, range(3))
 
 
 def fits(length: int, head_size: int) -> bool:
-    """Whether the kernels can take such rows."""
+    """Whether the kernels support this shape."""
     return length <= LONGEST and head_size in (16, 32, 64, 128)
 
 
+# Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
+@functools.partial(jax.jit, static_argnums=(3,))
 def short_attention(product, bias, lengths, heads: int):
     """softmax(q·k / √head size)·v of (q, k, v) = product + bias.
 
@@ -39,7 +41,7 @@ def short_attention(product, bias, lengths, heads: int):
     Returns:
         (batch, length, hidden).
     """
-    return _traced_once(product, bias, lengths, heads)
+    return _attention(product, bias, lengths, heads)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -48,12 +50,12 @@ def _attention(product, bias, lengths, heads):
 
 
 def _forward(product, bias, lengths, heads):
-    """The context, and the logarithm (to base 2) of the sum of each query's exponentials."""
+    """The context, and the base-2 logarithm of the sum of each query's exponentials."""
     batch, length, size = _shape(product, heads)
     rows = _rows(length)
 
     def kernel(product, bias, lengths, context, logarithm):
-        (query, real), (key, _), (value, _) = (_load(product, bias, part, 0, length) for part in (QUERY, KEY, VALUE))
+        (query, real), (key, _), (value, _) = (_load(product, bias, i, 0, length) for i in (QUERY, KEY, VALUE))
         scores = triton.dot(query, key, trans_b=True) * _scale(size)
         present = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) < triton.load(lengths.at[pl.program_id(0)])
         scores = jnp.where(present, scores, MASKED)
@@ -88,11 +90,11 @@ def _backward(heads, kept, gradient):
     block = min(QUERIES, rows)
 
     def kernel(product, bias, lengths, logarithm, gradient, d_product, d_bias):
-        (key, real), (value, _) = (_load(product, bias, part, 0, length) for part in (KEY, VALUE))
+        (key, real), (value, _) = (_load(product, bias, projection, 0, length) for projection in (KEY, VALUE))
         present = jax.lax.broadcasted_iota(jnp.int32, (rows, block), 0) < triton.load(lengths.at[pl.program_id(0)])
 
         def queries(i, totals):
-            """Adds what some queries give to the gradients of keys and values; scores have a row for each key."""
+            """Adds a block of queries to the gradients of keys and values; scores have a row for each key."""
             d_key, d_value, d_query_bias = totals
             here = pl.ds(i * block, block)
             query, real = _load(product, bias, QUERY, i * block, length, block)
@@ -104,7 +106,7 @@ def _backward(heads, kept, gradient):
             mean = jnp.sum(weights * slope, axis=0, keepdims=True)
             d_scores = (weights * (slope - mean) * (1.0 / math.sqrt(size))).astype(key.dtype)
             d_key += triton.dot(d_scores, query)
-            # Transposed, so that it is long enough in rows for the matrix units of an H100.
+            # Transposed, so that it has enough rows for the matrix units of an H100.
             d_query = triton.dot(key, d_scores, trans_a=True)
             triton.store(d_product.at[here, QUERY, :], d_query.T.astype(d_product.dtype), mask=real)
             return d_key, d_value, d_query_bias + jnp.sum(d_query, axis=1)
@@ -113,9 +115,9 @@ def _backward(heads, kept, gradient):
         totals = zeros, zeros, jnp.zeros((size,), jnp.float32)
         d_key, d_value, d_query_bias = jax.lax.fori_loop(0, rows // block, queries, totals)
         triton.store(d_bias.at[QUERY, :], d_query_bias)
-        for part, d_part in ((KEY, d_key), (VALUE, d_value)):
-            triton.store(d_product.at[:, part, :], d_part.astype(d_product.dtype), mask=real)
-            triton.store(d_bias.at[part, :], jnp.sum(d_part, axis=0))
+        for projection, d_projection in ((KEY, d_key), (VALUE, d_value)):
+            triton.store(d_product.at[:, projection, :], d_projection.astype(d_product.dtype), mask=real)
+            triton.store(d_bias.at[projection, :], jnp.sum(d_projection, axis=0))
 
     arrays, specs = _operands(product, bias, lengths, heads)
     outs = (
@@ -130,8 +132,6 @@ def _backward(heads, kept, gradient):
 
 
 _attention.defvjp(_kept, _backward)
-# A kernel takes a twentieth of a second to trace and to lower, and a model calls each dozens of times.
-_traced_once = jax.jit(_attention, static_argnums=(3,))
 
 
 def _shape(product, heads: int) -> tuple[int, int, int]:
@@ -141,17 +141,17 @@ def _shape(product, heads: int) -> tuple[int, int, int]:
 
 
 def _rows(length: int) -> int:
-    """How many rows a program holds: what lies beyond the length is read as zeros and not written."""
+    """The rows of a program; those beyond the length are read as zeros and not written."""
     return max(SHORTEST, pl.next_power_of_2(length))
 
 
 def _scale(size: int) -> float:
-    """Makes scores of products, for exponentials to base 2."""
+    """The factor from products to scores, for exponentials to base 2."""
     return math.log2(math.e) / math.sqrt(size)
 
 
 def _operands(product, bias, lengths, heads: int):
-    """What both kernels read, and the part of it that a program sees: a head of an example."""
+    """The inputs of both kernels, and the block that a program sees: a head of an example."""
     batch, length, size = _shape(product, heads)
     arrays = product.reshape(batch, length, 3, heads, size), bias.reshape(3, heads, size), lengths
     specs = (
@@ -163,18 +163,18 @@ def _operands(product, bias, lengths, heads: int):
 
 
 def _head(rows: int, size: int) -> pl.BlockSpec:
-    """Of (batch, length, heads, size)."""
+    """The block of an array (batch, length, heads, size)."""
     return pl.BlockSpec((None, rows, None, size), lambda b, h: (b, 0, h, 0))
 
 
 def _queries(rows: int) -> pl.BlockSpec:
-    """Of (batch, heads, rows)."""
+    """The block of an array (batch, heads, rows)."""
     return pl.BlockSpec((None, None, rows), lambda b, h: (b, h, 0))
 
 
-def _load(product, bias, part, first, length: int, count: int | None = None):
-    """`count` rows from `first` on, or all, of queries, keys or values; and which of them there are."""
+def _load(product, bias, projection, first, length: int, count: int | None = None):
+    """`count` rows from `first` on, or all, of queries, keys or values, and the mask of those within the length."""
     count = product.shape[0] if count is None else count
     real = jax.lax.broadcasted_iota(jnp.int32, (count, product.shape[2]), 0) + first < length
-    loaded = triton.load(product.at[pl.ds(first, count), part, :], mask=real, other=0.0).astype(jnp.float32)
-    return (loaded + triton.load(bias.at[part, :]).astype(jnp.float32)[None, :]).astype(product.dtype), real
+    loaded = triton.load(product.at[pl.ds(first, count), projection, :], mask=real, other=0.0).astype(jnp.float32)
+    return (loaded + triton.load(bias.at[projection, :]).astype(jnp.float32)[None, :]).astype(product.dtype), real

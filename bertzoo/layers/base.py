@@ -14,15 +14,6 @@ from bertzoo._keras_hooks import in_stateless_scope, sublayers, unlocked
 from bertzoo.random import StepCounter, fold_in, get_seed, host_generator
 from bertzoo.types import Tensor
 
-RATES = (
-    "hidden_dropout",
-    "attention_output_dropout",
-    "attention_dropout",
-    "position_dropout",
-    "dropout_rate",
-    "first_dropout",
-)
-
 
 class Layer(keras.layers.Layer):
     """A layer whose configuration is the arguments of its constructor, each kept as the attribute of the same name."""
@@ -66,7 +57,8 @@ class DropoutLayer(Layer):
         return super().__call__(*args, **kwargs)
 
     def _count_calls(self) -> None:
-        if self.own_step is not None or not any(getattr(part, rate, 0) for part in sublayers(self) for rate in RATES):
+        settings = [item for layer in sublayers(self) for item in vars(layer).items()]
+        if self.own_step is not None or not any(value for name, value in settings if "dropout" in name):
             return
         if self.built and in_stateless_scope():
             raise ValueError(

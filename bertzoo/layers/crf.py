@@ -23,8 +23,8 @@ class CRF(Layer):
     gives the best labels, as `viterbi`.
 
     Emissions are float (batch, length, labels). A mask, bool or 0/1 (batch, length), says which positions count; the
-    others may stand anywhere and are passed over, so that positions before and after them are neighbours. All sums are
-    exact, by the forward algorithm, in float32.
+    others are skipped, so that positions before and after them are neighbours. All sums are exact, by the forward
+    algorithm, in float32.
 
     Args:
         num_labels: Number of labels.
@@ -32,7 +32,7 @@ class CRF(Layer):
         name: The layer's name.
 
     Raises:
-        ValueError: A pair names a label that there is none of.
+        ValueError: A pair has an unknown label.
     """
 
     def __init__(self, num_labels: int, forbidden: Sequence[tuple[int, int]] = (), name: str = "crf", **kwargs):
@@ -141,8 +141,8 @@ class CRF(Layer):
         return ops.transpose(ops.where(counts, labels, -1))
 
     def _forward(self, emissions, mask, table, best: bool = False):
-        """Scores of all ways to each label: after the last position (batch, labels + 1), and before and after each
-        position (length, batch, labels + 1); of the best way only if `best`."""
+        """Log-sums of the scores of all paths to each label: after the last position (batch, labels + 1), and before
+        and after each position (length, batch, labels + 1); with `best` the scores of the best path."""
         values, counts = self._steps(emissions, mask)
 
         def step(alpha, now):
@@ -159,7 +159,7 @@ class CRF(Layer):
         return last, ops.concatenate([first[None], alphas[:-1]], axis=0), alphas
 
     def _steps(self, emissions, mask):
-        """By position: emissions with the border as one more label (length, batch, labels + 1), and which count."""
+        """Emissions with the border as one more label, (length, batch, labels + 1), and the mask (length, batch)."""
         emissions = ops.cast(emissions, "float32")
         border = ops.full_like(emissions[:, :, :1], IMPOSSIBLE)
         values = ops.transpose(ops.concatenate([emissions, border], axis=-1), (1, 0, 2))

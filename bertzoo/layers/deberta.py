@@ -1,7 +1,7 @@
 """DeBERTa's layers (He et al. 2021, 2023): disentangled attention, and what the models have besides.
 
-In "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", section 3.1, contents attend to contents, to relative
-positions, and these to contents; shared keys and log buckets are of its second version.
+Disentangled attention adds to content-to-content scores those of contents with relative positions ("DeBERTa:
+Decoding-enhanced BERT with Disentangled Attention", section 3.1). Shared keys and log buckets are DeBERTa v2's.
 """
 
 import math
@@ -28,7 +28,7 @@ DECODER_STEPS = 2
 
 @keras.saving.register_keras_serializable("bertzoo")
 class RelativeEmbeddings(Layer):
-    """The table of relative positions that all blocks share: anything -> (2 * span, hidden), normalised if asked for.
+    """The table of relative positions that all blocks share: anything -> (2 * span, hidden).
 
     Args:
         span: Half the number of rows.
@@ -67,7 +67,7 @@ class DisentangledAttention(SelfAttention):
     """(batch, length, hidden) -> (batch, length, hidden), with `position_bias` the table of `RelativeEmbeddings`.
 
     The score of query i and key j is (q_i·k_j + q_i·pk_r + k_j·pq_r) / √(head size · number of terms), where pk and pq
-    are projections of the table and r is the row of the distance i - j. Padding attends to all places alike.
+    are projections of the table and r is the row of the distance i - j. Queries at padding attend to all keys alike.
 
     Args:
         args, kwargs: SelfAttention's.
@@ -175,7 +175,7 @@ class DisentangledAttention(SelfAttention):
 
 @keras.saving.register_keras_serializable("bertzoo")
 class FirstDisentangledAttention(DisentangledAttention):
-    """As DeBERTa's first version has it: a head's query, key and value side by side, and no bias of keys."""
+    """Disentangled attention of DeBERTa v1: the projection is ordered by head, and keys have no bias."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -206,7 +206,7 @@ def _rows_of(table: Tensor | None, rows: Tensor) -> Tensor | None:
 def distance_bias(
     query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
 ) -> Tensor:
-    """The scores of contents with positions, (batch, heads, length, length), or (heads, batch, …) with `axes` "hb".
+    """The scores of contents with relative positions, (batch, heads, length, length), with `axes` "hb" heads first.
 
     Args:
         query, key: (batch, length, heads, head size).
@@ -239,7 +239,7 @@ def skew(x: Tensor, first: int) -> Tensor:
 def rows_of_distances(max_distance: int, buckets: int = 0) -> np.ndarray:
     """The table's row of each distance from -max_distance to max_distance: int32 (2 max_distance + 1,).
 
-    Made once on the host, since a logarithm's last bit decides where some buckets begin.
+    Computed on the host, since the last bit of a logarithm decides where some buckets begin.
     """
     distance = np.arange(-max_distance, max_distance + 1)
     span = buckets or max_distance
@@ -336,10 +336,10 @@ class ConvolvedBlock(EncoderBlock):
 
 @keras.saving.register_keras_serializable("bertzoo")
 class EnhancedMaskDecoder(MaskedLMHead):
-    """As MaskedLMHead, on the encoder's last block applied twice more.
+    """A MaskedLMHead after two more applications of the encoder's last block.
 
-    Keys and values are the block's usual input; queries are that input plus absolute positions, then the block's own
-    output.
+    Keys and values are the input of the last block; queries are that input plus absolute positions, then the output of
+    the first application.
 
     Args:
         max_positions: Rows of the position table, which is as wide as the encoder.

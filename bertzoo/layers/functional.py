@@ -1,4 +1,4 @@
-"""What all layers are made of: dropout, dense layers and activations, normalisation, look-ups."""
+"""Primitives of the layers: dropout, dense layers and activations, normalisation, look-ups."""
 
 from collections.abc import Callable
 from typing import Any
@@ -132,10 +132,10 @@ def lookup(table: Tensor, ids: Tensor) -> Tensor:
 
 
 def select(table: Tensor, ids: Tensor) -> Tensor:
-    """Rows of a table of few rows: (rows, width), int (…) -> (…, width), and NaN for ids that it does not have.
+    """Rows of a small table: (rows, width), int (…) -> (…, width), and NaN for ids out of range.
 
-    The gradient of a look-up would add all tokens of a batch into the same one or two rows, one after another on a GPU;
-    that of a choice is a sum.
+    The gradient of a look-up would add all tokens of a batch to the same one or two rows, one after another on a GPU;
+    that of a selection is a sum.
     """
     rows, ids = ops.convert_to_tensor(table), ops.expand_dims(ids, -1)
     out = ops.full((), float("nan"), dtype=rows.dtype)

@@ -17,13 +17,13 @@ from bertzoo.types import Tensor
 class RelativeBias(Layer):
     """(batch, length, …) -> float32 (1, heads, length, length): what to add to the scaled scores of query i and key j.
 
-    Half of the buckets are for keys after the query. Half of each half hold one distance each; the others hold ever
-    more, on a logarithmic scale, up to `max_distance`, beyond which all are alike.
+    Half of the buckets are for keys after the query. Half of each half have one distance each; the others have ranges
+    on a logarithmic scale up to `max_distance`, and the last all distances beyond.
 
     Args:
         num_heads: Number of attention heads.
         buckets: Number of buckets.
-        max_distance: Where the last bucket is sure to have begun.
+        max_distance: Distances from here on are in the last bucket.
         initializer_range: Standard deviation of the initial table.
         name: The layer's name.
     """

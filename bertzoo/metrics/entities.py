@@ -1,5 +1,5 @@
-"""Precision, recall and F1 of entities, as the CoNLL evaluation and seqeval count them: an entity is right if its type
-and both of its ends are."""
+"""Precision, recall and F1 of entities, as the CoNLL evaluation and seqeval count them: an entity is correct if
+its type and both of its ends are."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     Raises:
         ValueError: They don't have the same sentences and words.
     """
-    right, predictions, support = _counts(truth, predicted)
+    correct, predictions, support = _counts(truth, predicted)
     words = sum(len(tags) for tags in truth)
     same = sum(a == b for tags, others in zip(truth, predicted) for a, b in zip(tags, others))
-    scores = _scores(right.total(), predictions.total(), support.total())
+    scores = _scores(correct.total(), predictions.total(), support.total())
     return {**scores, "accuracy": same / words if words else 0.0}
 
 
@@ -32,30 +32,30 @@ def entity_report(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     Returns:
         Type -> scores, sorted by name.
     """
-    right, predictions, support = _counts(truth, predicted)
+    correct, predictions, support = _counts(truth, predicted)
     kinds = sorted({*predictions, *support})
     return {
-        kind: {**_scores(right[kind], predictions[kind], support[kind]), "support": support[kind]} for kind in kinds
+        kind: {**_scores(correct[kind], predictions[kind], support[kind]), "support": support[kind]} for kind in kinds
     }
 
 
 def _counts(truth, predicted) -> tuple[Counter, Counter, Counter]:
-    """By type: the right entities, the predicted ones, the true ones."""
+    """By type: the correct entities, the predicted ones, the true ones."""
     if len(truth) != len(predicted):
         raise ValueError(f"there are {len(truth)} sentences of tags and {len(predicted)} of predictions.")
-    right, predictions, support = Counter[str](), Counter[str](), Counter[str]()
+    correct, predictions, support = Counter[str](), Counter[str](), Counter[str]()
     for number, (tags, others) in enumerate(zip(truth, predicted)):
         if len(tags) != len(others):
             raise ValueError(f"sentence {number} has {len(tags)} tags and {len(others)} predictions.")
         gold, entities = set(find_entities(tags)), set(find_entities(others))
-        for counts, those in ((right, gold & entities), (predictions, entities), (support, gold)):
+        for counts, those in ((correct, gold & entities), (predictions, entities), (support, gold)):
             counts.update(kind for kind, _, _ in those)
-    return right, predictions, support
+    return correct, predictions, support
 
 
-def _scores(right: int, predicted: int, true: int) -> dict[str, float]:
+def _scores(correct: int, predicted: int, true: int) -> dict[str, float]:
     return {
-        "precision": right / predicted if predicted else 0.0,
-        "recall": right / true if true else 0.0,
-        "f1": 2 * right / (predicted + true) if right else 0.0,
+        "precision": correct / predicted if predicted else 0.0,
+        "recall": correct / true if true else 0.0,
+        "f1": 2 * correct / (predicted + true) if correct else 0.0,
     }

@@ -52,15 +52,17 @@ def squad_scores(
     """
     if len(predictions) != len(answers) or not len(answers):
         raise ValueError(f"there are {len(predictions)} predictions for {len(answers)} questions.")
-    exact = np.array([answer_exact(said, right, version) for said, right in zip(predictions, answers)]) * 100
-    overlap = np.array([answer_f1(said, right, version) for said, right in zip(predictions, answers)]) * 100
+    exact = (
+        np.array([answer_exact(prediction, golds, version) for prediction, golds in zip(predictions, answers)]) * 100
+    )
+    overlap = np.array([answer_f1(prediction, golds, version) for prediction, golds in zip(predictions, answers)]) * 100
     scores = {"exact_match": float(exact.mean()), "f1": float(overlap.mean())}
     if version == "2.0":
-        has = np.array([bool(_with_words(right)) for right in answers])
-        for name, part in (("has_answer", has), ("no_answer", ~has)):
-            if part.any():
-                scores[f"{name}_exact_match"] = float(exact[part].mean())
-                scores[f"{name}_f1"] = float(overlap[part].mean())
+        has = np.array([bool(_with_words(golds)) for golds in answers])
+        for name, chosen in (("has_answer", has), ("no_answer", ~has)):
+            if chosen.any():
+                scores[f"{name}_exact_match"] = float(exact[chosen].mean())
+                scores[f"{name}_f1"] = float(overlap[chosen].mean())
     return scores
 
 
@@ -74,7 +76,10 @@ def best_threshold(predictions: Sequence[str], null_scores: Sequence[float], ans
     """
     # What each answer that is given changes, compared with giving none.
     gains = np.array(
-        [answer_f1(said, right, "2.0") - answer_f1("", right, "2.0") for said, right in zip(predictions, answers)]
+        [
+            answer_f1(prediction, golds, "2.0") - answer_f1("", golds, "2.0")
+            for prediction, golds in zip(predictions, answers)
+        ]
     )
     order = np.argsort(null_scores, kind="stable")
     sums, scores = np.cumsum(gains[order]), np.asarray(null_scores, dtype="float64")[order]
@@ -101,8 +106,8 @@ def _golds(answers: Sequence[str], version: str) -> Sequence[str]:
 
 
 def _f1(prediction: str, answer: str, version: str) -> float:
-    said, right = normalize_answer(prediction).split(), normalize_answer(answer).split()
-    if version == "2.0" and not (said and right):
-        return float(said == right)
-    common = (Counter(said) & Counter(right)).total()
-    return 2 * common / (len(said) + len(right)) if common else 0.0
+    words, gold_words = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    if version == "2.0" and not (words and gold_words):
+        return float(words == gold_words)
+    common = (Counter(words) & Counter(gold_words)).total()
+    return 2 * common / (len(words) + len(gold_words)) if common else 0.0

@@ -21,7 +21,7 @@ from bertzoo.checkpoints.json_files import (
 )
 from bertzoo.types import PROBLEM_TYPES
 
-# Keys of Hugging Face's files that do not change what an encoder computes, or that other parts of bertzoo read.
+# Keys of Hugging Face's files that do not change what an encoder computes, or that other modules read.
 INERT_KEYS = frozenset(
     """
     _attn_implementation _name_or_path add_cross_attention architectures attention_head_size
@@ -46,7 +46,7 @@ INERT_KEYS = frozenset(
     """.split()  # noqa: SIM905
 )
 
-# Keys that we know, with the only values that we compute: any other value would load and give wrong numbers.
+# Keys with the only values that are supported: any other value would load and give wrong numbers.
 ONLY_VALUES = {
     "position_embedding_type": (None, "absolute"),
     "is_decoder": (None, False),
@@ -68,7 +68,7 @@ OptionalDropout = Annotated[float | None, number(0, 1) | NULL]
 Flag = Annotated[bool, FLAG]
 Activation = Annotated[str, ACTIVATION]
 
-# What is not the encoder's, and read by tasks, families and commands.
+# Keys that tasks, families and commands read.
 FILE_RULES = {
     "architectures": list_of(TEXT) | NULL,
     "bertzoo": OBJECT | NULL,
@@ -86,7 +86,7 @@ FILE_RULES = {
     "summary_use_proj": FLAG,
     "tie_word_embeddings": FLAG | NULL,
 }
-# In config.json's own block.
+# Keys of the block `bertzoo` of config.json.
 OWN_RULES = {
     "crf": FLAG,
     "enhanced_mask_decoder": FLAG,
@@ -120,7 +120,7 @@ class EncoderConfig:
         layer_norm_eps: Added to the variance in normalisations.
         pad_token_id: The padding token.
         classifier_dropout: Dropout before a task's last layer; `hidden_dropout_prob` where None.
-        extra: The keys of a file that change nothing here; they are written back unchanged.
+        extra: Keys of a file that do not change what the encoder computes; they are written back unchanged.
 
     Raises:
         ValueError: A value is out of range or not supported.
@@ -143,9 +143,9 @@ class EncoderConfig:
     classifier_dropout: OptionalDropout = None
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    # Our name -> the file's, where they differ; None if the family fixes the value and files do not hold it.
+    # Field -> key in files, where they differ; None if the family fixes the value and files do not have it.
     hf_names: ClassVar[Mapping[str, str | None]] = MappingProxyType({})
-    # What a file must say: a default would be wrong for some models, and nothing would notice.
+    # Keys that files must have: a default would silently be wrong for some models.
     required: ClassVar[tuple[str, ...]] = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
     def __post_init__(self):
@@ -223,9 +223,7 @@ class EncoderConfig:
         names = cls._file_names()
         missing = [key for key, name in names.items() if name in cls.required and key not in content]
         if missing:
-            raise ValueError(
-                f"config.json lacks {', '.join(missing)}, without which a {cls.model_type} encoder is not defined."
-            )
+            raise ValueError(f"config.json lacks {', '.join(missing)}, which a {cls.model_type} encoder needs.")
         values = {name: content[key] for key, name in names.items() if key in content}
         if values.get("model_type") is None:
             values.pop("model_type", None)

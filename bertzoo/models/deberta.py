@@ -49,8 +49,8 @@ ORIGINAL_MASKED_LM = tuple(
 class DebertaConfig(EncoderConfig):
     """DeBERTa-base.
 
-    `legacy` is Hugging Face's: True means a masked-LM head as BERT's, False the head of the original files. Only with
-    the latter there can be the `enhanced_mask_decoder`, which transformers does not have.
+    `legacy` is Hugging Face's: True means BERT's masked-LM head, False the head of the original files, which alone may
+    have the `enhanced_mask_decoder`. transformers does not implement that decoder.
 
     Raises:
         ValueError: A term of attention is unknown, or values do not go together.
@@ -69,6 +69,9 @@ class DebertaConfig(EncoderConfig):
     pooler_dropout: Dropout = 0.0
     legacy: Flag = True
     enhanced_mask_decoder: Flag = False
+
+    # Settings of the second version alone.
+    position_buckets, share_att_key, norm_rel_ebd, conv_kernel_size = -1, False, "none", 0
 
     hf_names = MappingProxyType({"classifier_dropout": "cls_dropout", "enhanced_mask_decoder": None})
     # Hugging Face's defaults for the last three differ from all released models.
@@ -106,13 +109,13 @@ class DebertaConfig(EncoderConfig):
 
     @property
     def max_distance(self) -> int:
-        """Distances between tokens from here on are all alike."""
+        """Distances from here on are not distinguished."""
         return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
 
     @property
     def span(self) -> int:
         """Half the rows of the table of relative positions."""
-        return self.max_distance
+        return self.position_buckets if self.position_buckets > 0 else self.max_distance
 
     def to_hf(self) -> dict[str, Any]:
         content = super().to_hf()
@@ -128,7 +131,7 @@ class DebertaConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class DebertaV2Config(DebertaConfig):
-    """DeBERTa v2 with all that is optional in it left out, as where a file says nothing about it.
+    """DeBERTa v2 without its options, as in files that do not mention them.
 
     Raises:
         ValueError: The convolution has no middle, or there are more buckets than distances.
@@ -151,10 +154,6 @@ class DebertaV2Config(DebertaConfig):
                 f"position_buckets = {self.position_buckets} needs more than {self.position_buckets // 2 + 1} "
                 f"distances; max_relative_positions makes them {self.max_distance}."
             )
-
-    @property
-    def span(self) -> int:
-        return self.position_buckets if self.position_buckets > 0 else self.max_distance
 
 
 class Deberta(Family):
@@ -192,27 +191,30 @@ class Deberta(Family):
     def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         if not config.relative_attention:
             return None
+        if "layer_norm" in _split(config.norm_rel_ebd):
+            options["layer_norm_eps"] = config.layer_norm_eps
         return RelativeEmbeddings(
             config.span, config.hidden_size, initializer_range=config.initializer_range, **options
         )
 
     def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
-        return super().block(config, index, attention=self.make_attention(config, dtype=options["dtype"]), **options)
-
-    def make_attention(self, config: Any, **options: Any) -> keras.layers.Layer:
-        """The attention of a block."""
-        # Without relative attention, files have no kernels for it.
-        options.setdefault("share_projections", not config.relative_attention)
-        return self.attention(
+        attention = self.attention(
             config.hidden_size,
             config.num_attention_heads,
             config.attention_probs_dropout_prob,
             config.initializer_range,
             terms=config.terms,
             max_distance=config.max_distance,
+            buckets=max(config.position_buckets, 0),
+            # Without relative attention, files have no kernels for it.
+            share_projections=config.share_att_key or not config.relative_attention,
             position_dropout=config.hidden_dropout_prob,
             **options,
         )
+        if index == 0 and config.conv_kernel_size > 0:
+            options |= {"layer": ConvolvedBlock, "kernel_size": config.conv_kernel_size}
+            options["convolution_activation"] = config.conv_act
+        return super().block(config, index, attention=attention, **options)
 
     def head_options(self, config: Any, name: str) -> dict[str, Any]:
         options = super().head_options(config, name)
@@ -228,7 +230,7 @@ class Deberta(Family):
         return ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().names_of_head(config, head)
 
     def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
-        """Original files do not say that their masked-LM head is the paper's: its tensors tell."""
+        """Only its tensors show that a file of Microsoft has the masked-LM head of the paper."""
         if "lm_predictions.lm_head.bias" not in tensors:
             return config
         return config.with_(legacy=False, enhanced_mask_decoder=config.may_decode and POSITIONS in tensors)
@@ -259,22 +261,6 @@ class DebertaV2(Deberta):
         ),
     }
     attention = DisentangledAttention
-
-    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
-        if "layer_norm" in _split(config.norm_rel_ebd):
-            options["layer_norm_eps"] = config.layer_norm_eps
-        return super().position_bias(config, **options)
-
-    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
-        if index == 0 and config.conv_kernel_size > 0:
-            options |= {"layer": ConvolvedBlock, "kernel_size": config.conv_kernel_size}
-            options["convolution_activation"] = config.conv_act
-        return super().block(config, index, **options)
-
-    def make_attention(self, config: Any, **options: Any) -> keras.layers.Layer:
-        if config.share_att_key:
-            options["share_projections"] = True
-        return super().make_attention(config, buckets=max(config.position_buckets, 0), **options)
 
     def head_options(self, config: Any, name: str) -> dict[str, Any]:
         options = super().head_options(config, name)

@@ -1,4 +1,4 @@
-"""What an encoder is to files, to Keras and to heads, besides its forward pass."""
+"""Everything about an encoder but its forward pass: files, configuration, symbolic outputs, inputs of heads."""
 
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ class EncoderBase(keras.Model):
 
     @property
     def pooled_positions(self) -> str | None:
-        """The `query_positions` of `call` for heads of whole inputs: FIRST, or None where they read all tokens."""
+        """The `query_positions` of `call` for sequence-level heads: FIRST, or None if they read all tokens."""
         return FIRST if self.family.heads_read_first_token else None
 
     def head_vectors(self, outputs: dict[str, Any], inputs: dict[str, Tensor] | Tensor, uses_pooler: bool) -> Tensor:
-        """What a head of whole inputs reads, (batch, hidden).
+        """What a sequence-level head reads, (batch, hidden).
 
         Args:
             outputs, inputs: The encoder's.
@@ -109,19 +109,20 @@ class EncoderBase(keras.Model):
         query_positions: Tensor | str | None = None,
     ) -> dict[str, Any]:
         batch, length = (inputs["token_ids"] if isinstance(inputs, dict) else inputs).shape
-        count = length
-        if query_positions is not None:
-            count = 1 if isinstance(query_positions, str) else query_positions.shape[1]
-        hidden, heads = self.config.hidden_size, self.config.num_attention_heads
-        shapes: dict[str, Any] = {"sequence_output": (batch, count, hidden)}
+        count = (
+            1 if isinstance(query_positions, str) else length if query_positions is None else query_positions.shape[1]
+        )
+        applied, heads = len(self.layer_schedule), self.config.num_attention_heads
+
+        def vectors(*positions: int | None) -> keras.KerasTensor:
+            return keras.KerasTensor((batch, *positions, self.config.hidden_size), self.compute_dtype)
+
+        specs: dict[str, Any] = {"sequence_output": vectors(count)}
         if decoder is not None:
-            shapes["decoded_output"] = (batch, count, hidden)
+            specs["decoded_output"] = vectors(count)
         if self.pooler is not None:
-            shapes["pooled_output"] = (batch, hidden)
+            specs["pooled_output"] = vectors()
         if return_all:
-            shapes["hidden_states"] = [(batch, length, hidden)] * (len(self.layer_schedule) + 1)
-        specs = keras.tree.map_shape_structure(lambda shape: keras.KerasTensor(shape, self.compute_dtype), shapes)
-        if return_all:
-            shape = (batch, heads, length, length)
-            specs["attentions"] = [keras.KerasTensor(shape, "float32") for _ in self.layer_schedule]
+            specs["hidden_states"] = [vectors(length) for _ in range(applied + 1)]
+            specs["attentions"] = [keras.KerasTensor((batch, heads, length, length), "float32") for _ in range(applied)]
         return specs

@@ -37,7 +37,7 @@ class Family(FamilyHeads):
         )
 
     def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
-        """What makes, once per forward pass, something of relative positions that the attention of all blocks uses."""
+        """A layer that computes, once per forward pass, relative positions for the attention of all blocks."""
         return None
 
     def block(self, config: Any, index: int, *, layer: type = EncoderBlock, **options: Any) -> keras.layers.Layer:

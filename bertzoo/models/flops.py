@@ -16,7 +16,7 @@ from bertzoo.models.encoder import Encoder
 def flops_by_part(
     config: EncoderConfig, length: float | np.ndarray, queries: int | None = None, batch_size: int = 1
 ) -> dict[str, Any]:
-    """Floating-point operations of an example's forward pass through an encoder's matrix products, by part.
+    """Floating-point operations of an example's forward pass through an encoder's matrix products, by component.
 
     A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax are not
     counted, as is usual. Local attention counts in full, since it is computed in full and masked.
@@ -26,7 +26,7 @@ def flops_by_part(
         length: Tokens of an example, or an array of lengths.
         queries: Number of tokens that the head reads, if the last block computes only these.
         batch_size: Examples of this length in a batch. DeBERTa projects its position table once for all of them (He et
-            al. 2021, section 3.1), so that each has a share of that; nothing else depends on it.
+            al. 2021, section 3.1), so that each example counts a fraction of that; nothing else depends on it.
 
     Returns:
         A float each, or for an array of lengths an array (n,): "embeddings", their projection; "projections", of
@@ -47,7 +47,7 @@ def flops_by_part(
     if queries is not None and blocks[-1].supports_query_subset:
         spared = np.maximum(length - queries, 0.0)
     # Keys and values are computed of all tokens; queries and what comes out, which are as wide, of those that are read.
-    parts = {
+    flops = {
         "embeddings": length * _kernels(encoder.embeddings),
         "projections": length * sum(projections) - spared * (projections[-1] // 2),
         "attention": 4 * length * config.hidden_size * (length * len(blocks) - spared),
@@ -56,12 +56,12 @@ def flops_by_part(
     }
     if isinstance(encoder.position_bias, RelativeEmbeddings):
         for block in blocks:
-            parts["relative"] = parts["relative"] + _relative(block.attention, length, batch_size)
-    return {name: operations if operations.ndim else float(operations) for name, operations in parts.items()}
+            flops["relative"] = flops["relative"] + _relative(block.attention, length, batch_size)
+    return {name: operations if operations.ndim else float(operations) for name, operations in flops.items()}
 
 
 def _relative(attention: DisentangledAttention, length: np.ndarray, batch_size: int) -> np.ndarray:
-    """What the terms of positions take."""
+    """Operations of the terms of relative positions."""
     hidden = attention.hidden_size
     # Up to `linear` tokens only the rows that occur are projected, from there on the whole table.
     rows = 2 * np.where(length <= attention.linear, length, attention.span)
@@ -99,5 +99,5 @@ def _encoder(config: EncoderConfig) -> Encoder:
 
 
 def _kernels(layer: keras.layers.Layer) -> int:
-    """What a layer's kernels take for one vector."""
+    """Operations of a layer's kernels per vector."""
     return sum(2 * math.prod(weight.shape) for weight in layer.weights if weight.path.endswith("/kernel"))

@@ -108,7 +108,7 @@ class FamilyHeads:
         return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
 
     def head_vectors(self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
-        """What heads of whole inputs read instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
+        """What sequence-level heads read instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
         return sequence[:, 0]
 
     def names_of_head(self, config: Any, head: str) -> Names:
@@ -130,11 +130,11 @@ class FamilyHeads:
         return {self._decoder_bias: bias} if bias != self._decoder_bias else {}
 
     def counts(self, config: Any) -> dict[str, int]:
-        """How far the indices in `names` run."""
+        """The range of each index in `names`."""
         return {"i": config.num_hidden_layers}
 
     def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
-        """The configuration of a checkpoint, with what only the presence of tensors tells.
+        """The configuration of a checkpoint, completed with what only its tensors show.
 
         `tensors` has the names as in the tables, without prefix.
         """

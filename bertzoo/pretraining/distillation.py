@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.loading import weight_names
-from bertzoo.layers.pooling import cosine
+from bertzoo.layers.heads import cosine
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.distilbert import DistilBertConfig
 from bertzoo.models.encoder import Encoder

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from bertzoo._keras_hooks import loss_tracker, model_of, print_message
-from bertzoo.accelerator import peak_flops
+from bertzoo.backend import peak_flops
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import Sentences, TokenCorpus, overlap
 from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset

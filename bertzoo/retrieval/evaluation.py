@@ -72,8 +72,8 @@ def evaluate_retrieval(
 
     Returns:
         For each k of `at`: `mrr@k`, the mean of 1 / rank of the first right document; `ndcg@k` (Järvelin and Kekäläinen
-        2002, gains are the grades, as trec_eval counts); `map@k`, the mean average precision; `recall@k`, the share of
-        right documents found; `accuracy@k`, the share of queries with one.
+        2002, gains are the grades, as trec_eval counts); `map@k`, the mean average precision; `recall@k`, the fraction
+        of right documents found; `accuracy@k`, the fraction of queries with one.
 
     Raises:
         ValueError: No query has a relevant document, or one is not in the corpus.
@@ -141,7 +141,7 @@ def evaluate_triplets(
     query_prompt: str | None = None,
     corpus_prompt: str | None = None,
 ) -> dict[str, float]:
-    """`accuracy`: the share of triplets whose anchor is more similar to the positive than to the negative.
+    """`accuracy`: the fraction of triplets whose anchor is more similar to the positive than to the negative.
 
     Args:
         encoder: A `SentenceEncoder`.

@@ -12,7 +12,7 @@ from bertzoo.text.tokenizer import Tokenizer
 def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[Encoder, Tokenizer]:
     """Returns the encoder and its tokenizer with further tokens, which are never split; the originals do not change.
 
-    The embedding of a new token starts near the mean of those of the pieces that the text was before, to which its
+    The embedding of a new token starts near the mean of those of the tokens that the text was before, to which its
     usual initial value is added.
 
     Args:
@@ -35,13 +35,13 @@ def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) ->
 
 
 def with_new_rows(rows: np.ndarray, old: Tokenizer, new: Tokenizer, count: int) -> np.ndarray:
-    """Extends a table of tokens, (tokens, …) -> (count, …). The row of a new token is the mean of those of the pieces
+    """Extends a table of tokens, (tokens, …) -> (count, …). The row of a new token is the mean of those of the tokens
     into which the old tokenizer splits it, or of all rows where it knows none of these."""
     out = np.zeros((count, *rows.shape[1:]), rows.dtype)
     out[: len(rows)] = rows
     for index in range(old.vocabulary_size, new.vocabulary_size):
         row = old.encode(new.id_to_token(index), truncate=False).row(0)
-        pieces = [piece for piece in row if piece not in (old.cls_id, old.sep_id)]
-        known = set(pieces) - {old.unk_id}
-        out[index] = (rows[pieces] if known else rows[: old.vocabulary_size]).mean(axis=0)
+        tokens = [token for token in row if token not in (old.cls_id, old.sep_id)]
+        known = set(tokens) - {old.unk_id}
+        out[index] = (rows[tokens] if known else rows[: old.vocabulary_size]).mean(axis=0)
     return out

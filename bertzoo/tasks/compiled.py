@@ -124,16 +124,16 @@ class CompiledTask(BackendStep, keras.Model):
         self._check_targets(y)  # here too: Keras computes metrics first where it builds a model
         weights, _ = split_divisor(sample_weight)
         if self.per_token:  # a sample each: Keras's metrics would divide the weights by the length of the rows
-            per_row = keras.tree.map_structure(lambda part: len(part.shape) < 3, y_pred)  # a head for whole rows
+            per_row = keras.tree.map_structure(lambda output: len(output.shape) < 3, y_pred)  # a head for whole rows
             y, y_pred = (
-                keras.tree.map_structure(lambda part, whole: part if whole else _flat(part), parts, per_row)
-                for parts in (y, y_pred)
+                keras.tree.map_structure(lambda array, whole: array if whole else _flat(array), arrays, per_row)
+                for arrays in (y, y_pred)
             )
             if weights is not None:
-                weights = keras.tree.map_structure(lambda part: ops.reshape(part, (-1,)), weights)
+                weights = keras.tree.map_structure(lambda weight: ops.reshape(weight, (-1,)), weights)
         return super().compute_metrics(x, y, y_pred, weights)
 
 
-def _flat(part):
+def _flat(array):
     """(batch, tokens, …) -> (batch * tokens, …)."""
-    return ops.reshape(part, (-1, *part.shape[2:]))
+    return ops.reshape(array, (-1, *array.shape[2:]))

@@ -50,7 +50,7 @@ class MaskedLM(MaskingTask):
     `fit(texts)` masks anew in each epoch, on the host, from the seed; in `evaluate`, a row's masks do not depend on its
     batch. A text that is longer than the model takes is read whole, in rows one after the other; pairs are cut. The
     loss is the mean over the masked tokens, and `perplexity` e to its power (`val_perplexity` in `fit`).
-    Called with `mask_positions` int (batch, places) among its inputs, it gives float32 logits (batch, places,
+    Called with `mask_positions` int (batch, positions) among its inputs, it gives float32 logits (batch, positions,
     vocabulary) for those; without, for all tokens (batch, length, vocabulary).
 
     Args:
@@ -93,14 +93,12 @@ class MaskedLM(MaskingTask):
     def loss_mean_options(self) -> dict[str, Any]:
         return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
 
-    def predict_examples(
-        self, examples: Examples, batch_size: int | None, prompt: str = "", **options: Any
-    ) -> np.ndarray:
+    def predict_examples(self, examples: Examples, batch_size: int | None, **options: Any) -> np.ndarray:
         """Logits at the [MASK] tokens of each text, float32 (texts, most masks in a text, vocabulary); 0 where a text
         has fewer.
 
         Args:
-            examples, batch_size, prompt, options: As for `Task.predict_examples`; a prompt has no effect.
+            examples, batch_size, options: As for `Task.predict_examples`.
         """
         data, counts = self.data.prediction_batches(examples, batch_size)
         logits = data.unsort(self.predict_batches(data, **options))

@@ -78,8 +78,8 @@ class PresetTask(keras.Model):
                 options = {key: value for key, value in options.items() if key not in ("head", "problem_type")}
             in_file.extend(label_names(options["labels"]) if "labels" in options else ())
             options.update(task_options)
-            wanted = task_options.get("labels")
-            if isinstance(wanted, (int, np.integer)) and wanted == len(in_file) and not new_head:
+            requested = task_options.get("labels")
+            if isinstance(requested, (int, np.integer)) and requested == len(in_file) and not new_head:
                 options["labels"] = list(in_file)  # a number of classes leaves them their names
             if isinstance(options.get("head"), dict):
                 options["head"] = restore_head(options["head"])

@@ -57,7 +57,7 @@ class MaskedBatches(TaskData):
     def encode_targets(self, examples: Examples) -> NoReturn:
         raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
 
-    def convert_batch(self, batch: tuple, width: Callable, prompt: str = "") -> tuple:
+    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
         self.encode_targets(batch[0])
@@ -68,8 +68,8 @@ class ForPreTraining(MaskingTask):
     """Both heads of BERT's and ALBERT's pre-training.
 
     Inputs and arguments are those of `MaskedLM` and `NextSentencePredictor`. The output is a dict of their outputs,
-    `masked_lm` (batch, places or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over the
-    masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.corpus_dataset.CorpusDataset`.
+    `masked_lm` (batch, positions or length, vocabulary) and `pair` (batch, 2). The loss is the sum of two means: over
+    the masked tokens, and over the rows. `fit` takes the batches of `bertzoo.pretraining.corpus_dataset.CorpusDataset`.
 
     Args:
         backbone: The encoder, with its pooler.

@@ -38,8 +38,8 @@ def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
         if targets.ndim == 2:
             return float((np.logaddexp(0, scaled) - targets * scaled).mean())
         best = scaled.max(axis=1, keepdims=True)
-        whole = np.log(np.exp(scaled - best).sum(axis=1)) + best[:, 0]
-        return float((whole - scaled[np.arange(len(scaled)), targets]).mean())
+        log_sum = np.log(np.exp(scaled - best).sum(axis=1)) + best[:, 0]
+        return float((log_sum - scaled[np.arange(len(scaled)), targets]).mean())
 
     # The loss has one minimum in 1 / temperature, and so in its logarithm: golden sections find it.
     low, high, ratio = np.log(0.01), np.log(100.0), (np.sqrt(5) - 1) / 2
@@ -63,7 +63,7 @@ def best_thresholds(scores: np.ndarray, targets: np.ndarray) -> list[float]:
         values, right = column[order], np.cumsum(truth[order])
         f1 = 2 * right / (np.arange(1, len(values) + 1) + truth.sum())
         ends = np.append(values[1:] < values[:-1], True)  # rows of one score are taken together
-        place = int(np.argmax(np.where(ends, f1, -1)))
-        below = values[place + 1] if place + 1 < len(values) else min(0.0, values[place] - 1.0)
-        thresholds.append(float((values[place] + below) / 2) if truth.any() else 0.5)
+        index = int(np.argmax(np.where(ends, f1, -1)))
+        below = values[index + 1] if index + 1 < len(values) else min(0.0, values[index] - 1.0)
+        thresholds.append(float((values[index] + below) / 2) if truth.any() else 0.5)
     return thresholds

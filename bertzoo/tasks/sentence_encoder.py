@@ -16,12 +16,12 @@ from bertzoo.checkpoints.loading import check_options, save_model
 from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.labels import encode_sentence_targets
 from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
-from bertzoo.data.targets import encode_sentence_targets
 from bertzoo.data.tuple_data import TupleData, one_by_one
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
-from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.sentence_modules import (
@@ -173,9 +173,9 @@ class SentenceEncoder(PromptedTask, Task):
 
     def describe(self) -> str:
         """The layers after the encoder, in a few words."""
-        parts = [" + ".join(self.pooling.modes) + " pooling", *(type(layer).__name__ for layer in self.after_pooling)]
+        layers = [" + ".join(self.pooling.modes) + " pooling", *(type(layer).__name__ for layer in self.after_pooling)]
         length = self.tokenizer.max_length if self.tokenizer else None
-        return " -> ".join(parts) + (f", of at most {length} tokens" if length else "")
+        return " -> ".join(layers) + (f", of at most {length} tokens" if length else "")
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes a directory that sentence-transformers loads with equal vectors, and transformers as an encoder.
@@ -278,9 +278,9 @@ class SentenceEncoder(PromptedTask, Task):
         shown = keras.callbacks.LambdaCallback(on_predict_batch_end=show)
         vectors = np.empty((len(data.order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
-        for part in data.chunks(ROWS_KEPT):
-            vectors[part.order] = self.predict_batches(part, verbose=0, callbacks=[shown])
-            done += len(part)
+        for chunk in data.chunks(ROWS_KEPT):
+            vectors[chunk.order] = self.predict_batches(chunk, verbose=0, callbacks=[shown])
+            done += len(chunk)
         return vectors
 
     @property

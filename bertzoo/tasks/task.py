@@ -144,7 +144,7 @@ class Task(CompiledTask, PresetTask):
         `x` may be a list, array or Series of strings; pairs as a tuple of two columns or a list of tuples; a list of
         dicts; a pandas frame, `datasets.Dataset` or dict of columns with the targets in it; a PyDataset,
         tf.data.Dataset, torch DataLoader or grain loader of batches, which keep their own order. `validation_data` is a
-        tuple (x, y) or (x, y, sample weights), or x alone where it holds the targets. `validation_split` is the share
+        tuple (x, y) or (x, y, sample weights), or x alone where it holds the targets. `validation_split` is the part
         of the examples that is kept for validation, drawn by the seed, and stratified where there are classes.
 
         A `LearningRateScheduler` needs an optimizer without a schedule of its own.
@@ -233,14 +233,15 @@ class Task(CompiledTask, PresetTask):
         options = {"verbose": 0, **options}
         if not is_stream(x):
             check_steps(options.pop("steps", None))
-            return self.predict_examples(self.data.parse(x).without_targets(), batch_size, prompt, **options)
+            examples = self.data.add_prompt(self.data.parse(x), prompt).without_targets()
+            return self.predict_examples(examples, batch_size, **options)
         data = self.data.batches(x, steps=options.get("steps"), labelled=False, prompt=prompt)
         outputs = self.predict_batches(data, **options)
         return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
 
-    def predict_examples(self, examples: Examples, batch_size: int | None, prompt: str = "", **options) -> Any:
+    def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> Any:
         """The model's outputs in the order of the examples; `options` are those of `keras.Model.predict`."""
-        data = self.data.batches(examples, batch_size=batch_size, shuffle=False, prompt=prompt)
+        data = self.data.batches(examples, batch_size=batch_size, shuffle=False)
         return data.unsort(self.predict_batches(data, **options))
 
     def predict_batches(self, data: keras.utils.PyDataset, **options) -> Any:
@@ -283,9 +284,7 @@ class WindowedTask(Task):
 
     data: WindowedData
 
-    def predict_examples(
-        self, examples: Examples, batch_size: int | None, prompt: str = "", **options
-    ) -> list[np.ndarray] | np.ndarray:
+    def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> list[np.ndarray] | np.ndarray:
         if self.tokenizer is not None:
             windows = self.data.cut(examples)
             return windows.join(self.predict_rows(windows.rows, batch_size, **options))

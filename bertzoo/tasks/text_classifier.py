@@ -251,7 +251,7 @@ class TextClassifier(Task):
 
         Args:
             optimizer, loss, options, kwargs: As there.
-            label_smoothing: The share of the target that is spread over all classes (Szegedy et al. 2016, section 7).
+            label_smoothing: The part of the target that is spread over all classes (Szegedy et al. 2016, section 7).
             adversarial: What adds to the loss of training how far predictions move under the worst perturbation.
 
         Raises:

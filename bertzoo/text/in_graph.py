@@ -73,19 +73,19 @@ class InGraphTokenizer(tf.Module):
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """The model's inputs, each int32 (n, length), of strings (n,)."""
-        parts = [self.pieces(texts)] if pairs is None else [self.pieces(texts), self.pieces(pairs)]
+        tokens = [self.pieces(texts)] if pairs is None else [self.pieces(texts), self.pieces(pairs)]
         if self.max_length is not None and pairs is None:
-            parts = [parts[0][:, : self.max_length - 2]]
+            tokens = [tokens[0][:, : self.max_length - 2]]
         elif self.max_length is not None:
-            parts = _cut_longest(parts, self.max_length - 2 - self._separators)
-        rows = self._with_special_tokens(parts)
+            tokens = _cut_longest(tokens, self.max_length - 2 - self._separators)
+        rows = self._with_special_tokens(tokens)
         ids = rows.to_tensor(self._pad_id, shape=(None, self.pad_to))
         lengths = tf.cast(rows.row_lengths(), tf.int32)[:, None]
         positions = tf.range(tf.shape(ids)[1])[None]
         mask = tf.cast(positions < lengths, tf.int32)
         segments = tf.zeros_like(ids)
         if pairs is not None and self.segments:
-            second = tf.cast(parts[1].row_lengths(), tf.int32)[:, None] + 1
+            second = tf.cast(tokens[1].row_lengths(), tf.int32)[:, None] + 1
             segments = mask * tf.cast(positions >= lengths - second, tf.int32)
         return {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
 
@@ -95,12 +95,12 @@ class InGraphTokenizer(tf.Module):
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         texts = tf.strings.regex_replace(texts, r"\x00", "")
         split = tf_text.regex_split(texts, f"({self._pattern})", keep_delim_regex_pattern=self._pattern)
-        parts = split.values
-        equal = tf.equal(parts[:, None], self._specials[None])
+        spans = split.values
+        equal = tf.equal(spans[:, None], self._specials[None])
         special = tf.gather(self._special_ids, tf.argmax(equal, axis=1))
-        # Each part is one special token or some pieces: both are at hand, one below the other, and one is taken.
-        count = tf.size(parts)
-        words = self._words.tokenize(self._normalized(parts))
+        # Each span is one special token or some pieces: both are at hand, one below the other, and one is taken.
+        count = tf.size(spans)
+        words = self._words.tokenize(self._normalized(spans))
         both = tf.concat([tf.RaggedTensor.from_tensor(special[:, None]), words], 0)
         rows = tf.range(count) + tf.where(tf.reduce_any(equal, axis=1), 0, count)
         return split.with_values(tf.gather(both, rows)).merge_dims(1, 2)
@@ -113,23 +113,23 @@ class InGraphTokenizer(tf.Module):
             texts = tf.strings.lower(tf.strings.regex_replace(texts, r"\p{Mn}", ""), encoding="utf-8")
         return texts
 
-    def _with_special_tokens(self, parts: list[tf.RaggedTensor]) -> tf.RaggedTensor:
+    def _with_special_tokens(self, tokens: list[tf.RaggedTensor]) -> tf.RaggedTensor:
         def column(index: tf.Tensor) -> tf.Tensor:
-            return tf.fill([parts[0].nrows(), 1], index)
+            return tf.fill([tokens[0].nrows(), 1], index)
 
-        rows = [column(self._cls_id), parts[0], column(self._sep_id)]
-        if len(parts) > 1:
-            rows += [column(self._sep_id)] * (self._separators - 1) + [parts[1], column(self._sep_id)]
+        rows = [column(self._cls_id), tokens[0], column(self._sep_id)]
+        if len(tokens) > 1:
+            rows += [column(self._sep_id)] * (self._separators - 1) + [tokens[1], column(self._sep_id)]
         return tf.concat(rows, 1)
 
 
-def _cut_longest(parts: list[tf.RaggedTensor], room: int) -> list[tf.RaggedTensor]:
+def _cut_longest(tokens: list[tf.RaggedTensor], room: int) -> list[tf.RaggedTensor]:
     """Cuts pairs to `room` tokens, the longer text first, as the Rust library does."""
-    a, b = (tf.cast(rows.row_lengths(), tf.int32) for rows in parts)
+    a, b = (tf.cast(rows.row_lengths(), tf.int32) for rows in tokens)
     short = tf.minimum(tf.minimum(a, b), room // 2)
     long = tf.minimum(tf.maximum(a, b), room - short)
     lengths = tf.where(a <= b, short, long), tf.where(a <= b, long, short)
-    return [tf.gather(rows, tf.ragged.range(kept), batch_dims=1) for rows, kept in zip(parts, lengths)]
+    return [tf.gather(rows, tf.ragged.range(kept), batch_dims=1) for rows, kept in zip(tokens, lengths)]
 
 
 def _check_kind(tokenizer: Tokenizer, content: dict[str, Any]) -> None:

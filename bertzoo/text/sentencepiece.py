@@ -62,16 +62,16 @@ def read_sentencepiece(source: str | Path | bytes) -> SentencePieceModel:
 
 
 def _model(data: bytes) -> SentencePieceModel:
-    pieces, parts = [], {2: b"", 3: b""}
+    pieces, specs = [], {2: b"", 3: b""}
     for field, value in _fields(data, {1: bytes, 2: bytes, 3: bytes}):
         if field == 1:
             pieces.append(_piece(value))
         else:
-            parts[field] += value  # repeated messages are merged
+            specs[field] += value  # repeated messages are merged
     if not pieces:
         raise ValueError("it holds no pieces")
-    trainer = dict(_fields(parts[2], {3: int, 24: int, 35: int}))
-    normalizer = dict(_fields(parts[3], {2: bytes, 3: int, 4: int, 5: int}))
+    trainer = dict(_fields(specs[2], {3: int, 24: int, 35: int}))
+    normalizer = dict(_fields(specs[3], {2: bytes, 3: int, 4: int, 5: int}))
     algorithm = trainer.get(3, UNIGRAM)
     if algorithm not in (UNIGRAM, BPE):
         raise ValueError(f"model_type is {algorithm}; 1 (unigram) and 2 (BPE) are supported")

@@ -81,8 +81,7 @@ class Tokenizer:
             ValueError: A file can't be used.
         """
         rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
-        if max_length is None:
-            max_length = tokenizer_files.stored_max_length(settings)
+        max_length = tokenizer_files.stored_max_length(settings) if max_length is None else max_length
         with error_source(directory):
             return cls(rust, special_tokens, max_length=max_length, settings=settings)
 
@@ -261,8 +260,7 @@ class Tokenizer:
         return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
 
     def normalized(self, text: str) -> str:
-        """A text as it is split into words: lowercased and cleaned, without the marks that some normalizers put in
-        place of spaces."""
+        """A text as it is split into words: lowercased and cleaned, with plain spaces."""
         if self._rust.normalizer is None:
             return text
         return self._rust.normalizer.normalize_str(text).replace("▁", " ").strip()

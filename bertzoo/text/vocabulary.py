@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece
-from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, mark_special, template
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.tokenizer_files import find_special_tokens
-from bertzoo.text.vocabulary_files import SPECS, build_byte_bpe, build_wordpiece, with_trimmed_offsets
+from bertzoo.text.vocabulary_files import (
+    BERT_TOKENS,
+    ROBERTA_TOKENS,
+    SPECS,
+    build_byte_bpe,
+    build_wordpiece,
+    mark_special,
+    template,
+    with_trimmed_offsets,
+)
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
@@ -144,7 +152,7 @@ def train_unigram(
 
     unk = next((token for token in special_tokens if token in ("[UNK]", "<unk>")), "[UNK]")
     specials = _checked(special_tokens, (unk, "[CLS]", "[SEP]"), vocabulary_size, 3)
-    lines = (line.lower() if lowercase else line for line in _lines(texts_or_files))
+    lines = [line.lower() if lowercase else line for line in _lines(texts_or_files)]
     others = [token for token in specials if token != unk]
     rust = build_sentencepiece(
         read_sentencepiece(_learn_unigram(lines, vocabulary_size, unk, others)),
@@ -153,28 +161,21 @@ def train_unigram(
         unk_token=unk,
         preparation=(Lowercase(),) if lowercase else (),
     )
-    rust.post_processor = template(BERT_TOKENS, rust.token_to_id)
+    rust.post_processor = template(rust, BERT_TOKENS)
     mark_special(rust, specials)
     return Tokenizer(rust, find_special_tokens(rust, {}))
 
 
-def _learn_unigram(lines: Iterator[str], size: int, unk: str, others: list[str]) -> bytes:
+def _learn_unigram(lines: list[str], size: int, unk: str, others: list[str]) -> bytes:
     """The `.model` file of a unigram model: the unknown piece, the other special tokens, then what is learnt."""
     try:
         from sentencepiece import SentencePieceTrainer
     except ImportError as error:
         raise ImportError("train_unigram needs sentencepiece: pip install sentencepiece.") from error
-    model, failures = BytesIO(), []
-
-    def guarded() -> Iterator[str]:
-        try:
-            yield from lines
-        except Exception as error:  # the trainer would make a RuntimeError of it
-            failures.append(error)
-
+    model = BytesIO()
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=guarded(),
+            sentence_iterator=iter(lines),
             model_writer=model,
             vocab_size=size,
             hard_vocab_limit=False,
@@ -190,10 +191,7 @@ def _learn_unigram(lines: Iterator[str], size: int, unk: str, others: list[str])
             minloglevel=2,
         )
     except RuntimeError as error:
-        if not failures:
-            raise ValueError(f"sentencepiece can't learn {size} pieces from these texts: {error}.") from error
-    if failures:
-        raise failures[0]
+        raise ValueError(f"sentencepiece can't learn {size} pieces from these texts: {error}.") from error
     return model.getvalue()
 
 

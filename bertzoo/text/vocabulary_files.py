@@ -3,25 +3,26 @@
 Sources: the published files, and the tokenizers of google-research, fairseq and microsoft/DeBERTa.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.checkpoints.catalog import known_lowercase
 from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.json_files import check, integer, object_of, read_json
+from bertzoo.checkpoints.json_files import integer, object_of, read_json
 from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
-from bertzoo.text.special_tokens import BERT_TOKENS, ROBERTA_TOKENS, ROLES, mark_special, template, token_string
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
 
-WORDPIECE, BYTE_BPE, FAIRSEQ_BPE = (
-    ("vocab.txt",),
-    ("vocab.json", "merges.txt"),
-    ("dict.txt", "encoder.json", "vocab.bpe"),
-)
+ROLES = ("cls", "sep", "pad", "mask", "unk")
+BERT_TOKENS = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
+ROBERTA_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unk": "<unk>"}
+
+WORDPIECE, BYTE_BPE = ("vocab.txt",), ("vocab.json", "merges.txt")
+FAIRSEQ_BPE = ("dict.txt", "encoder.json", "vocab.bpe")
+_IDS = object_of(integer())  # of pieces
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class TokenizerSpec:
 
     def post_processor(self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str]) -> Any:
         """What puts special tokens around texts."""
-        options = {"double_separator": self.double_separator, "segments": self.segments}
-        return template(special_tokens, rust.token_to_id, **options)
+        return template(rust, special_tokens, double_separator=self.double_separator, segments=self.segments)
 
 
 _ROBERTA = TokenizerSpec(
@@ -95,6 +95,47 @@ SPECS = {
 _FAMILIES = {spec.hf_class: family for family, spec in SPECS.items()}
 # Classes that name no tokenizer of their own.
 GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
+
+
+def token_string(token: str | Mapping | None) -> str | None:
+    """The string of a special token, which the files write as a string or as an object with "content"."""
+    return token.get("content") if isinstance(token, Mapping) else token
+
+
+def template(
+    rust: "tokenizers.Tokenizer",
+    special_tokens: Mapping[str, str],
+    *,
+    double_separator: bool = False,
+    segments: bool = True,
+) -> "tokenizers.processors.TemplateProcessing":
+    """The post-processor that makes `[CLS] A [SEP]` of a text and `[CLS] A [SEP] B [SEP]` of a pair.
+
+    Args:
+        rust: The tokenizer, whose vocabulary has the tokens.
+        special_tokens: Tokens by role.
+        double_separator: Write a second [SEP] before B, as RoBERTa does.
+        segments: B and its [SEP] are segment 1.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    cls, sep = special_tokens["cls"], special_tokens["sep"]
+    between, second = f"{sep}:0 " * double_separator, int(segments)
+    return TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 {between}$B:{second} {sep}:{second}",
+        special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys((cls, sep))],
+    )
+
+
+def mark_special(rust: "tokenizers.Tokenizer", tokens: Iterable[str]) -> None:
+    """Makes the tokenizer recognise those of `tokens` that its vocabulary has when a text contains them.
+
+    Tokens that are not in the vocabulary are passed over: the Rust library would append them behind the last row of
+    the embedding table.
+    """
+    known = {token.content for token in rust.get_added_tokens_decoder().values()}
+    rust.add_special_tokens([t for t in dict.fromkeys(tokens) if t not in known and rust.token_to_id(t) is not None])
 
 
 def family_named(settings: Mapping[str, Any]) -> str | None:
@@ -194,7 +235,7 @@ def build_wordpiece(
     )
     rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     rust.decoder = decoders.WordPiece(prefix="##")
-    rust.post_processor = template(special_tokens, rust.token_to_id)
+    rust.post_processor = template(rust, special_tokens)
     mark_special(rust, special_tokens.values())
     return rust
 
@@ -253,19 +294,11 @@ def _read_byte_bpe(directory: Path, settings: Mapping[str, Any], lowercase: bool
     if lowercase is not None:
         raise ValueError(f"lowercase={lowercase} is not for byte-level BPE, which keeps capitals; leave it out.")
     if all((directory / name).is_file() for name in BYTE_BPE):
-        vocabulary, merges = _read_ids(directory / "vocab.json"), _read_merges(directory / "merges.txt")
+        vocabulary, merges = read_json(directory / "vocab.json", _IDS), _read_merges(directory / "merges.txt")
     else:
         vocabulary, merges = _read_fairseq_vocabulary(directory), _read_merges(directory / "vocab.bpe")
     with error_source(directory):
         return build_byte_bpe(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
-
-
-def _read_ids(path: Path) -> dict[str, int]:
-    """vocab.json: {piece: id}."""
-    content = read_json(path)
-    with error_source(path):
-        check({"the vocabulary": content}, {"the vocabulary": object_of(integer())})
-    return content
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -287,7 +320,7 @@ def _read_fairseq_vocabulary(directory: Path) -> dict[str, int]:
 
     fairseq puts four tokens before them, and its masked-LM task one behind (fairseq/data/dictionary.py).
     """
-    pieces = {index: piece for piece, index in _read_ids(directory / "encoder.json").items()}
+    pieces = {index: piece for piece, index in read_json(directory / "encoder.json", _IDS).items()}
     tokens = ["<s>", "<pad>", "</s>", "<unk>"]
     for number, line in enumerate(_read_text(directory / "dict.txt").splitlines(), start=1):
         name = line.rsplit(" ", 1)[0]

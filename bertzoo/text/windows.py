@@ -124,15 +124,15 @@ def whole_rows(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     limit = tokenizer.max_length
     encoded = tokenizer.encode(texts, truncate=False)
     long = [] if limit is None else np.flatnonzero(encoded.lengths > limit).tolist()
-    parts, begin = [], 0
+    chunks, begin = [], 0
     for text in long:
-        parts += [encoded.rows(begin, text), cut_windows(tokenizer, [texts[text]], stride=0).rows]
+        chunks += [encoded.rows(begin, text), cut_windows(tokenizer, [texts[text]], stride=0).rows]
         begin = text + 1
-    return Encoded.concatenate([*parts, encoded.rows(begin, len(encoded))]) if long else encoded
+    return Encoded.concatenate([*chunks, encoded.rows(begin, len(encoded))]) if long else encoded
 
 
-def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-    return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype)
+def _joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
 
 
 def _cuts(length: int, room: int, stride: int) -> list[tuple[int, int, int, int]]:

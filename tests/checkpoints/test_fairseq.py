@@ -54,17 +54,17 @@ def fairseq_state(model, wrapped="decoder", fused=False):
     for kind in ("weight", "bias"):
         state[f"{body}{norm}.{kind}"] = old[f"roberta.embeddings.LayerNorm.{kind}"]
         for i in range(2):
-            mine, theirs = f"{body}layers.{i}.", f"roberta.encoder.layer.{i}."
-            qkv = [old[f"{theirs}attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
+            fairseq, hf = f"{body}layers.{i}.", f"roberta.encoder.layer.{i}."
+            qkv = [old[f"{hf}attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
             if fused:
-                state[f"{mine}self_attn.in_proj_{kind}"] = torch.cat(qkv)
+                state[f"{fairseq}self_attn.in_proj_{kind}"] = torch.cat(qkv)
             else:
-                state.update({f"{mine}self_attn.{n}_proj.{kind}": t for n, t in zip("qkv", qkv)})
-            state[f"{mine}self_attn.out_proj.{kind}"] = old[f"{theirs}attention.output.dense.{kind}"]
-            state[f"{mine}self_attn_layer_norm.{kind}"] = old[f"{theirs}attention.output.LayerNorm.{kind}"]
-            state[f"{mine}fc1.{kind}"] = old[f"{theirs}intermediate.dense.{kind}"]
-            state[f"{mine}fc2.{kind}"] = old[f"{theirs}output.dense.{kind}"]
-            state[f"{mine}final_layer_norm.{kind}"] = old[f"{theirs}output.LayerNorm.{kind}"]
+                state.update({f"{fairseq}self_attn.{n}_proj.{kind}": t for n, t in zip("qkv", qkv)})
+            state[f"{fairseq}self_attn.out_proj.{kind}"] = old[f"{hf}attention.output.dense.{kind}"]
+            state[f"{fairseq}self_attn_layer_norm.{kind}"] = old[f"{hf}attention.output.LayerNorm.{kind}"]
+            state[f"{fairseq}fc1.{kind}"] = old[f"{hf}intermediate.dense.{kind}"]
+            state[f"{fairseq}fc2.{kind}"] = old[f"{hf}output.dense.{kind}"]
+            state[f"{fairseq}final_layer_norm.{kind}"] = old[f"{hf}output.LayerNorm.{kind}"]
         for part in ("dense", "layer_norm", "decoder"):
             if f"lm_head.{part}.{kind}" in old:
                 name = f"{wrapped}.lm_head.{part}.{kind}".replace(".decoder.", "." if wrapped != "" else "")
@@ -91,24 +91,24 @@ def run(model):
 @pytest.mark.parametrize("fused", [False, True], ids=["q k v", "in_proj"])
 @pytest.mark.parametrize("wrapped", ["decoder", "encoder"])
 def test_masked_lm(reference, tmp_path, numpy, close, wrapped, fused):
-    theirs = reference["RobertaForMaskedLM"]
-    directory = write(tmp_path / "model", fairseq_state(theirs, wrapped, fused))
+    hf_model = reference["RobertaForMaskedLM"]
+    directory = write(tmp_path / "model", fairseq_state(hf_model, wrapped, fused))
     task = bz.MaskedLM.from_preset(directory, tokenizer=None, verbose=False)
     assert not task.load_report.new and not task.load_report.unused
     real = MASK.astype(bool)
-    close(numpy(task({"token_ids": IDS, "padding_mask": MASK}))[real], run(theirs).logits.detach().numpy()[real])
+    close(numpy(task({"token_ids": IDS, "padding_mask": MASK}))[real], run(hf_model).logits.detach().numpy()[real])
     # Saved, it is an ordinary checkpoint.
     task.save_to_preset(tmp_path / "saved")
     again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "saved").eval()
-    close(run(again).logits.detach().numpy()[real], run(theirs).logits.detach().numpy()[real])
+    close(run(again).logits.detach().numpy()[real], run(hf_model).logits.detach().numpy()[real])
 
 
 def test_a_fine_tuned_classifier(reference, tmp_path, numpy, close):
-    theirs = reference["RobertaForSequenceClassification"]
-    directory = write(tmp_path / "model", fairseq_state(theirs))
+    hf_model = reference["RobertaForSequenceClassification"]
+    directory = write(tmp_path / "model", fairseq_state(hf_model))
     task = bz.TextClassifier.from_preset(directory, tokenizer=None, verbose=False)
     assert len(task.labels) == 3 and not task.load_report.new
-    close(numpy(task({"token_ids": IDS, "padding_mask": MASK})), run(theirs).logits.detach().numpy())
+    close(numpy(task({"token_ids": IDS, "padding_mask": MASK})), run(hf_model).logits.detach().numpy())
 
 
 def test_settings_of_newer_files_and_other_vocabularies(reference, tmp_path):

@@ -91,12 +91,12 @@ def test_convert_writes_floats(preset, tmp_path):
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "int8"), str(tmp_path / "floats"), "--dequantize"])
     assert done.exit_code == 0, done.output
     stored = safetensors.numpy.load_file(tmp_path / "int8" / "model.int8.safetensors")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "floats").eval()
-    for name, weight in theirs.named_parameters():
+    hf_model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "floats").eval()
+    for name, weight in hf_model.named_parameters():
         codes = stored[name].astype("float32")
         expected = codes / stored[name + "_scale"][:, None] if name + "_scale" in stored else codes
         np.testing.assert_array_equal(weight.detach().numpy(), expected, err_msg=name)
-    assert isinstance(theirs.dtype, torch.dtype)
+    assert isinstance(hf_model.dtype, torch.dtype)
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "floats"), str(tmp_path / "x"), "--dequantize"])
     assert done.exit_code == 1 and "its weights are not int8" in done.output
 
@@ -109,8 +109,9 @@ def test_damaged_and_other_quantizations_are_named(preset, tmp_path):
     stored, name = safetensors.numpy.load_file(path), "bert.encoder.layer.0.output.dense.weight"
     scale = name + "_scale"
     for change, message in (
-        ({scale: stored[scale] * 0}, "no codes of int8 and positive scales"),
-        ({scale: stored[scale][1:].copy()}, "no codes of int8 and positive scales"),
+        ({scale: stored[scale] * 0}, "weight_scale must hold positive scales"),
+        ({scale: stored[scale] * np.nan}, "weight_scale must hold positive scales"),
+        ({scale: stored[scale][1:].copy()}, "weight_scale has shape .* is expected"),
         ({name: stored[name][:, 1:].copy()}, "is expected"),
         ({scale: None}, "lacks .*output.dense.weight_scale"),
     ):

@@ -88,34 +88,34 @@ def test_transformers_loads_what_is_saved(
     checkpoint, write_checkpoint, classifier_checkpoint, numpy, close, tmp_path, auto
 ):
     if auto == "AutoModel":
-        ours = load(checkpoint[0])
+        model = load(checkpoint[0])
     elif auto == "AutoModelForSequenceClassification":
-        ours = load(classifier_checkpoint[0], bz.TextClassifier, labels=["no", "yes"])
+        model = load(classifier_checkpoint[0], bz.TextClassifier, labels=["no", "yes"])
     else:
-        ours = load(write_checkpoint("BertForMaskedLM")[0], bz.MaskedLM)
-    for weight in ours.trainable_variables:  # so that it is not the file as it came
+        model = load(write_checkpoint("BertForMaskedLM")[0], bz.MaskedLM)
+    for weight in model.trainable_variables:  # so that it is not the file as it came
         weight.assign(weight * 1.01)
-    ours.save_to_preset(tmp_path / "out")
-    theirs, report = getattr(transformers, auto).from_pretrained(
+    model.save_to_preset(tmp_path / "out")
+    hf_model, report = getattr(transformers, auto).from_pretrained(
         tmp_path / "out", output_loading_info=True, dtype=torch.float32, attn_implementation="eager"
     )
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     with torch.no_grad():
-        wanted = theirs.eval()(input_ids=torch.tensor(IDS))
-    outputs = numpy(ours(IDS))
+        expected = hf_model.eval()(input_ids=torch.tensor(IDS))
+    outputs = numpy(model(IDS))
     if auto == "AutoModel":
-        close(outputs["sequence_output"], wanted.last_hidden_state)
-        close(outputs["pooled_output"], wanted.pooler_output)
+        close(outputs["sequence_output"], expected.last_hidden_state)
+        close(outputs["pooled_output"], expected.pooler_output)
     else:
-        close(outputs, wanted.logits)
+        close(outputs, expected.logits)
     if auto == "AutoModelForSequenceClassification":
         assert (
-            theirs.config.id2label == {0: "no", 1: "yes"}
-            and theirs.config.problem_type == "single_label_classification"
+            hf_model.config.id2label == {0: "no", 1: "yes"}
+            and hf_model.config.problem_type == "single_label_classification"
         )
     if auto != "AutoModel":
         tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-        assert tokens("A good film!")["input_ids"] == ours.tokenizer("A good film!")["token_ids"][0].tolist()
+        assert tokens("A good film!")["input_ids"] == model.tokenizer("A good film!")["token_ids"][0].tolist()
 
 
 @pytest.mark.slow
@@ -333,9 +333,9 @@ def test_a_head_of_ones_own_comes_back(checkpoint, numpy, tmp_path, kind, close)
     again = load(tmp_path / "out", bz.TextClassifier)
     assert again.labels == ["a", "b", "c"] and again.load_report.new == [] and again.load_report.unused == []
     np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
-    theirs, report = transformers.AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
+    hf_model, report = transformers.AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not report["missing_keys"] and set(report["unexpected_keys"]) == set(own)
-    close(numpy(model.backbone(IDS))["sequence_output"], theirs.eval()(torch.tensor(IDS)).last_hidden_state.detach())
+    close(numpy(model.backbone(IDS))["sequence_output"], hf_model.eval()(torch.tensor(IDS)).last_hidden_state.detach())
     plain = load(tmp_path / "out", bz.TextClassifier, new_head=True)
     assert plain.custom_head is None and plain.load_report.new == ["classifier"]
     plain.save_to_preset(tmp_path / "plain")

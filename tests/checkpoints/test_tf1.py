@@ -40,25 +40,25 @@ def random_model(kind: str, suffix: str, **changes):
     return model
 
 
-def dense(state: dict, theirs: str, google: str) -> dict[str, np.ndarray]:
+def dense(state: dict, hf: str, google: str) -> dict[str, np.ndarray]:
     """A layer under Google's name: kernels are (in, out)."""
-    return {f"{google}/kernel": state[f"{theirs}.weight"].T, f"{google}/bias": state[f"{theirs}.bias"]}
+    return {f"{google}/kernel": state[f"{hf}.weight"].T, f"{google}/bias": state[f"{hf}.bias"]}
 
 
-def norm(state: dict, theirs: str, google: str) -> dict[str, np.ndarray]:
-    return {f"{google}/gamma": state[f"{theirs}.weight"], f"{google}/beta": state[f"{theirs}.bias"]}
+def norm(state: dict, hf: str, google: str) -> dict[str, np.ndarray]:
+    return {f"{google}/gamma": state[f"{hf}.weight"], f"{google}/beta": state[f"{hf}.bias"]}
 
 
-def embeddings(state: dict, theirs: str, google: str) -> dict[str, np.ndarray]:
+def embeddings(state: dict, hf: str, google: str) -> dict[str, np.ndarray]:
     tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
-    named = {f"{google}/embeddings/{table}": state[f"{theirs}embeddings.{table}.weight"] for table in tables}
-    return named | norm(state, f"{theirs}embeddings.LayerNorm", f"{google}/embeddings/LayerNorm")
+    named = {f"{google}/embeddings/{table}": state[f"{hf}embeddings.{table}.weight"] for table in tables}
+    return named | norm(state, f"{hf}embeddings.LayerNorm", f"{google}/embeddings/LayerNorm")
 
 
-def layers(state: dict, theirs: str, google: str) -> dict[str, np.ndarray]:
+def layers(state: dict, hf: str, google: str) -> dict[str, np.ndarray]:
     out = {}
     for i in range(SMALL["num_hidden_layers"]):
-        a, b = f"{theirs}encoder.layer.{i}", f"{google}/encoder/layer_{i}"
+        a, b = f"{hf}encoder.layer.{i}", f"{google}/encoder/layer_{i}"
         for part in ("query", "key", "value"):
             out |= dense(state, f"{a}.attention.self.{part}", f"{b}/attention/self/{part}")
         out |= dense(state, f"{a}.attention.output.dense", f"{b}/attention/output/dense")
@@ -164,12 +164,12 @@ REAL = INPUTS["padding_mask"].astype(bool)
 
 
 def test_bert(tmp_path, numpy, close):
-    theirs = random_model("bert", "ForPreTraining")
-    directory = write(tmp_path / "bert", bert_arrays(theirs), google_config("bert"))
+    hf_model = random_model("bert", "ForPreTraining")
+    directory = write(tmp_path / "bert", bert_arrays(hf_model), google_config("bert"))
     task = load(bz.ForPreTraining, directory)
-    ours, reference = numpy(task(INPUTS)), run(theirs)
-    close(ours["masked_lm"][REAL], reference.prediction_logits.numpy()[REAL])
-    close(ours["pair"], reference.seq_relationship_logits.numpy())
+    outputs, reference = numpy(task(INPUTS)), run(hf_model)
+    close(outputs["masked_lm"][REAL], reference.prediction_logits.numpy()[REAL])
+    close(outputs["pair"], reference.seq_relationship_logits.numpy())
     report = str(task.load_report)
     assert not task.load_report.new and not task.load_report.unused
     assert "TensorFlow 1 checkpoint of BERT" in report and "gelu_new" in report
@@ -179,25 +179,25 @@ def test_bert(tmp_path, numpy, close):
 
 
 def test_a_fine_tuned_bert(tmp_path, numpy, close):
-    theirs = random_model("bert", "ForPreTraining")
-    arrays = bert_arrays(theirs)
+    hf_model = random_model("bert", "ForPreTraining")
+    arrays = bert_arrays(hf_model)
     rng = np.random.default_rng(0)
     weights, bias = rng.normal(size=(2, 64)).astype("float32"), rng.normal(size=2).astype("float32")
     arrays |= {"output_weights": weights, "output_bias": bias}
     task = load(bz.TextClassifier, write(tmp_path / "bert", arrays, google_config("bert")))
-    pooled = run(theirs.bert).pooler_output.numpy()
+    pooled = run(hf_model.bert).pooler_output.numpy()
     close(numpy(task(INPUTS)), pooled @ weights.T + bias)
 
 
 @pytest.mark.parametrize("groups", [(1, 1), (2, 2)])
 def test_albert(tmp_path, numpy, close, groups):
     sizes = {"embedding_size": 8, "num_hidden_groups": groups[0], "inner_group_num": groups[1]}
-    theirs = random_model("albert", "ForPreTraining", hidden_act="gelu_new", **sizes)
-    directory = write(tmp_path / "albert", albert_arrays(theirs), google_config("albert", **sizes), "model.ckpt-best")
+    hf_model = random_model("albert", "ForPreTraining", hidden_act="gelu_new", **sizes)
+    directory = write(tmp_path / "albert", albert_arrays(hf_model), google_config("albert", **sizes), "model.ckpt-best")
     task = load(bz.ForPreTraining, directory)
-    ours, reference = numpy(task(INPUTS)), run(theirs)
-    close(ours["masked_lm"][REAL], reference.prediction_logits.numpy()[REAL])
-    close(ours["pair"], reference.sop_logits.numpy())
+    outputs, reference = numpy(task(INPUTS)), run(hf_model)
+    close(outputs["masked_lm"][REAL], reference.prediction_logits.numpy()[REAL])
+    close(outputs["pair"], reference.sop_logits.numpy())
     assert not task.load_report.new and not task.load_report.unused
 
 

@@ -422,7 +422,7 @@ def test_limits(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", torch_pickle.ALLOWED_GLOBALS)
 def test_what_the_list_stands_for_cannot_be_changed(tmp_path, name):
-    """State that is set on an object of ours, as attributes and as slots, would outlast the file."""
+    """State that is set on an object of this module, as attributes and as slots, would outlast the file."""
     module, _, attribute = name.rpartition(".")
     named = f"c{module}\n{attribute}\n".encode()
     for state in (b"}S'__doc__'\nS'x'\ns", b"(N}S'__doc__'\nS'x'\nst"):

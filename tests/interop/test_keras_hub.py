@@ -1,4 +1,4 @@
-"""KerasHub's models and ours compute the same, read from theirs and written to them."""
+"""KerasHub's models and bertzoo's compute the same, converted in both directions."""
 
 import json
 import sys
@@ -71,14 +71,14 @@ def others(*names):
 
 @pytest.mark.parametrize("name", ["BertBackbone", *others(*(name for name in CASES if name != "BertBackbone"))])
 def test_backbones_both_ways(name, numpy, close):
-    theirs, inputs = make(name), inputs_for(name)
-    ours = bz.from_keras_hub(theirs, verbose=False)
-    assert_equal(close, numpy, ours(inputs), theirs(inputs))
-    back = bz.to_keras_hub(ours) if name != "ElectraBackbone" else with_warning(ours)
+    hub_model, inputs = make(name), inputs_for(name)
+    model = bz.from_keras_hub(hub_model, verbose=False)
+    assert_equal(close, numpy, model(inputs), hub_model(inputs))
+    back = bz.to_keras_hub(model) if name != "ElectraBackbone" else with_warning(model)
     assert_equal(
-        close, numpy, back(inputs)["sequence_output"] if name == "ElectraBackbone" else back(inputs), theirs(inputs)
+        close, numpy, back(inputs)["sequence_output"] if name == "ElectraBackbone" else back(inputs), hub_model(inputs)
     )
-    assert type(back) is type(theirs)
+    assert type(back) is type(hub_model)
 
 
 def with_warning(encoder):
@@ -91,33 +91,33 @@ def test_our_encoders_become_theirs(model_type, numpy, close):
     """Segments of one row, which KerasHub's RoBERTa lacks, are in its positions."""
     sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = FAMILIES[model_type].config_class(**sizes, intermediate_size=24, max_position_embeddings=14)
-    ours = randomize(bz.Encoder(config, pooler=False))
+    model = randomize(bz.Encoder(config, pooler=False))
     inputs = inputs_for("RobertaBackbone")
-    assert_equal(close, numpy, bz.to_keras_hub(ours)(inputs), ours(inputs))
+    assert_equal(close, numpy, bz.to_keras_hub(model)(inputs), model(inputs))
 
 
 @pytest.mark.parametrize("kind", ["Bert", *others("Roberta", "Albert", "DistilBert", "XLMRoberta")])
 def test_classifiers(kind, numpy, close):
     backbone = make(f"{kind}Backbone")
-    theirs = randomize(getattr(keras_hub.models, f"{kind}TextClassifier")(backbone, num_classes=3))
-    ours = bz.from_keras_hub(theirs, verbose=False)
+    hub_model = randomize(getattr(keras_hub.models, f"{kind}TextClassifier")(backbone, num_classes=3))
+    model = bz.from_keras_hub(hub_model, verbose=False)
     inputs = inputs_for(f"{kind}Backbone")
-    assert isinstance(ours, bz.TextClassifier) and len(ours.labels) == 3 and ours.load_report.notes == []
-    close(numpy(ours(inputs)), numpy(theirs(inputs)))
+    assert isinstance(model, bz.TextClassifier) and len(model.labels) == 3 and model.load_report.notes == []
+    close(numpy(model(inputs)), numpy(hub_model(inputs)))
 
 
 @pytest.mark.parametrize("kind", ["Bert", *others("Roberta", "XLMRoberta", "Albert")])
 def test_masked_lms(kind, numpy, close):
     """BERT's head differs there from its blocks in the GELU, and all heads in epsilon; the report says so."""
-    theirs = randomize(getattr(keras_hub.models, f"{kind}MaskedLM")(make(f"{kind}Backbone")))
-    ours = bz.from_keras_hub(theirs, verbose=False)
+    hub_model = randomize(getattr(keras_hub.models, f"{kind}MaskedLM")(make(f"{kind}Backbone")))
+    model = bz.from_keras_hub(hub_model, verbose=False)
     inputs = {**inputs_for(f"{kind}Backbone"), "mask_positions": np.array([[1, 3], [0, 2]], "int32")}
     if "oberta" not in kind:
-        # What the report names, undone in theirs: the rest is equal.
-        theirs.masked_lm_head._intermediate_layer_norm.epsilon = 1e-12
-        theirs.masked_lm_head._intermediate_dense.activation = lambda x: keras.activations.gelu(x, approximate=True)
-    close(numpy(ours(inputs)), numpy(theirs(inputs)))
-    report = str(ours.load_report)
+        # What the report names, undone in KerasHub's: the rest is equal.
+        hub_model.masked_lm_head._intermediate_layer_norm.epsilon = 1e-12
+        hub_model.masked_lm_head._intermediate_dense.activation = lambda x: keras.activations.gelu(x, approximate=True)
+    close(numpy(model(inputs)), numpy(hub_model(inputs)))
+    report = str(model.load_report)
     assert ("epsilon 1e-05, bertzoo's with 1e-12" in report) == (kind in ("Bert", "Albert"))
     assert ("head computes gelu, bertzoo's gelu_new" in report) == (kind == "Bert")
 
@@ -131,11 +131,11 @@ def test_a_preset_and_its_tokenizer(tmp_path, numpy, close):
         bz.Encoder.from_preset(tmp_path / "preset")
     tokenizer = keras_hub.models.BertTokenizer(vocabulary=WORDS, lowercase=True)
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=8)
-    ours = bz.from_keras_hub(
+    model = bz.from_keras_hub(
         keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor), verbose=False
     )
-    assert ours.tokenizer(["w1 w2 zebra"])["token_ids"].tolist() == [[2, 6, 7, 1, 3]]
-    assert ours.predict(["w1 w2", "w3"], verbose=0).shape == (2, 2)
+    assert model.tokenizer(["w1 w2 zebra"])["token_ids"].tolist() == [[2, 6, 7, 1, 3]]
+    assert model.predict(["w1 w2", "w3"], verbose=0).shape == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -190,31 +190,31 @@ def test_models_of_other_kinds_are_refused():
 
 
 def test_quantized_models_are_refused():
-    theirs = make("BertBackbone")
-    theirs.quantize("int8")
+    hub_model = make("BertBackbone")
+    hub_model.quantize("int8")
     with pytest.raises(CheckpointError, match="is quantized .int8.. Convert the model before"):
-        bz.from_keras_hub(theirs, verbose=False)
+        bz.from_keras_hub(hub_model, verbose=False)
 
 
 @pytest.mark.once
 def test_texts_are_split_as_theirs_are():
-    """Accents stay unless theirs strips them, and rows are cut where theirs are."""
+    """Accents stay unless KerasHub's tokenizer strips them, and rows are cut at the same length."""
     words = [*WORDS[:5], "café", "cafe", "w1"]
     for strip in (False, True):
         tokenizer = keras_hub.models.BertTokenizer(vocabulary=words, lowercase=True, strip_accents=strip)
         preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=6)
         backbone = keras_hub.models.BertBackbone(**{**SMALL, "vocabulary_size": len(words)})
-        theirs = keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor)
-        ours = bz.from_keras_hub(theirs, verbose=False).tokenizer
-        assert ours.max_length == 6
+        hub_model = keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor)
+        model = bz.from_keras_hub(hub_model, verbose=False).tokenizer
+        assert model.max_length == 6
         for text in ("Café w1", "w1 w1 w1 w1 w1 cafe"):
             expected = keras.ops.convert_to_numpy(preprocessor([text])["token_ids"])[0]
-            row = ours.encode([text]).row(0)
+            row = model.encode([text]).row(0)
             np.testing.assert_array_equal(row, expected[: len(row)])
 
 
 @pytest.mark.once
 def test_the_head_of_a_task_s_preset_is_spoken_of(tmp_path):
-    theirs = keras_hub.models.BertTextClassifier(make("BertBackbone"), num_classes=2, preprocessor=None)
-    theirs.save_to_preset(str(tmp_path / "preset"))
+    hub_model = keras_hub.models.BertTextClassifier(make("BertBackbone"), num_classes=2, preprocessor=None)
+    hub_model.save_to_preset(str(tmp_path / "preset"))
     assert "head was not read" in str(bz.from_keras_hub(tmp_path / "preset", verbose=False).load_report)

@@ -24,9 +24,9 @@ def test_values_and_gradients(dtype, tolerance):
     exact = np.asarray(x, "float64")
     values, slopes = exact * norm.cdf(exact), norm.cdf(exact) + exact * norm.pdf(exact)
     gradient = jax.vmap(jax.grad(gelu))(x)
-    for mine, expected in ((gelu(x), values), (gradient, slopes)):
+    for actual, expected in ((gelu(x), values), (gradient, slopes)):
         scale = np.maximum(np.abs(expected), 1)
-        np.testing.assert_allclose(np.asarray(mine, "float64") / scale, expected / scale, atol=tolerance)
+        np.testing.assert_allclose(np.asarray(actual, "float64") / scale, expected / scale, atol=tolerance)
 
 
 def test_half_precision_is_as_exact_as_it_needs():
@@ -55,10 +55,10 @@ def test_the_kernel(monkeypatch, width, programs):
         return out, *back(gradient.astype(out.dtype))
 
     assert fits(2 * 32, width)
-    ours = jax.jit(lambda: both(biased_gelu, product))()
-    expected = jax.jit(lambda: both(lambda *parts: gelu(sum(parts)), jnp.float32(product)))()
-    for mine, other in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(np.float32(mine), other, rtol=2**-8, atol=1e-4)
+    actual = jax.jit(lambda: both(biased_gelu, product))()
+    expected = jax.jit(lambda: both(lambda *arrays: gelu(sum(arrays)), jnp.float32(product)))()
+    for values, expected_values in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(np.float32(values), expected_values, rtol=2**-8, atol=1e-4)
 
 
 def test_who_takes_the_kernel(monkeypatch):
@@ -80,8 +80,8 @@ def test_who_takes_the_kernel(monkeypatch):
 def test_it_lowers_for_a_gpu(abstract_gpu):
     shapes = jax.ShapeDtypeStruct((2, 32, 3072), "bfloat16"), jax.ShapeDtypeStruct((3072,), "float32")
 
-    def both(*parts):
-        out, back = jax.vjp(biased_gelu, *parts)
+    def both(*arrays):
+        out, back = jax.vjp(biased_gelu, *arrays)
         return out, back(out)
 
     lowered = jax.jit(both).trace(*shapes).lower(lowering_platforms=("cuda",)).as_text()

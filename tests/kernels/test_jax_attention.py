@@ -46,16 +46,18 @@ def test_its_lengths_are_even(asked, length, computed, biased):
         return jnp.where(real[:, 0, 0, :, None, None], out * weights, 0).sum(), out
 
     def by_formula(query, key, value):
-        shares = attention_weights(query, key, AttentionMask(real), bias).astype("float16")
-        out = jnp.einsum("bhts,bshk->bthk", shares, value)
+        probabilities = attention_weights(query, key, AttentionMask(real), bias).astype("float16")
+        out = jnp.einsum("bhts,bshk->bthk", probabilities, value)
         return jnp.where(real[:, 0, 0, :, None, None], out * weights, 0).sum(), out
 
-    mine, expected = (jax.grad(f, argnums=(0, 1, 2), has_aux=True)(query, key, value) for f in (by_kernel, by_formula))
+    actual, expected = (
+        jax.grad(f, argnums=(0, 1, 2), has_aux=True)(query, key, value) for f in (by_kernel, by_formula)
+    )
     assert asked == [(2, computed, 3, 8)]
-    for gradient, other in zip(mine[0], expected[0], strict=True):
+    for gradient, other in zip(actual[0], expected[0], strict=True):
         np.testing.assert_allclose(gradient, other, atol=0.01)
-    assert mine[1].shape == query.shape
-    for out, other, count in zip(mine[1], expected[1], lengths):
+    assert actual[1].shape == query.shape
+    for out, other, count in zip(actual[1], expected[1], lengths):
         np.testing.assert_allclose(out[:count], other[:count], atol=0.01)
 
 
@@ -89,6 +91,6 @@ def test_float16_compiles_on_a_cpu(masked):
     heads = [jnp.asarray(draws.normal(size=(2, 6, 3, 8)), "float16") for _ in range(3)]
     attention_mask = AttentionMask((jnp.arange(6) < jnp.array([6, 2])[:, None])[:, None, None, :]) if masked else None
     out = jax.jit(lambda *heads: dot_product_attention(*heads, attention_mask))(*heads)
-    weights = attention_weights(*(part.astype("float32") for part in heads[:2]), attention_mask)
+    weights = attention_weights(*(x.astype("float32") for x in heads[:2]), attention_mask)
     assert out.dtype == "float16"
     np.testing.assert_allclose(out, jnp.einsum("bhts,bshk->bthk", weights, heads[2].astype("float32")), atol=0.01)

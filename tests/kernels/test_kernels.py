@@ -13,7 +13,7 @@ if keras.backend.backend() != "jax":
 
 import jax
 
-from bertzoo.accelerator import ampere_or_later
+from bertzoo.backend import ampere_or_later
 from bertzoo.kernels import pallas as kernels
 from bertzoo.layers import EncoderBlock
 
@@ -51,16 +51,16 @@ cases = [(made("float32"), 1e-5, 2), (made("mixed_bfloat16"), 0.03, 4)]  # expec
 kernels.ampere_or_later = lambda: True
 strategy = keras.distribution.DataParallel()
 keras.distribution.set_distribution(strategy)
-data = [jax.device_put(part, strategy.get_data_layout(part.shape).backend_layout) for part in (*arrays, weights)]
+data = [jax.device_put(x, strategy.get_data_layout(x.shape).backend_layout) for x in (*arrays, weights)]
 for (values, result, step, expected), bound, count in cases:
     compiled = step().lower(values, *data).compile()
-    for ours, theirs in zip(jax.tree.leaves(compiled(values, *data)), jax.tree.leaves(expected), strict=True):
-        ours, theirs = (np.asarray(part, "float32") for part in (ours, theirs))
-        error, scale = np.abs(ours - theirs), np.abs(theirs).max()
+    for actual, reference in zip(jax.tree.leaves(compiled(values, *data)), jax.tree.leaves(expected), strict=True):
+        actual, reference = (np.asarray(array, "float32") for array in (actual, reference))
+        error, scale = np.abs(actual - reference), np.abs(reference).max()
         assert error.max() <= bound * max(1, scale), (bound, error.max(), scale)
     assert not any(moved in compiled.as_text() for moved in ("all-gather", "all-to-all", "collective-permute"))
     assert str(jax.make_jaxpr(result)(values, *arrays)).count("shard_map") == count
-    assert "shard_map" not in str(jax.make_jaxpr(result)(values, *(part[:6] for part in arrays)))
+    assert "shard_map" not in str(jax.make_jaxpr(result)(values, *(array[:6] for array in arrays)))
 
 jax.default_backend = lambda: "gpu"
 jax.clear_caches()  # of what was traced for a CPU

@@ -42,10 +42,10 @@ def test_values_and_gradients(rate):
         out, back = jax.vjp(function, *inputs)
         return out, *back(gradient)
 
-    ours = jax.jit(lambda: both(lambda *args: fused_residual_norm(*args, dropped, rate, EPSILON)))()
+    actual = jax.jit(lambda: both(lambda *args: fused_residual_norm(*args, dropped, rate, EPSILON)))()
     expected = jax.jit(lambda: both(lambda *args: plain(*args, rate)))()
-    for mine, other in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(mine, other, atol=1e-5)
+    for values, expected_values in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(values, expected_values, atol=1e-5)
 
 
 def test_an_encoder_computes_the_same_with_them(monkeypatch, compiled):
@@ -59,8 +59,8 @@ def test_an_encoder_computes_the_same_with_them(monkeypatch, compiled):
 
     usual, called = outputs(), []
     monkeypatch.setattr(kernels, "ampere_or_later", lambda: called.append(1) or True)
-    for mine, other in zip(outputs(), usual, strict=True):
-        np.testing.assert_allclose(mine, other, atol=1e-5)
+    for actual, expected in zip(outputs(), usual, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert len(called) == 2 * 2  # blocks alike are traced once
 
 

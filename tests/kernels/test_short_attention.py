@@ -40,10 +40,10 @@ def test_values_and_gradients(length, size):
         out, back = jax.vjp(function, product, bias)
         return out, *back(gradient)
 
-    ours = jax.jit(lambda: both(lambda *inputs: short_attention.short_attention(*inputs, lengths, HEADS)))()
+    actual = jax.jit(lambda: both(lambda *inputs: short_attention.short_attention(*inputs, lengths, HEADS)))()
     expected = jax.jit(lambda: both(lambda *inputs: formula(*inputs, lengths)))()
-    for mine, other, error in zip(ours, expected, (3e-5, 1e-4, 1e-4), strict=True):
-        np.testing.assert_allclose(mine, other, atol=error * ROUNDING)
+    for values, expected_values, error in zip(actual, expected, (3e-5, 1e-4, 1e-4), strict=True):
+        np.testing.assert_allclose(values, expected_values, atol=error * ROUNDING)
 
 
 def test_a_row_without_tokens_has_no_nan():
@@ -72,8 +72,8 @@ def test_an_encoder_computes_the_same_with_it(monkeypatch, compiled):
     kernel = short_attention.short_attention
     monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
     monkeypatch.setattr(short_attention, "short_attention", lambda *args: taken.append(1) or kernel(*args))
-    for mine, other in zip(outputs(), usual, strict=True):
-        np.testing.assert_allclose(mine, other, atol=0.05)
+    for actual, expected in zip(outputs(), usual, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=0.05)
     assert len(taken) == 2  # blocks alike are traced once
 
 

@@ -49,9 +49,9 @@ def test_partition_likelihood_and_marginals_are_sums_over_all_sequences(case):
             full = np.zeros(LENGTH, dtype="int32")
             full[MASK[row] > 0] = labels
             sampled.append((row, full, score - total))
-        for place, position in enumerate(np.flatnonzero(MASK[row])):
+        for index, position in enumerate(np.flatnonzero(MASK[row])):
             for label in range(LABELS):
-                weight = sum(np.exp(s - total) for labels, s in sequences if labels[place] == label)
+                weight = sum(np.exp(s - total) for labels, s in sequences if labels[index] == label)
                 assert marginals[row, position, label] == pytest.approx(weight, abs=1e-4)
     # All at once, since JAX compiles the loop over positions anew in each call.
     rows, labels, expected = (np.array(column) for column in zip(*sampled))
@@ -61,11 +61,11 @@ def test_partition_likelihood_and_marginals_are_sums_over_all_sequences(case):
 
 def test_viterbi_is_the_best_of_all_sequences(case):
     layer, emissions, forbidden = case
-    found = ops.convert_to_numpy(layer(emissions, MASK))
+    actual = ops.convert_to_numpy(layer(emissions, MASK))
     for row in range(BATCH):
         best = max(every_sequence(layer, emissions[row], MASK[row], forbidden), key=lambda pair: pair[1])[0]
-        assert tuple(found[row][MASK[row] > 0]) == best
-        assert (found[row][MASK[row] == 0] == -1).all()
+        assert tuple(actual[row][MASK[row] > 0]) == best
+        assert (actual[row][MASK[row] == 0] == -1).all()
 
 
 def test_forbidden_transitions_stay_forbidden_however_strong_the_emissions():

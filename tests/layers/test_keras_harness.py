@@ -119,9 +119,9 @@ def test_a_functional_model_of_a_layer_and_its_table_is_saved(layer, tmp_path, n
     inputs = [rng.normal(size=X).astype("float32"), rng.normal(size=shape).astype("float32")]
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    found, expected = numpy(loaded(inputs)), numpy(model(inputs))
-    assert found.shape == y
-    np.testing.assert_array_equal(found, expected)
+    actual, expected = numpy(loaded(inputs)), numpy(model(inputs))
+    assert actual.shape == y
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("layer", EMBEDDINGS)

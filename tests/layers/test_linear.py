@@ -36,7 +36,7 @@ def test_layers_that_keras_changes_compute_as_keras_says(change):
 def test_a_layer_computes_in_its_own_type_whatever_it_reads(columns):
     dense, x = made()
     dense.dtype_policy = "mixed_bfloat16"
-    found, expected = linear(dense, ops.convert_to_tensor(x), columns), dense(x)
-    assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
-    found, expected = (ops.convert_to_numpy(ops.cast(value, "float32")) for value in (found, expected))
-    np.testing.assert_array_equal(found, expected if columns is None else expected[..., columns])
+    actual, expected = linear(dense, ops.convert_to_tensor(x), columns), dense(x)
+    assert keras.backend.standardize_dtype(actual.dtype) == "bfloat16"
+    actual, expected = (ops.convert_to_numpy(ops.cast(value, "float32")) for value in (actual, expected))
+    np.testing.assert_array_equal(actual, expected if columns is None else expected[..., columns])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bertzoo.layers import Normalize, Pooling
-from bertzoo.layers.pooling import SHARED_POOLINGS
+from bertzoo.layers.heads import SHARED_POOLINGS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 6, 8)).astype("float32")
@@ -27,10 +27,10 @@ def test_equals_sentence_transformers(modes, prompt, close):
         "attention_mask": torch.tensor(MASK[rows]),
         "prompt_length": prompt,
     }
-    theirs = modules.Pooling(8, modes, include_prompt=False)(features)["sentence_embedding"].numpy()
+    expected = modules.Pooling(8, modes, include_prompt=False)(features)["sentence_embedding"].numpy()
     counted = MASK[rows].copy()
     counted[:, :prompt] = 0
-    close(pooled(Pooling(modes, include_prompt=False), X[rows], counted), theirs)
+    close(pooled(Pooling(modes, include_prompt=False), X[rows], counted), expected)
 
 
 def test_padding_never_counts():

@@ -37,8 +37,8 @@ def encoder():
     "options", [{}, {"return_all": True}, {"query_positions": "first"}, {"query_positions": np.ones((2, 3), "int32")}]
 )
 def test_an_encoder(encoder, options):
-    said = encoder(keras.Input((4,), dtype="int32"), **options)
-    assert described(said, 2) == described(encoder(IDS, **options), 2)
+    spec = encoder(keras.Input((4,), dtype="int32"), **options)
+    assert described(spec, 2) == described(encoder(IDS, **options), 2)
 
 
 @pytest.mark.parametrize("kind", TASKS)

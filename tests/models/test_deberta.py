@@ -12,7 +12,7 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo.layers.attention import make_attention_mask
-from bertzoo.layers.deberta import ConvolvedBlock, DisentangledAttention, rows_of_distances, skew
+from bertzoo.layers.deberta import ConvolvedBlock, DisentangledAttention, distance_bias, rows_of_distances, skew
 from bertzoo.models.registry import FAMILIES
 
 SIZES = {
@@ -89,8 +89,8 @@ def projections(tensors, model_type, content, query, table):
         pk, pq = affine(table, tensors, name + "pos_proj"), affine(table, tensors, name + "pos_q_proj")
     else:
         q, k, v = (
-            affine(x, tensors, name + part + "_proj")
-            for x, part in ((query, "query"), (content, "key"), (content, "value"))
+            affine(x, tensors, name + kind + "_proj")
+            for x, kind in ((query, "query"), (content, "key"), (content, "value"))
         )
         pk, pq = affine(table, tensors, name + "key_proj"), affine(table, tensors, name + "query_proj")
     return [x.reshape(*x.shape[:-1], HEADS, HEAD_SIZE) for x in (q, k, v, pk, pq)]
@@ -99,8 +99,8 @@ def projections(tensors, model_type, content, query, table):
 def last_layer(tensors, model_type, content, query):
     """The last layer, in which `query` (batch, length, hidden) attends to `content`."""
     table, span = tensors["encoder.rel_embeddings.weight"], 24
-    place = np.arange(LENGTH)
-    rows = place[:, None] - place[None]
+    position = np.arange(LENGTH)
+    rows = position[:, None] - position[None]
     if model_type == "deberta-v2":
         from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
@@ -113,10 +113,10 @@ def last_layer(tensors, model_type, content, query):
     scores = np.where(REAL[:, None, None] == 1, scores / np.sqrt(3 * HEAD_SIZE), -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    attended = np.einsum("bhij,bjhd->bihd", weights, v).reshape(query.shape)
+    context = np.einsum("bhij,bjhd->bihd", weights, v).reshape(query.shape)
     name = "encoder.layer.1."
     x = norm(
-        query + affine(attended, tensors, name + "attention.output.dense"), tensors, name + "attention.output.LayerNorm"
+        query + affine(context, tensors, name + "attention.output.dense"), tensors, name + "attention.output.LayerNorm"
     )
     inner = np.maximum(affine(x, tensors, name + "intermediate.dense"), 0)
     return norm(x + affine(inner, tensors, name + "output.dense"), tensors, name + "output.LayerNorm")
@@ -128,9 +128,9 @@ def hidden_states(reference):
     return [x.double().numpy() for x in out.hidden_states]
 
 
-def assert_close(ours, expected, where=REAL == 1):
-    ours, expected = keras.ops.convert_to_numpy(ours)[where], expected[where]
-    assert np.abs(ours - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
+def assert_close(actual, expected, where=REAL == 1):
+    actual, expected = keras.ops.convert_to_numpy(actual)[where], expected[where]
+    assert np.abs(actual - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
 
 
 # ---- heads of the original files
@@ -156,28 +156,30 @@ def test_enhanced_mask_decoder(model_type, prefix, tmp_path):
     assert all(name.startswith("mask_predictions") for name in task.load_report.unused)
     inputs = {"token_ids": IDS, "padding_mask": REAL}
     assert_close(task(inputs), expected)
-    places = np.array([[1, 9], [0, 3], [2, 6]], "int32")
-    assert_close(task({**inputs, "mask_positions": places}), np.take_along_axis(expected, places[:, :, None], 1), ...)
+    positions = np.array([[1, 9], [0, 3], [2, 6]], "int32")
+    assert_close(
+        task({**inputs, "mask_positions": positions}), np.take_along_axis(expected, positions[:, :, None], 1), ...
+    )
 
     with pytest.raises(Exception, match="Expected at most 24 tokens, the positions .* Received: 25"):
         task({"token_ids": np.full((1, 25), 3, "int32")})
 
-    task.save_to_preset(tmp_path / "ours")
-    ours = safetensors.torch.load_file(tmp_path / "ours" / "model.safetensors")
+    task.save_to_preset(tmp_path / "saved")
+    actual = safetensors.torch.load_file(tmp_path / "saved" / "model.safetensors")
     original = safetensors.torch.load_file(tmp_path / "original" / "model.safetensors")
-    assert set(ours) == {
+    assert set(actual) == {
         name.replace(prefix, "deberta.") for name in original if not name.startswith("mask_predictions")
     }
-    assert all(torch.equal(x, original[name.replace("deberta.", prefix)]) for name, x in ours.items())
+    assert all(torch.equal(x, original[name.replace("deberta.", prefix)]) for name, x in actual.items())
     for again in (
-        bz.MaskedLM.from_preset(tmp_path / "ours", tokenizer=None, verbose=False),
+        bz.MaskedLM.from_preset(tmp_path / "saved", tokenizer=None, verbose=False),
         bz.MaskedLM(bz.Encoder.from_config(task.backbone.get_config())),
     ):
         again.set_weights(task.get_weights())
         assert_close(again(inputs), expected)
-    theirs, info = type(reference).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    hf_model, info = type(reference).from_pretrained(tmp_path / "saved", output_loading_info=True)
     assert not any(info.values()) and torch.equal(
-        theirs.eval().deberta(torch.tensor(IDS).long())[0], reference.deberta(torch.tensor(IDS).long())[0]
+        hf_model.eval().deberta(torch.tensor(IDS).long())[0], reference.deberta(torch.tensor(IDS).long())[0]
     )
 
 
@@ -191,9 +193,9 @@ def test_replaced_token_detection(tmp_path):
     task = bz.ReplacedTokenDetector.from_preset(tmp_path / "original", tokenizer=None, verbose=False)
     assert task.load_report.new == []
     assert_close(task({"token_ids": IDS, "padding_mask": REAL}), expected[..., 0])
-    task.save_to_preset(tmp_path / "ours")
+    task.save_to_preset(tmp_path / "saved")
     original = safetensors.torch.load_file(tmp_path / "original" / "model.safetensors")
-    for name, x in safetensors.torch.load_file(tmp_path / "ours" / "model.safetensors").items():
+    for name, x in safetensors.torch.load_file(tmp_path / "saved" / "model.safetensors").items():
         assert torch.equal(x, original[name]), name
 
 
@@ -228,11 +230,15 @@ def test_the_order_of_a_gpu_gives_the_same(terms, compiled):
     attention.build((None, None, 16))
     draws = np.random.default_rng(0)
     x, table = (draws.normal(size=shape).astype("float32") for shape in ((3, 9, 16), (16, 16)))
-    orders = []
-    for attention.heads_first in (False, True):
-        call = compiled(lambda x, table: attention(x, None, table), attention)
-        orders.append(ops.convert_to_numpy(call(x, table)))
-    np.testing.assert_allclose(*orders, atol=1e-6)
+    queries, keys, _ = attention._project(x)
+    positions = attention.positions_by_distance(table, 9)
+    positions = positions if "p2c" in terms else (None, positions[1])
+    formula = distance_bias.__wrapped__
+    first = compiled(lambda axes="bh": formula(queries, keys, *positions, axes), attention)()
+    other = compiled(lambda axes="hb": formula(queries, keys, *positions, axes), attention)()
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(first), ops.convert_to_numpy(other).transpose(1, 0, 2, 3), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("length", [4, 9, 30])
@@ -277,8 +283,8 @@ def test_padding_has_the_values_of_transformers(model_type, tmp_path):
     inputs = {"token_ids": IDS, "padding_mask": REAL}
     expected = hidden_states(reference)
     assert_close(encoder(inputs)["sequence_output"], expected[-1], ...)
-    for ours, theirs in zip(encoder(inputs, return_all=True)["hidden_states"], expected, strict=True):
-        assert_close(ours, theirs, ...)
+    for actual, hf_output in zip(encoder(inputs, return_all=True)["hidden_states"], expected, strict=True):
+        assert_close(actual, hf_output, ...)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16"])

@@ -46,32 +46,32 @@ def reference(model, batch, **options):
 )
 def test_equals_transformers(write_checkpoint, batch, numpy, close, changes, pooler):
     """Fault 5 (activation and epsilon of the file) and fault 6 (type_vocab_size, pooler)."""
-    directory, theirs = write_checkpoint(pooler=pooler, **changes)
+    directory, hf_model = write_checkpoint(pooler=pooler, **changes)
     types = changes.get("type_vocab_size", 2)
     inputs = {**batch, "segment_ids": np.minimum(batch["segment_ids"] * 2, types - 1)}
     encoder = bz.Encoder.from_preset(directory, verbose=False, pooler=pooler)
-    wanted = reference(theirs, inputs, output_hidden_states=True, output_attentions=True)
+    expected = reference(hf_model, inputs, output_hidden_states=True, output_attentions=True)
     fused, full = numpy(encoder(inputs)), numpy(encoder(inputs, return_all=True))
     real = inputs["padding_mask"].astype(bool)
-    close(fused["sequence_output"][real], wanted.last_hidden_state.numpy()[real])
-    close(full["sequence_output"][real], wanted.last_hidden_state.numpy()[real])
+    close(fused["sequence_output"][real], expected.last_hidden_state.numpy()[real])
+    close(full["sequence_output"][real], expected.last_hidden_state.numpy()[real])
     assert len(full["hidden_states"]) == 3 and len(full["attentions"]) == 2
-    for ours, other in zip(full["hidden_states"], wanted.hidden_states):
-        close(ours[real], other.numpy()[real])
-    for ours, other in zip(full["attentions"], wanted.attentions):
-        close(ours.transpose(0, 2, 1, 3)[real], other.numpy().transpose(0, 2, 1, 3)[real])
+    for actual, hf_output in zip(full["hidden_states"], expected.hidden_states):
+        close(actual[real], hf_output.numpy()[real])
+    for actual, hf_output in zip(full["attentions"], expected.attentions):
+        close(actual.transpose(0, 2, 1, 3)[real], hf_output.numpy().transpose(0, 2, 1, 3)[real])
     assert ("pooled_output" in fused) == pooler
     if pooler:
-        close(fused["pooled_output"], wanted.pooler_output.numpy())
-    assert encoder.count_params() == sum(weight.numel() for weight in theirs.parameters())
+        close(fused["pooled_output"], expected.pooler_output.numpy())
+    assert encoder.count_params() == sum(weight.numel() for weight in hf_model.parameters())
 
 
 def test_another_activation_or_epsilon_would_show(checkpoint, batch):
     """The comparison above can tell the variants apart."""
-    _, theirs = checkpoint
-    base = reference(theirs, batch).last_hidden_state
-    changed = type(theirs)(type(theirs.config)(**{**theirs.config.to_dict(), "hidden_act": "gelu_new"}))
-    changed.load_state_dict(theirs.state_dict())
+    _, hf_model = checkpoint
+    base = reference(hf_model, batch).last_hidden_state
+    changed = type(hf_model)(type(hf_model.config)(**{**hf_model.config.to_dict(), "hidden_act": "gelu_new"}))
+    changed.load_state_dict(hf_model.state_dict())
     assert (reference(changed.eval(), batch).last_hidden_state - base).abs().max() > 1e-4
 
 
@@ -83,12 +83,12 @@ def test_minilm_equals_transformers(minilm, numpy, close, compiled):
     texts = [" ".join(reviews[i : i + 1 + i % 3]) for i in range(64)]
     encoder = bz.Encoder.from_preset(minilm, verbose=False)
     inputs = bz.Tokenizer.from_directory(minilm)(texts)
-    theirs = transformers.AutoModel.from_pretrained(minilm, dtype=torch.float32, attn_implementation="eager").eval()
-    wanted = reference(theirs, inputs)
-    ours = numpy(compiled(encoder, encoder)(inputs))
+    hf_model = transformers.AutoModel.from_pretrained(minilm, dtype=torch.float32, attn_implementation="eager").eval()
+    expected = reference(hf_model, inputs)
+    actual = numpy(compiled(encoder, encoder)(inputs))
     real = inputs["padding_mask"].astype(bool)
-    close(ours["sequence_output"][real], wanted.last_hidden_state.numpy()[real])
-    close(ours["pooled_output"], wanted.pooler_output.numpy())
+    close(actual["sequence_output"][real], expected.last_hidden_state.numpy()[real])
+    close(actual["pooled_output"], expected.pooler_output.numpy())
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +148,8 @@ def test_keras_files_bring_it_back(encoder, batch, numpy, tmp_path):
     fresh = bz.Encoder(encoder.config)
     assert np.abs(numpy(fresh(batch))["sequence_output"] - base["sequence_output"]).max() > 0.01
     fresh.load_weights(tmp_path / "encoder.weights.h5")
-    for other in (again, fresh):
-        np.testing.assert_array_equal(numpy(other(batch))["sequence_output"], base["sequence_output"])
+    for model in (again, fresh):
+        np.testing.assert_array_equal(numpy(model(batch))["sequence_output"], base["sequence_output"])
 
 
 def test_wrong_configurations_are_named():
@@ -209,11 +209,11 @@ def test_the_first_token_alone(family, compiled, close, numpy):
     mask = np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6], "int32")
     key = np.array([12345, -678], "int32")
 
-    def run(places):
+    def run(positions):
         inputs = {"token_ids": ids, "padding_mask": mask}
-        return compiled(lambda key: encoder(inputs, training=True, dropout_key=key, query_positions=places), encoder)(
-            keras.ops.convert_to_tensor(key)
-        )
+        return compiled(
+            lambda key: encoder(inputs, training=True, dropout_key=key, query_positions=positions), encoder
+        )(keras.ops.convert_to_tensor(key))
 
     first, whole = numpy(run(FIRST)), numpy(run(None))
     close(first["sequence_output"], whole["sequence_output"][:, :1])
@@ -235,13 +235,15 @@ def test_some_tokens(family, lengths, close, numpy):
         "padding_mask": np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6], "int32"),
         **({} if lengths is None else {"lengths": lengths}),
     }
-    places = np.array([[3, 1, 6, 6, 0, 2, 5, 4], [2, 3, 0, 0, 0, 0, 1, 1], [0] * 8], "int32")
+    positions = np.array([[3, 1, 6, 6, 0, 2, 5, 4], [2, 3, 0, 0, 0, 0, 1, 1], [0] * 8], "int32")
     whole = numpy(encoder(inputs, decoder=head))
-    some = numpy(encoder(inputs, decoder=head, query_positions=keras.ops.convert_to_tensor(places)))
+    some = numpy(encoder(inputs, decoder=head, query_positions=keras.ops.convert_to_tensor(positions)))
     assert some.keys() == whole.keys()
     for name, vectors in some.items():
         expected = whole[name]
-        close(vectors, expected if name == "pooled_output" else np.take_along_axis(expected, places[..., None], axis=1))
+        close(
+            vectors, expected if name == "pooled_output" else np.take_along_axis(expected, positions[..., None], axis=1)
+        )
 
 
 @pytest.mark.once

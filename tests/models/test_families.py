@@ -188,12 +188,12 @@ def logits_of(outputs, head: str):
     return {"": outputs.logits}
 
 
-def assert_close(ours, reference, real=None):
-    ours, reference = keras.ops.convert_to_numpy(ours), reference.detach().numpy()
-    assert ours.shape == reference.shape
+def assert_close(actual, reference, real=None):
+    actual, reference = keras.ops.convert_to_numpy(actual), reference.detach().numpy()
+    assert actual.shape == reference.shape
     if real is not None:
-        ours, reference = ours[real], reference[real]
-    assert np.abs(ours - reference).max() <= 1e-5 * max(1.0, np.abs(reference).max())
+        actual, reference = actual[real], reference[real]
+    assert np.abs(actual - reference).max() <= 1e-5 * max(1.0, np.abs(reference).max())
 
 
 def stored(directory) -> dict[str, tuple[torch.dtype, bytes]]:
@@ -205,8 +205,8 @@ def stored(directory) -> dict[str, tuple[torch.dtype, bytes]]:
 @pytest.mark.parametrize(("case", "head"), on_backends(EVERY_HEAD))
 def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
     reference = make_reference(case, head)
-    reference.save_pretrained(tmp_path / "theirs")
-    task = TASKS[head].from_preset(tmp_path / "theirs", tokenizer=None, verbose=False)
+    reference.save_pretrained(tmp_path / "hf")
+    task = TASKS[head].from_preset(tmp_path / "hf", tokenizer=None, verbose=False)
     assert task.load_report.new == [] and task.load_report.unused == [] and task.backbone.config.unknown_keys == []
 
     inputs = make_inputs(case, choices=2 if head == "multiple_choice" else None)
@@ -215,32 +215,32 @@ def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
         per_token = expected.shape[:2] == inputs["token_ids"].shape
         assert_close(outputs[name] if name else outputs, expected, inputs["padding_mask"] == 1 if per_token else None)
 
-    task.save_to_preset(tmp_path / "ours")
-    assert stored(tmp_path / "ours") == stored(tmp_path / "theirs")
-    theirs, ours = (json.loads((tmp_path / side / "config.json").read_text()) for side in ("theirs", "ours"))
+    task.save_to_preset(tmp_path / "saved")
+    assert stored(tmp_path / "saved") == stored(tmp_path / "hf")
+    hf_config, saved_config = (json.loads((tmp_path / side / "config.json").read_text()) for side in ("hf", "saved"))
     own = set(task.backbone.config.to_hf())
-    assert set(ours) - set(theirs) <= {"problem_type", "id2label", "label2id"} | own
-    assert {key: ours[key] for key in theirs} == theirs
+    assert set(saved_config) - set(hf_config) <= {"problem_type", "id2label", "label2id"} | own
+    assert {key: saved_config[key] for key in hf_config} == hf_config
 
 
 @pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(("case", "head"), EVERY_HEAD)
 def test_bfloat16_files_come_back_bit_by_bit(case, head, tmp_path):
-    make_reference(case, head, torch.bfloat16).save_pretrained(tmp_path / "theirs")
-    task = TASKS[head].from_preset(tmp_path / "theirs", tokenizer=None, verbose=False)
-    task.save_to_preset(tmp_path / "ours")
-    theirs = stored(tmp_path / "theirs")
-    assert {kind for kind, *_ in theirs.values()} == {torch.bfloat16}
-    assert stored(tmp_path / "ours") == theirs
+    make_reference(case, head, torch.bfloat16).save_pretrained(tmp_path / "hf")
+    task = TASKS[head].from_preset(tmp_path / "hf", tokenizer=None, verbose=False)
+    task.save_to_preset(tmp_path / "saved")
+    original = stored(tmp_path / "hf")
+    assert {kind for kind, *_ in original.values()} == {torch.bfloat16}
+    assert stored(tmp_path / "saved") == original
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case",), on_backends(zip(ALL_CASES)))
 def test_encoder_with_all_hidden_states_and_attentions(case, tmp_path):
     reference = make_reference(case)
-    reference.save_pretrained(tmp_path / "theirs")
-    encoder = bz.Encoder.from_preset(tmp_path / "theirs", verbose=False)
+    reference.save_pretrained(tmp_path / "hf")
+    encoder = bz.Encoder.from_preset(tmp_path / "hf", verbose=False)
     inputs = make_inputs(case)
     real = inputs["padding_mask"] == 1
     expected = run_reference(reference, inputs, output_hidden_states=True, output_attentions=True)
@@ -251,16 +251,16 @@ def test_encoder_with_all_hidden_states_and_attentions(case, tmp_path):
     if "pooled_output" in plain:
         assert_close(plain["pooled_output"], expected.pooler_output)
     assert len(full["hidden_states"]) == len(expected.hidden_states)
-    for ours, theirs in zip(full["hidden_states"], expected.hidden_states):
-        assert_close(ours, theirs, real)
+    for actual, hf_output in zip(full["hidden_states"], expected.hidden_states):
+        assert_close(actual, hf_output, real)
     assert len(full["attentions"]) == len(expected.attentions)
-    for ours, theirs in zip(full["attentions"], expected.attentions):
-        assert_close(keras.ops.transpose(ours, (0, 2, 1, 3)), theirs.transpose(1, 2), real)
+    for actual, hf_output in zip(full["attentions"], expected.attentions):
+        assert_close(keras.ops.transpose(actual, (0, 2, 1, 3)), hf_output.transpose(1, 2), real)
 
-    encoder.save_to_preset(tmp_path / "ours")
-    assert stored(tmp_path / "ours") == stored(tmp_path / "theirs")
+    encoder.save_to_preset(tmp_path / "saved")
+    assert stored(tmp_path / "saved") == stored(tmp_path / "hf")
     again, info = type(reference).from_pretrained(
-        tmp_path / "ours", output_loading_info=True, attn_implementation="eager"
+        tmp_path / "saved", output_loading_info=True, attn_implementation="eager"
     )
     assert not any(info.values())
     assert torch.equal(run_reference(again.eval(), inputs)[0], expected[0])
@@ -341,10 +341,10 @@ def test_one_step_of_training_equals_torch(case, tmp_path, eager):
     assert set(after) == set(expected)
     pad = reference.config.pad_token_id
     for name, weight in expected.items():
-        ours = after[name]
+        updated = after[name]
         if name.endswith("_embeddings.weight") and "rel_" not in name:  # torch gives padding no gradient
-            ours[pad] = weight[pad] = 0
-        assert torch.allclose(ours, weight, rtol=0, atol=1e-5), name
+            updated[pad] = weight[pad] = 0
+        assert torch.allclose(updated, weight, rtol=0, atol=1e-5), name
 
 
 def test_each_application_of_a_shared_block_drops_other_elements(compiled, numpy):
@@ -570,20 +570,20 @@ def test_untied_decoders(model_type, tmp_path, close, numpy):
     arguments = {key: value for key, value in CASES[model_type][1].items() if key != "tie_word_embeddings"}
     config = transformers.AutoConfig.for_model(CASES[model_type][0], **arguments, tie_word_embeddings=False)
     torch.manual_seed(0)
-    theirs = transformers.AutoModelForMaskedLM.from_config(config).eval()
+    hf_model = transformers.AutoModelForMaskedLM.from_config(config).eval()
     with torch.no_grad():
-        for weight in theirs.parameters():
+        for weight in hf_model.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
-    theirs.save_pretrained(tmp_path / "theirs")
-    task = bz.MaskedLM.from_preset(tmp_path / "theirs", tokenizer=None, verbose=False)
+    hf_model.save_pretrained(tmp_path / "hf")
+    task = bz.MaskedLM.from_preset(tmp_path / "hf", tokenizer=None, verbose=False)
     ids = np.random.default_rng(0).integers(4, 40, (2, 7)).astype("int32")
     with torch.no_grad():
-        expected = theirs(torch.tensor(ids).long()).logits.numpy()
+        expected = hf_model(torch.tensor(ids).long()).logits.numpy()
     close(numpy(task(ids)), expected)
     assert not task.load_report.new
-    task.save_to_preset(tmp_path / "ours")
-    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").eval()
+    task.save_to_preset(tmp_path / "saved")
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "saved").eval()
     with torch.no_grad():
         close(again(torch.tensor(ids).long()).logits.numpy(), expected)
     decoder = next(weight for weight in task.trainable_weights if weight.path.endswith("masked_lm/decoder"))
-    assert decoder.shape == (config.vocab_size, theirs.get_output_embeddings().weight.shape[1])
+    assert decoder.shape == (config.vocab_size, hf_model.get_output_embeddings().weight.shape[1])

@@ -29,14 +29,14 @@ FLAT = {
 
 
 def test_flat_names_mean_what_they_mean_to_transformers(tmp_path):
-    theirs = transformers.ModernBertConfig(**{key: FLAT[key] for key in FLAT if key != "model_type"})
+    hf_config = transformers.ModernBertConfig(**{key: FLAT[key] for key in FLAT if key != "model_type"})
     config = bz.EncoderConfig.from_hf(FLAT)
-    assert list(config.layer_types) == theirs.layer_types
-    assert config.to_hf()["rope_parameters"] == theirs.rope_parameters
+    assert list(config.layer_types) == hf_config.layer_types
+    assert config.to_hf()["rope_parameters"] == hf_config.rope_parameters
     assert config.unknown_keys == []
     (tmp_path / "config.json").write_text(json.dumps(config.to_hf()))
     again = transformers.AutoConfig.from_pretrained(tmp_path)
-    assert again.rope_parameters == theirs.rope_parameters and again.layer_types == theirs.layer_types
+    assert again.rope_parameters == hf_config.rope_parameters and again.layer_types == hf_config.layer_types
     assert bz.EncoderConfig.from_hf(config.to_hf()) == config
 
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import bertzoo as bz
-from bertzoo.data.labels import class_index, label_names
+from bertzoo.data.labels import class_index, encode_targets, label_ids, label_names
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, WORDS
-from bertzoo.data.targets import encode_targets, label_ids
 from bertzoo.types import SINGLE_LABEL
 
 ASKED = {"question": "a", "context": "b"}

@@ -12,9 +12,9 @@ import pytest
 import seqeval.metrics
 
 import bertzoo as bz
+from bertzoo.data.labels import label_ids
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import TEXTS, TUPLES, WORDS
-from bertzoo.data.targets import label_ids
 from bertzoo.metrics.entities import entity_scores
 from bertzoo.tasks.masked_lm import fill_token
 

@@ -5,9 +5,9 @@ import pandas
 import pytest
 
 import bertzoo as bz
+from bertzoo.data.labels import answer_ids
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import CHOICES as SCHEMA
-from bertzoo.data.targets import answer_ids
 
 QUESTIONS = ["we saw a film", "the plot was dull", "never again", "with friends in rome"]
 CHOICES = [["good", "bad"], ["bad", "good"], ["a bad story", "good"], ["good", "a very bad and slow film"]]

@@ -102,8 +102,8 @@ def both(request):
     from transformers import BertTokenizer
 
     tokens = _small_vocabulary(request.param)
-    ours = Tokenizer.from_vocabulary(tokens, lowercase=request.param)
-    return ours, BertTokenizer(vocab={t: i for i, t in enumerate(tokens)}, do_lower_case=request.param), tokens
+    tokenizer = Tokenizer.from_vocabulary(tokens, lowercase=request.param)
+    return tokenizer, BertTokenizer(vocab={t: i for i, t in enumerate(tokens)}, do_lower_case=request.param), tokens
 
 
 @pytest.fixture

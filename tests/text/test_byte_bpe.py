@@ -46,12 +46,12 @@ def test_hard_strings_agree_with_the_library(files, family, marked_probes):
 
 def test_roberta_agrees_with_transformers(files, marked_probes):
     directory, _ = files["roberta"]
-    ours = Tokenizer.from_directory(directory)
-    theirs = RobertaTokenizer.from_pretrained(directory)
+    tokenizer = Tokenizer.from_directory(directory)
+    hf_tokenizer = RobertaTokenizer.from_pretrained(directory)
     # differs: transformers 5 no longer lets <mask> swallow the space before it, as fairseq's `fill_mask` does.
     marked = [*marked_probes, *(f"{p}<mask> {p}" for p in marked_probes[::7] if p == p.rstrip()), "a<mask>b </s> c"]
-    batch = ours(marked, marked[::-1], offsets=True)
-    expected = theirs(marked, marked[::-1], padding=True, return_offsets_mapping=True, return_tensors="np")
+    batch = tokenizer(marked, marked[::-1], offsets=True)
+    expected = hf_tokenizer(marked, marked[::-1], padding=True, return_offsets_mapping=True, return_tensors="np")
     assert batch["token_ids"].shape[1] == expected["input_ids"].shape[1]
     assert batch["token_ids"].tolist() == expected["input_ids"].tolist()
     assert not batch["segment_ids"].any()
@@ -79,15 +79,15 @@ def test_deberta_has_one_separator_and_segments(files):
 
 @pytest.mark.parametrize("family", ["roberta", "deberta"])
 def test_written_files_load_in_transformers(files, family, tmp_path, marked_probes):
-    ours = Tokenizer.from_directory(files[family][0])
-    write(ours, tmp_path, family)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    batch = ours(marked_probes, marked_probes[::-1])
-    expected = theirs(marked_probes, marked_probes[::-1], padding=True, return_tensors="np")
+    tokenizer = Tokenizer.from_directory(files[family][0])
+    write(tokenizer, tmp_path, family)
+    hf_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    batch = tokenizer(marked_probes, marked_probes[::-1])
+    expected = hf_tokenizer(marked_probes, marked_probes[::-1], padding=True, return_tensors="np")
     assert batch["token_ids"].tolist() == expected["input_ids"].tolist()
     if family == "deberta":
         assert batch["segment_ids"].tolist() == expected["token_type_ids"].tolist()
-    assert Tokenizer.from_directory(tmp_path).files() == ours.files()
+    assert Tokenizer.from_directory(tmp_path).files() == tokenizer.files()
 
 
 def test_words_may_take_a_space_before_them(files, tmp_path):
@@ -121,7 +121,7 @@ def test_fairseq_files_give_the_same_pieces(files, tmp_path, marked_probes):
     ("name", "content", "message"),
     [
         ("vocab.json", "{", r"vocab\.json can't be used"),
-        ("vocab.json", '["a"]', r"vocab\.json can't be used: it holds no JSON object"),
+        ("vocab.json", '["a"]', r"vocab\.json can't be used: .* an object, each value an integer"),
         ("vocab.json", '{"a": -1}', r"vocab\.json can't be used: .*an integer of at least 0"),
         ("vocab.json", '{"a": 0}', "merges do not belong to the vocabulary"),
         ("merges.txt", "a b c\n", r"merges\.txt, line 1 must hold two pieces"),
@@ -142,8 +142,8 @@ def test_files_saved_by_windows_give_the_same_ids(files, tmp_path, marked_probes
     for name in ("vocab.json", "merges.txt"):
         content = (directory / name).read_bytes().replace(b"\n", b"\r\n")
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content)
-    expected, ours = (Tokenizer.from_directory(d)(marked_probes)["token_ids"] for d in (directory, tmp_path))
-    assert ours.tolist() == expected.tolist()
+    expected, actual = (Tokenizer.from_directory(d)(marked_probes)["token_ids"] for d in (directory, tmp_path))
+    assert actual.tolist() == expected.tolist()
 
 
 def test_a_vocabulary_without_its_special_tokens_is_told(files, tmp_path):

@@ -23,10 +23,10 @@ def in_graph(both):
     return host, InGraphTokenizer(host)
 
 
-def assert_equal(ours, theirs):
+def assert_equal(actual, expected):
     for name in ("token_ids", "segment_ids", "padding_mask"):
-        np.testing.assert_array_equal(ours[name], theirs[name])
-        assert ours[name].dtype == tf.int32
+        np.testing.assert_array_equal(actual[name], expected[name])
+        assert actual[name].dtype == tf.int32
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +60,8 @@ def test_characters_agree_with_the_host(in_graph):
     host, graph = in_graph
     characters = [chr(i) for i in range(1, 0x30000) if not 0xD800 <= i < 0xE000]
     texts = [f"x{c}y {c}" for c in characters]
-    ours, theirs = graph.pieces(tf.constant(texts)).to_list(), host.encode(texts)
-    differing = {c for i, c in enumerate(characters) if ours[i] != theirs.row(i)[1:-1].tolist()}
+    actual, expected = graph.pieces(tf.constant(texts)).to_list(), host.encode(texts)
+    differing = {c for i, c in enumerate(characters) if actual[i] != expected.row(i)[1:-1].tolist()}
     assert len(differing) <= 0.005 * len(characters)
     old = {c for c in differing if unicodedata.ucd_3_2_0.category(c) != "Cn" and c < "\u2e00"}
     assert old <= set("\u166d\u1734\u1885\u1886")

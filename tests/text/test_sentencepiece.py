@@ -148,8 +148,8 @@ def test_the_known_difference_is_a_combining_mark(train):
     """SentencePiece composes the second mark's letter; the Rust library, and so transformers, leaves the text apart."""
     directory, processor = train("xlm-roberta")
     text = "ａ\u0301"
-    ours = Tokenizer.from_directory(directory).encode(text).row(0)[1:-1].tolist()
-    assert ours != expected_ids("xlm-roberta", processor, text)
+    ids = Tokenizer.from_directory(directory).encode(text).row(0)[1:-1].tolist()
+    assert ids != expected_ids("xlm-roberta", processor, text)
 
 
 def test_special_ids_of_each_family(train):
@@ -200,22 +200,24 @@ def test_offsets_agree_with_sentencepiece(train, name, unjoined_probes):
     tokenizer = Tokenizer.from_directory(directory)
     encoded, differing = tokenizer.encode(unjoined_probes, offsets=True), []
     for i, probe in enumerate(unjoined_probes):
-        ours = encoded.offsets[encoded.row_splits[i] + 1 : encoded.row_splits[i + 1] - 1].tolist()
-        theirs, content = [], probe.encode()
+        offsets = encoded.offsets[encoded.row_splits[i] + 1 : encoded.row_splits[i + 1] - 1].tolist()
+        expected, content = [], probe.encode()
         for piece in processor.encode(probe, return_type="proto").pieces:
-            theirs.append([len(content[:end].decode()) for end in (piece.begin, piece.end)])
-        if any(a != b and not known_difference(j, ours, theirs) for j, (a, b) in enumerate(zip(ours, theirs))):
+            expected.append([len(content[:end].decode()) for end in (piece.begin, piece.end)])
+        if any(
+            a != b and not known_difference(j, offsets, expected) for j, (a, b) in enumerate(zip(offsets, expected))
+        ):
             differing.append(probe)
     # A third kind: SentencePiece counts characters that the map drops to the piece behind them, we to none.
     assert not [ascii(probe) for probe in differing if not contains_dropped_or_composed(probe)]
     assert len(differing) <= 0.12 * len(unjoined_probes)
 
 
-def known_difference(index: int, ours: list, theirs: list) -> bool:
+def known_difference(index: int, offsets: list, expected: list) -> bool:
     """A piece that is empty in SentencePiece's eyes, "▁" at the front or a part of one character, has that character
     here; so have all pieces of a character that became several."""
-    (a, b), (x, y) = ours[index], theirs[index]
-    shared = any(j != index and start < b and end > a for j, (start, end) in enumerate(ours))
+    (a, b), (x, y) = offsets[index], expected[index]
+    shared = any(j != index and start < b and end > a for j, (start, end) in enumerate(offsets))
     return a <= x and b >= y and (x == y or shared)
 
 
@@ -236,14 +238,14 @@ def test_written_files_load_in_transformers(train, name, tmp_path, plain_probes,
     assert again.files() == tokenizer.files()
     encoded = tokenizer.encode(plain_probes)
     assert again.encode(plain_probes).token_ids.tolist() == encoded.token_ids.tolist()
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    expected = theirs(plain_probes)["input_ids"]
+    hf_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    expected = hf_tokenizer(plain_probes)["input_ids"]
     assert [encoded.row(i).tolist() for i in range(len(plain_probes))] == expected
     specials = [probe for probe in probes if "[" in probe]
-    ours, theirs = tokenizer(specials, specials), theirs(specials, specials, padding=True, return_tensors="np")
-    assert ours["token_ids"].tolist() == theirs["input_ids"].tolist()
-    if "token_type_ids" in theirs:
-        assert ours["segment_ids"].tolist() == theirs["token_type_ids"].tolist()
+    batch, hf_batch = tokenizer(specials, specials), hf_tokenizer(specials, specials, padding=True, return_tensors="np")
+    assert batch["token_ids"].tolist() == hf_batch["input_ids"].tolist()
+    if "token_type_ids" in hf_batch:
+        assert batch["segment_ids"].tolist() == hf_batch["token_type_ids"].tolist()
 
 
 def is_joined(c: str) -> bool:
@@ -314,11 +316,11 @@ def test_the_reader_agrees_with_the_protobuf_library(train):
     from sentencepiece import sentencepiece_model_pb2
 
     directory, _ = train("bytes")
-    ours = read_sentencepiece(directory / FILES["xlm-roberta"])
-    theirs = sentencepiece_model_pb2.ModelProto()
-    theirs.ParseFromString((directory / FILES["xlm-roberta"]).read_bytes())
-    assert list(zip(ours.pieces, ours.scores, ours.kinds)) == [(p.piece, p.score, p.type) for p in theirs.pieces]
-    assert ours.charsmap == theirs.normalizer_spec.precompiled_charsmap and ours.byte_fallback
+    model = read_sentencepiece(directory / FILES["xlm-roberta"])
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString((directory / FILES["xlm-roberta"]).read_bytes())
+    assert list(zip(model.pieces, model.scores, model.kinds)) == [(p.piece, p.score, p.type) for p in proto.pieces]
+    assert model.charsmap == proto.normalizer_spec.precompiled_charsmap and model.byte_fallback
 
 
 def malformed(content: bytes) -> dict[str, tuple[bytes, str]]:

@@ -69,11 +69,11 @@ def authors_whole_words(row, wanted, rng):
 def test_as_many_tokens_are_chosen_as_by_the_authors_code():
     inputs, rng = make_batch(4000, 48, continued=0.5), np.random.default_rng(3)
     _, _, weights = Masking(VOCABULARY, MASK, SPECIAL, starts=STARTS)(inputs, rng)
-    theirs = np.array([authors_whole_words(row, round(0.15 * 48), rng) for row in inputs["token_ids"]])
-    ours = weights.sum(axis=1)
+    expected = np.array([authors_whole_words(row, round(0.15 * 48), rng) for row in inputs["token_ids"]])
+    actual = weights.sum(axis=1)
     for size in range(round(0.15 * 48) + 1):
-        share = (theirs == size).mean()
-        assert abs((ours == size).mean() - share) < 4 * np.sqrt(2 * share / 4000) + 1e-3
+        fraction = (expected == size).mean()
+        assert abs((actual == size).mean() - fraction) < 4 * np.sqrt(2 * fraction / 4000) + 1e-3
 
 
 def test_lengths_of_ngrams_are_six_to_three_to_two():

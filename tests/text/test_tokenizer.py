@@ -22,16 +22,16 @@ def test_probe_set_is_large_enough(probes):
 
 
 def test_hard_strings_agree_with_transformers(both, probes):
-    ours, theirs, _ = both
-    encoded = ours.encode(probes)
-    assert [encoded.row(i).tolist() for i in range(len(probes))] == theirs(probes)["input_ids"]
+    tokenizer, hf_tokenizer, _ = both
+    encoded = tokenizer.encode(probes)
+    assert [encoded.row(i).tolist() for i in range(len(probes))] == hf_tokenizer(probes)["input_ids"]
 
 
 def test_hard_strings_agree_with_the_pure_python_tokenizer(both, tmp_path, probes):
-    ours, _, tokens = both
+    tokenizer, _, tokens = both
     (tmp_path / "vocab.txt").write_text("".join(token + "\n" for token in tokens), "utf-8")
-    legacy = BertTokenizerLegacy(str(tmp_path / "vocab.txt"), do_lower_case=ours.lowercase)
-    encoded = ours.encode(probes)
+    legacy = BertTokenizerLegacy(str(tmp_path / "vocab.txt"), do_lower_case=tokenizer.lowercase)
+    encoded = tokenizer.encode(probes)
     # It composes accents first and knows the final sigma, which the Rust library has never done.
     same = [i for i, p in enumerate(probes) if unicodedata.is_normalized("NFC", p) and "Σ" not in p]
     assert len(same) >= 500
@@ -39,25 +39,25 @@ def test_hard_strings_agree_with_the_pure_python_tokenizer(both, tmp_path, probe
 
 
 def test_minilm_agrees_with_transformers(minilm, probes):
-    ours, theirs = Tokenizer.from_directory(minilm), BertTokenizer.from_pretrained(minilm)
-    encoded = ours.encode(probes)
-    assert [encoded.row(i).tolist() for i in range(len(probes))] == theirs(probes)["input_ids"]
-    assert ours.vocabulary_size == len(theirs)
-    assert ours.max_length == 512
+    tokenizer, hf_tokenizer = Tokenizer.from_directory(minilm), BertTokenizer.from_pretrained(minilm)
+    encoded = tokenizer.encode(probes)
+    assert [encoded.row(i).tolist() for i in range(len(probes))] == hf_tokenizer(probes)["input_ids"]
+    assert tokenizer.vocabulary_size == len(hf_tokenizer)
+    assert tokenizer.max_length == 512
 
 
 def test_stored_truncation_and_padding_are_off(minilm):
-    ours = Tokenizer.from_directory(minilm)
-    assert ours.encode(["word " * 300]).lengths.tolist() == [302]
-    assert ours.encode("word").lengths.tolist() == [3]
+    tokenizer = Tokenizer.from_directory(minilm)
+    assert tokenizer.encode(["word " * 300]).lengths.tolist() == [302]
+    assert tokenizer.encode("word").lengths.tolist() == [3]
 
 
 @pytest.mark.parametrize("max_length", [3, 4, 5, 8, 13, 40])
 def test_pairs_are_truncated_as_transformers_does(both, max_length, probes):
-    ours, theirs, _ = both
+    tokenizer, hf_tokenizer, _ = both
     firsts, seconds = probes[:200], probes[200:400]
-    batch = ours(firsts, seconds, max_length=max_length)
-    expected = theirs(firsts, seconds, truncation=True, max_length=max_length, padding=True, return_tensors="np")
+    batch = tokenizer(firsts, seconds, max_length=max_length)
+    expected = hf_tokenizer(firsts, seconds, truncation=True, max_length=max_length, padding=True, return_tensors="np")
     np.testing.assert_array_equal(batch["token_ids"], expected["input_ids"])
     np.testing.assert_array_equal(batch["segment_ids"], expected["token_type_ids"])
     np.testing.assert_array_equal(batch["padding_mask"], expected["attention_mask"])
@@ -66,9 +66,9 @@ def test_pairs_are_truncated_as_transformers_does(both, max_length, probes):
 
 @pytest.mark.parametrize("max_length", [2, 3, 10])
 def test_single_texts_are_truncated_and_keep_their_special_tokens(both, max_length, probes):
-    ours, theirs, _ = both
-    batch = ours(probes[:100], max_length=max_length, pad_to=12)
-    expected = theirs(probes[:100], truncation=True, max_length=max_length, padding=True, return_tensors="np")
+    tokenizer, hf_tokenizer, _ = both
+    batch = tokenizer(probes[:100], max_length=max_length, pad_to=12)
+    expected = hf_tokenizer(probes[:100], truncation=True, max_length=max_length, padding=True, return_tensors="np")
     width = expected["input_ids"].shape[1]
     np.testing.assert_array_equal(batch["token_ids"][:, :width], expected["input_ids"])
     assert batch["token_ids"].shape == (100, 12) and not batch["padding_mask"][:, max_length:].any()
@@ -80,17 +80,17 @@ def test_truncation_of_one_call_does_not_reach_the_next(tokenizer):
 
 
 def test_offsets_agree_with_transformers_and_point_at_the_text(both, probes):
-    ours, theirs, _ = both
-    batch = ours(probes, offsets=True)
-    expected = theirs(probes, padding=True, return_offsets_mapping=True, return_tensors="np")["offset_mapping"]
+    tokenizer, hf_tokenizer, _ = both
+    batch = tokenizer(probes, offsets=True)
+    expected = hf_tokenizer(probes, padding=True, return_offsets_mapping=True, return_tensors="np")["offset_mapping"]
     np.testing.assert_array_equal(batch["offsets"], expected)
-    plain = {i: t for i, t in enumerate(ours.id_to_token(j) for j in range(ours.vocabulary_size))}
+    plain = {i: t for i, t in enumerate(tokenizer.id_to_token(j) for j in range(tokenizer.vocabulary_size))}
     for text, ids, spans in zip(probes, batch["token_ids"], batch["offsets"]):
         if not text.isascii() or "[" in text:
             continue
         for token, (a, b) in zip(ids, spans):
-            if b > a and token != ours.unk_id:
-                covered = text[a:b].lower() if ours.lowercase else text[a:b]
+            if b > a and token != tokenizer.unk_id:
+                covered = text[a:b].lower() if tokenizer.lowercase else text[a:b]
                 assert covered == plain[token].removeprefix("##")
 
 
@@ -131,12 +131,12 @@ def test_continuations(tokenizer):
 
 
 def test_decode(both):
-    ours, theirs, _ = both
-    ids = theirs("the unables film, straße")["input_ids"]
-    assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
-    assert ours.decode(np.array([ids, ids]), skip_special_tokens=False) == [theirs.decode(ids)] * 2
+    tokenizer, hf_tokenizer, _ = both
+    ids = hf_tokenizer("the unables film, straße")["input_ids"]
+    assert tokenizer.decode(ids) == hf_tokenizer.decode(ids, skip_special_tokens=True)
+    assert tokenizer.decode(np.array([ids, ids]), skip_special_tokens=False) == [hf_tokenizer.decode(ids)] * 2
     with pytest.raises(ValueError, match="99999 is no token id"):
-        ours.decode([99999])
+        tokenizer.decode([99999])
 
 
 def test_empty_texts_and_empty_lists(tokenizer):

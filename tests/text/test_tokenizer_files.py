@@ -77,15 +77,15 @@ def test_missing_and_broken_files(tmp_path):
 
 
 def test_written_files_load_in_transformers(both, tmp_path, probes):
-    ours, _, _ = both
-    theirs = AutoTokenizer.from_pretrained(write(ours, tmp_path))
-    assert type(theirs).__name__ == "BertTokenizer"
-    batch = ours(probes, probes[::-1], max_length=30)
-    expected = theirs(probes, probes[::-1], truncation=True, max_length=30, padding=True, return_tensors="np")
+    tokenizer, _, _ = both
+    hf_tokenizer = AutoTokenizer.from_pretrained(write(tokenizer, tmp_path))
+    assert type(hf_tokenizer).__name__ == "BertTokenizer"
+    batch = tokenizer(probes, probes[::-1], max_length=30)
+    expected = hf_tokenizer(probes, probes[::-1], truncation=True, max_length=30, padding=True, return_tensors="np")
     np.testing.assert_array_equal(batch["token_ids"], expected["input_ids"])
     np.testing.assert_array_equal(batch["segment_ids"], expected["token_type_ids"])
     again = Tokenizer.from_directory(tmp_path)
-    assert again.files() == ours.files()
+    assert again.files() == tokenizer.files()
 
 
 def test_tokenizers_that_are_not_plain_bert_load_in_transformers_too(tokenizer, tmp_path):
@@ -93,11 +93,11 @@ def test_tokenizers_that_are_not_plain_bert_load_in_transformers_too(tokenizer, 
     content = json.loads(tokenizer.files()["tokenizer.json"])
     content["post_processor"]["pair"].pop()
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    ours = Tokenizer.from_directory(tmp_path)
-    theirs = AutoTokenizer.from_pretrained(write(ours, tmp_path))
-    expected = theirs("the film", "the end")
-    assert ours("the film", "the end")["token_ids"].tolist() == [expected["input_ids"]]
-    assert ours("the film", "the end")["segment_ids"].tolist() == [expected["token_type_ids"]]
+    tokenizer = Tokenizer.from_directory(tmp_path)
+    hf_tokenizer = AutoTokenizer.from_pretrained(write(tokenizer, tmp_path))
+    expected = hf_tokenizer("the film", "the end")
+    assert tokenizer("the film", "the end")["token_ids"].tolist() == [expected["input_ids"]]
+    assert tokenizer("the film", "the end")["segment_ids"].tolist() == [expected["token_type_ids"]]
 
 
 def test_round_trip_keeps_tokenizer_json(minilm):
@@ -114,7 +114,7 @@ def test_config_overrides_the_case_of_tokenizer_json(tmp_path):
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     config |= {"do_lower_case": False, "auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    ours = Tokenizer.from_directory(tmp_path)
-    theirs = BertTokenizer.from_pretrained(tmp_path)
-    assert ours.encode("The").row(0).tolist() == theirs("The")["input_ids"] == [2, 5, 3]
-    assert "auto_map" not in json.loads(ours.files()["tokenizer_config.json"])
+    tokenizer = Tokenizer.from_directory(tmp_path)
+    hf_tokenizer = BertTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.encode("The").row(0).tolist() == hf_tokenizer("The")["input_ids"] == [2, 5, 3]
+    assert "auto_map" not in json.loads(tokenizer.files()["tokenizer_config.json"])

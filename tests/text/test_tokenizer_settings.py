@@ -162,7 +162,7 @@ def with_setting(directories, tmp_path):
     return make
 
 
-def ours(directory):
+def token_ids(directory):
     tokenizer = Tokenizer.from_directory(directory)
     rows = [tokenizer.encode(text) for text in TEXTS]
     rows += [tokenizer.encode(text, max_length=6) for text in TEXTS]
@@ -170,7 +170,7 @@ def ours(directory):
     return [encoded.row(0).tolist() for encoded in rows]
 
 
-def theirs(directory):
+def hf_token_ids(directory):
     tokenizer = AutoTokenizer.from_pretrained(directory)
     rows = [tokenizer(text) for text in TEXTS]
     rows += [tokenizer(text, truncation=True, max_length=6) for text in TEXTS]
@@ -185,12 +185,12 @@ def cases(table):
 @pytest.mark.parametrize(("key", "value", "kind"), cases(DONE))
 def test_done(key, value, kind, directories, with_setting, tmp_path):
     directory = with_setting(kind, {key: value})
-    expected = theirs(directory)
-    assert expected != theirs(directories / kind)
-    assert ours(directory) == expected
+    expected = hf_token_ids(directory)
+    assert expected != hf_token_ids(directories / kind)
+    assert token_ids(directory) == expected
     for name, content in Tokenizer.from_directory(directory).files().items():  # and kept
         (tmp_path / name).write_bytes(content)
-    assert ours(tmp_path) == expected
+    assert token_ids(tmp_path) == expected
 
 
 @pytest.mark.parametrize(("key", "value", "kind"), cases(REFUSED))
@@ -202,13 +202,13 @@ def test_refused(key, value, kind, with_setting):
 
 @pytest.mark.parametrize("kind", ["bert", "vocab", "roberta"])
 def test_without_effect_on_tokens(kind, directories, tmp_path):
-    expected = theirs(directories / kind)
+    expected = hf_token_ids(directories / kind)
     for key, value in INERT:
         directory = tmp_path / key
         shutil.copytree(directories / kind, directory)
         change(directory, {key: value})
-        assert theirs(directory) == expected, key
-        assert ours(directory) == expected, key
+        assert hf_token_ids(directory) == expected, key
+        assert token_ids(directory) == expected, key
 
 
 def test_the_longest_row_is_what_either_key_says(with_setting, tmp_path):
@@ -226,7 +226,7 @@ def test_the_longest_row_is_what_either_key_says(with_setting, tmp_path):
 
 def test_null_is_as_if_a_setting_were_not_there(directories, with_setting):
     directory = with_setting("bert", {"do_lower_case": None, "tokenize_chinese_chars": None, "cls_token": None})
-    assert ours(directory) == ours(directories / "bert")
+    assert token_ids(directory) == token_ids(directories / "bert")
 
 
 POST = {

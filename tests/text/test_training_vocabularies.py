@@ -24,25 +24,25 @@ def pieces(tokenizer) -> list[str]:
 
 
 def test_byte_bpe_agrees_with_the_library(corpus, marked_probes):
-    ours = train_byte_bpe(corpus, 700, progress=False)
-    theirs = ByteLevelBPETokenizer()
-    theirs.train_from_iterator(
+    tokenizer = train_byte_bpe(corpus, 700, progress=False)
+    hf_tokenizer = ByteLevelBPETokenizer()
+    hf_tokenizer.train_from_iterator(
         corpus, 700, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False
     )
-    assert pieces(ours) == [theirs.id_to_token(i) for i in range(700)]
-    assert [ours.encode(p).row(0)[1:-1].tolist() for p in marked_probes] == [
-        theirs.encode(p).ids for p in marked_probes
+    assert pieces(tokenizer) == [hf_tokenizer.id_to_token(i) for i in range(700)]
+    assert [tokenizer.encode(p).row(0)[1:-1].tolist() for p in marked_probes] == [
+        hf_tokenizer.encode(p).ids for p in marked_probes
     ]
-    assert ours.decode(ours.encode("Café 漢字 👍🏽").row(0)) == "Café 漢字 👍🏽"
-    assert ours("a", "b")["token_ids"][0, [0, 2, 3, 5]].tolist() == [0, 2, 2, 2]
+    assert tokenizer.decode(tokenizer.encode("Café 漢字 👍🏽").row(0)) == "Café 漢字 👍🏽"
+    assert tokenizer("a", "b")["token_ids"][0, [0, 2, 3, 5]].tolist() == [0, 2, 2, 2]
 
 
 def test_unigram_rows(corpus):
-    ours = train_unigram(corpus, 500)
-    assert pieces(ours)[:5] == ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
-    assert ours.decode(ours.encode("the film was bright").row(0)) == "the film was bright"
-    first, second = (ours.encode(t).row(0)[1:-1].tolist() for t in ("the film", "a plot"))
-    batch = ours("the film", "a plot")
+    tokenizer = train_unigram(corpus, 500)
+    assert pieces(tokenizer)[:5] == ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    assert tokenizer.decode(tokenizer.encode("the film was bright").row(0)) == "the film was bright"
+    first, second = (tokenizer.encode(t).row(0)[1:-1].tolist() for t in ("the film", "a plot"))
+    batch = tokenizer("the film", "a plot")
     assert batch["token_ids"].tolist() == [[1, *first, 2, *second, 2]] and batch["segment_ids"][0, -1] == 1
 
 
@@ -54,33 +54,39 @@ def test_unigram_needs_room_for_the_characters():
 
 def test_unigram_agrees_with_sentencepiece(corpus):
     """Ids are those of a model that sentencepiece trains on its own, behind the special tokens."""
-    ours, file = train_unigram(corpus, 300), io.BytesIO()
+    tokenizer, file = train_unigram(corpus, 300), io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus), model_writer=file, vocab_size=296, minloglevel=2, num_threads=1,
         bos_id=-1, eos_id=-1, unk_id=0,
     )  # fmt: skip
     processor = sentencepiece.SentencePieceProcessor(model_proto=file.getvalue())
     for text in ("the film was bright", "Straße привет 日本語"):
-        pieces = [p if p in ours.vocabulary else "[UNK]" for p in processor.encode(text, out_type=str)]
-        assert ours.encode(text).row(0)[1:-1].tolist() == [ours.token_to_id(piece) for piece in pieces]
+        pieces = [p if p in tokenizer.vocabulary else "[UNK]" for p in processor.encode(text, out_type=str)]
+        assert tokenizer.encode(text).row(0)[1:-1].tolist() == [tokenizer.token_to_id(piece) for piece in pieces]
 
 
 def test_unigram_with_the_special_tokens_of_albert(corpus):
     tokens = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-    ours = train_unigram(corpus, 300, lowercase=True, special_tokens=tokens)
-    assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 1, 2, 3, 4)
-    assert not any(p != p.lower() for p in pieces(ours)[5:]) and ours.lowercase
-    assert 1 in ours.encode("\U00010330").row(0)
+    tokenizer = train_unigram(corpus, 300, lowercase=True, special_tokens=tokens)
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id) == (
+        0,
+        1,
+        2,
+        3,
+        4,
+    )
+    assert not any(p != p.lower() for p in pieces(tokenizer)[5:]) and tokenizer.lowercase
+    assert 1 in tokenizer.encode("\U00010330").row(0)
 
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_written_files_load_in_transformers(name, corpus, tmp_path, marked_probes):
     train, size = TRAINERS[name]
-    ours = train(corpus, size)
-    for file, content in ours.files().items():
+    tokenizer = train(corpus, size)
+    for file, content in tokenizer.files().items():
         (tmp_path / file).write_bytes(content)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    assert ours(marked_probes)["token_ids"].tolist() == theirs(marked_probes, padding=True)["input_ids"]
+    hf_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer(marked_probes)["token_ids"].tolist() == hf_tokenizer(marked_probes, padding=True)["input_ids"]
 
 
 @pytest.mark.slow
