@@ -149,7 +149,9 @@ class CrossEncoder(PromptedTask, TextClassifier):
             ValueError: The model has several labels, of which none is a score.
         """
         if len(self.labels) != 1:
-            raise ValueError(f"rank needs a model with one label, its score; this one has {self.labels}.")
+            raise ValueError(
+                f"rank needs a model with one label, its score. Received: a model with the labels {self.labels}."
+            )
         if isinstance(query, (list, tuple)):
             return [self.rank(one, documents, top_k, batch_size, verbose) for one in query]
         if not isinstance(query, str):
