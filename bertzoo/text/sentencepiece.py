@@ -199,6 +199,7 @@ def build_sentencepiece(
     return rust
 
 
+@lru_cache(maxsize=1)
 def without_accents() -> tuple["tokenizers.normalizers.Normalizer", ...]:
     """Normalizers that take accents off as Python's `unicodedata.combining` defines them, as ALBERT's code does.
 
@@ -207,15 +208,11 @@ def without_accents() -> tuple["tokenizers.normalizers.Normalizer", ...]:
     from tokenizers import Regex
     from tokenizers.normalizers import NFKD, Replace
 
-    return (NFKD(), Replace(Regex(_combining()), ""))
-
-
-@lru_cache(maxsize=1)
-def _combining() -> str:
     marks = [i for i in range(0x300, 0x1F000) if unicodedata.combining(chr(i))]
     starts = [i for i in marks if not unicodedata.combining(chr(i - 1))]
     ends = [i for i in marks if not unicodedata.combining(chr(i + 1))]
-    return "[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends)) + "]"
+    ranges = "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends))
+    return (NFKD(), Replace(Regex(f"[{ranges}]"), ""))
 
 
 def _vocabulary(
