@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.checkpoints.catalog import known_lowercase
 from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.json_files import check, integer, object_of, read_json
+from bertzoo.checkpoints.json_files import integer, object_of, read_json
 from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
@@ -22,6 +22,7 @@ ROBERTA_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>",
 
 WORDPIECE, BYTE_BPE = ("vocab.txt",), ("vocab.json", "merges.txt")
 FAIRSEQ_BPE = ("dict.txt", "encoder.json", "vocab.bpe")
+_IDS = object_of(integer())  # of pieces
 
 
 @dataclass(frozen=True)
@@ -293,19 +294,11 @@ def _read_byte_bpe(directory: Path, settings: Mapping[str, Any], lowercase: bool
     if lowercase is not None:
         raise ValueError(f"lowercase={lowercase} is not for byte-level BPE, which keeps capitals; leave it out.")
     if all((directory / name).is_file() for name in BYTE_BPE):
-        vocabulary, merges = _read_ids(directory / "vocab.json"), _read_merges(directory / "merges.txt")
+        vocabulary, merges = read_json(directory / "vocab.json", _IDS), _read_merges(directory / "merges.txt")
     else:
         vocabulary, merges = _read_fairseq_vocabulary(directory), _read_merges(directory / "vocab.bpe")
     with error_source(directory):
         return build_byte_bpe(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
-
-
-def _read_ids(path: Path) -> dict[str, int]:
-    """vocab.json: {piece: id}."""
-    content = read_json(path)
-    with error_source(path):
-        check({"the vocabulary": content}, {"the vocabulary": object_of(integer())})
-    return content
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -327,7 +320,7 @@ def _read_fairseq_vocabulary(directory: Path) -> dict[str, int]:
 
     fairseq puts four tokens before them, and its masked-LM task one behind (fairseq/data/dictionary.py).
     """
-    pieces = {index: piece for piece, index in _read_ids(directory / "encoder.json").items()}
+    pieces = {index: piece for piece, index in read_json(directory / "encoder.json", _IDS).items()}
     tokens = ["<s>", "<pad>", "</s>", "<unk>"]
     for number, line in enumerate(_read_text(directory / "dict.txt").splitlines(), start=1):
         name = line.rsplit(" ", 1)[0]
