@@ -1,4 +1,4 @@
-"""Selects and configures the Keras backend, and hides two differences between backends from layers."""
+"""The Keras backend: its selection and settings, its device, and two differences that layers need not know."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import zlib
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,25 @@ if TYPE_CHECKING:  # `import bertzoo` takes a sixth of the time without
 
 # In the order of preference: the fastest for training first.
 _MODULES = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow"}
+# Dense bfloat16 (T4, V100: float16) operations per second from the manufacturers' data sheets, by a substring of the
+# device's name.
+PEAKS = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10": 125e12,
+    "V100": 125e12,
+    "T4": 65e12,
+    "4090": 165e12,
+    "3090": 71e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+}
 
 
 def prepare() -> None:
@@ -89,9 +109,8 @@ def _from_keras_json() -> str | None:
 def _set_for_cpus() -> None:
     # PyTorch's OpenMP threads spin while they wait and run up to 10 times slower where cores are few or shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores <= 4:
-        os.environ.setdefault("OMP_NUM_THREADS", str(cores))
+    if _cores() <= 4:
+        os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
     # TensorFlow uses oneDNN by default only on CPUs with AVX-512 VNNI. With AVX2 alone, a training step of 6 layers of
     # 256 took up to 1.7 times as long without it.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -119,3 +138,62 @@ def _processor() -> str:
         return platform.machine()
     features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return f"{platform.machine()}-{zlib.crc32(features.encode()):08x}"
+
+
+def _cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ---- the device
+
+
+def accelerator() -> str | None:
+    """The accelerator's name, such as "NVIDIA H100 80GB HBM3"; None on a CPU."""
+    import keras
+
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return None if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
+    if backend == "torch":
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    import tensorflow as tf
+
+    devices = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_device_details(devices[0]).get("device_name") if devices else None
+
+
+def device_name() -> str:
+    """The accelerator's name, or "CPU" with the number of cores that this process may use."""
+    return accelerator() or f"CPU, {_cores()} cores"
+
+
+def keras_versions() -> str:
+    """The versions of Keras and of its backend."""
+    import keras
+
+    backend = keras.backend.backend()
+    return f"keras {keras.__version__}, {backend} {import_module(backend).__version__}"
+
+
+def ampere_or_later() -> bool:
+    """Whether JAX computes on an NVIDIA GPU that cuDNN's attention and Triton's bfloat16 support."""
+    import jax
+
+    if jax.default_backend() != "gpu":
+        return False
+    # "9.0" on an H100; AMD's begin with letters.
+    generation = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
+    return generation.isdigit() and int(generation) >= 8
+
+
+def peak_flops(dtype: str) -> float | None:
+    """Peak operations per second of the first device; None if unknown, as for CPUs and float32."""
+    if "16" not in str(dtype):
+        return None
+    name = accelerator() or ""
+    return next((peak for device, peak in PEAKS.items() if device in name), None)

@@ -28,7 +28,7 @@ import keras
 import numpy as np
 
 import bertzoo as bz
-from bertzoo.accelerator import accelerator, device_name, keras_versions
+from bertzoo.backend import accelerator, device_name, keras_versions
 from bertzoo.data import cloze
 
 HERE = Path(__file__).parent

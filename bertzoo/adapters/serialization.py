@@ -18,12 +18,12 @@ def adapter_config(model: keras.Model) -> dict[str, Any]:
         ValueError: A layer is quantized in a way that can't be done again.
     """
     layers = enumerate(sublayers(model))
-    found = {
+    changes = {
         "lora": getattr(model, "lora", None),
         "quantized": {str(i): _quantization(layer) for i, layer in layers if getattr(layer, "quantization_mode", None)},
         "frozen": [i for i, weight in enumerate(model.weights) if _is_frozen(weight)],
     }
-    return {"adapters": found} if any(found.values()) else {}
+    return {"adapters": changes} if any(changes.values()) else {}
 
 
 def apply_adapters(model: keras.Model, adapters: dict[str, Any] | None) -> None:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from bertzoo._keras_hooks import without_values
-from bertzoo.accelerator import device_name, keras_versions
 from bertzoo.analysis.parameters import Description, describe
+from bertzoo.backend import device_name, keras_versions
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.flops import encoder_flops

@@ -86,22 +86,26 @@ def check(content: Mapping[str, Any], rules: Mapping[str, Rule], where: str = ""
             raise ValueError(f"{where}{key} must be {rule.description}. Received: {content[key]!r:.80}.")
 
 
-def read_json(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = dict) -> Any:
-    """The object, or list, in a file.
+def read_json(path: Path, rules: Mapping[str, Rule] | Rule | None = None, default: Any = None) -> Any:
+    """The content of a file.
 
     Args:
         path: The file.
-        rules: What the values of the keys that are present must be.
-        kind: dict or list.
+        rules: What the values of the keys that are present in an object must be, or a rule for the whole content.
+        default: What to return if there is no file; None makes that an error.
 
     Raises:
         CheckpointError: The file can't be read, is no JSON, holds something else, or a value breaks its rule.
     """
+    if default is not None and not path.is_file():
+        return default
     try:
         content = json.loads(path.read_text("utf-8-sig"))
-        if not isinstance(content, kind):
-            raise ValueError(f"it holds no JSON {'object' if kind is dict else 'list'}")
-        if isinstance(content, Mapping):
+        if isinstance(rules, Rule):
+            check({"its content": content}, {"its content": rules})
+        elif not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+        else:
             check(content, rules or {})
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} can't be used: {error}") from error

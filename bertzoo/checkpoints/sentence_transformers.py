@@ -62,9 +62,9 @@ MODULE_RULES = {
         **dict.fromkeys(("module_input_name", "module_output_name"), TEXT | NULL),
     },
 }
-_MODULE = Rule(
-    "an object with a type and a path",
-    lambda value: isinstance(value, dict) and {type(value.get("type")), type(value.get("path", ""))} == {str},
+_MODULES = Rule(
+    "a list of modules, each with a type and a path, of which an encoder is expected to come first",
+    lambda modules: isinstance(modules, list) and len(modules) > 0 and all(map(_is_module, modules)),
 )
 # torch's module -> Keras's activation.
 ACTIVATIONS = {
@@ -114,12 +114,12 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
         CheckpointError: There is no such preset, a file is damaged, or it describes what bertzoo does not compute.
     """
     root, entries = _find(preset)
-    settings = _read(root / SETTINGS_FILE, SETTINGS_RULES)
+    settings = read_json(root / SETTINGS_FILE, SETTINGS_RULES, default={})
     if not entries:
         return SentenceFiles(root, settings=settings)
     with error_source(root / MODULES_FILE):
         (kind, directory), *rest = [_kind_and_path(root, entry) for entry in entries]
-        length = _read(directory / LENGTH_FILE, LENGTH_RULES)
+        length = read_json(directory / LENGTH_FILE, LENGTH_RULES, default={})
         task = length.get("transformer_task", "feature-extraction")
         if kind != "Transformer" or task != "feature-extraction":
             raise CheckpointError(
@@ -131,7 +131,7 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
 
 def read_settings(preset: str | Path) -> dict[str, Any]:
     """The content of config_sentence_transformers.json of a preset; empty where it has none."""
-    return _read(_find(preset)[0] / SETTINGS_FILE, SETTINGS_RULES)
+    return read_json(_find(preset)[0] / SETTINGS_FILE, SETTINGS_RULES, default={})
 
 
 def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
@@ -140,12 +140,11 @@ def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     recover(folder)
     # Before version 2 the encoder had a folder of its own, and the root no config.json.
     root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)
-    entries = _read(root / MODULES_FILE, kind=list)
-    with error_source(root / MODULES_FILE):
-        check({"the file": entries}, {"the file": list_of(_MODULE)})
-        if not entries and (root / MODULES_FILE).is_file():
-            raise CheckpointError("it lists no modules; an encoder is expected to come first.")
-    return root, entries
+    return root, read_json(root / MODULES_FILE, _MODULES, default=[])
+
+
+def _is_module(entry: Any) -> bool:
+    return isinstance(entry, dict) and {type(entry.get("type")), type(entry.get("path", ""))} == {str}
 
 
 def _kind_and_path(root: Path, entry: Mapping[str, Any]) -> tuple[str, Path]:
@@ -162,14 +161,10 @@ def _kind_and_path(root: Path, entry: Mapping[str, Any]) -> tuple[str, Path]:
     return kind, root / path
 
 
-def _read(path: Path, rules: Mapping[str, Rule] | None = None, kind: type = dict) -> Any:
-    return read_json(path, rules, kind) if path.is_file() else kind()
-
-
 def _read_module(directory: Path, kind: str) -> Module:
     if kind not in MODULE_RULES:
         return Module(kind, source=directory)
-    settings, tensors = _read(directory / "config.json", MODULE_RULES[kind]), {}
+    settings, tensors = read_json(directory / "config.json", MODULE_RULES[kind], default={}), {}
     if kind == "Dense" or "attention" in (settings.get("pooling_mode") or ()):
         with open_tensors(directory) as stored:
             tensors = {name: float_tensor(stored[name], f"{directory}: tensor {name}") for name in stored}

@@ -52,7 +52,7 @@ def prepare(
     _check_corpus_directory(out)
     used = _tokenizer(Documents(texts, column, lines), tokenizer, kind, vocabulary_size or 16_000, alphabet_size)
     if add_words is not None:
-        from bertzoo.pretraining.continuing import extend_tokenizer
+        from bertzoo.pretraining.objectives import extend_tokenizer
 
         used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").splitlines())
     corpus = _tokenize(texts, used, out, processes, column, lines)
@@ -63,7 +63,7 @@ def prepare(
 def _tokenize(texts: list[Path], tokenizer, out: Path, processes: int, column: str, lines: bool):
     from rich.progress import Progress
 
-    from bertzoo.pretraining import preparing
+    from bertzoo.pretraining.corpus import prepare as prepare_corpus
 
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
@@ -71,7 +71,7 @@ def _tokenize(texts: list[Path], tokenizer, out: Path, processes: int, column: s
         def show(documents: int, share: float) -> None:
             bar.update(task, completed=share)
 
-        return preparing.prepare(texts, tokenizer, out, processes, show, column, lines)
+        return prepare_corpus(texts, tokenizer, out, processes, show, column, lines)
 
 
 def _tokenizer(corpus, directory: Path | None, kind: str, size: int, alphabet_size: int | None):

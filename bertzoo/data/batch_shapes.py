@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from bertzoo.accelerator import accelerator
+from bertzoo.backend import accelerator
 
 FREE_PADDING = 64  # tokens: about what one more batch costs beside its tokens, on a CPU
 

@@ -8,5 +8,4 @@ import keras
 from bertzoo.kernels import general as general
 
 if keras.backend.backend() == "jax":
-    from bertzoo.kernels import block_calls as block_calls
     from bertzoo.kernels import jax_forms as jax_forms

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from bertzoo._keras_hooks import without_autocast
-from bertzoo.accelerator import accelerator
+from bertzoo.backend import accelerator
 from bertzoo.dispatch import faster
 from bertzoo.layers import functional
 from bertzoo.layers.attention import AttentionMask, dot_product_attention

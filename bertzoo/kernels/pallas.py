@@ -7,7 +7,7 @@ import jax
 import keras
 from jax.sharding import PartitionSpec
 
-from bertzoo.accelerator import ampere_or_later
+from bertzoo.backend import ampere_or_later
 
 
 def has_kernels() -> bool:

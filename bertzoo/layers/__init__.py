@@ -15,9 +15,8 @@ from bertzoo.layers.deberta import (
 )
 from bertzoo.layers.embeddings import Embeddings
 from bertzoo.layers.functional import LayerNorm, activation, dropout
-from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
+from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize, Pooling
 from bertzoo.layers.modernbert import PreNormBlock, RotaryAttention
-from bertzoo.layers.pooling import Normalize, Pooling
 from bertzoo.layers.relative_bias import RelativeBias
 
 __all__ = [

@@ -9,8 +9,8 @@ import keras
 from keras import ops
 
 from bertzoo.checkpoints.json_files import NULL, OBJECT, check, choice, list_of
+from bertzoo.layers.heads import weighted_mean
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
-from bertzoo.layers.pooling import weighted_mean
 from bertzoo.models.config import (
     Activation,
     Dropout,

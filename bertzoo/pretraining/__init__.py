@@ -1,1 +1,29 @@
-"""From documents to a pre-trained model: packed rows of tokens, masking, and the training program."""
+"""Pre-training: a corpus, its examples, the models of the objectives, and the program that runs them.
+
+Names are imported on first use, since they need Keras.
+"""
+
+from bertzoo._lazy import lazy_names
+
+_HOMES = {
+    "BatchSpec": "corpus_dataset",
+    "CorpusDataset": "corpus_dataset",
+    "Distillation": "distillation",
+    "ElectraSegments": "corpus_dataset",
+    "FullSentences": "corpus_dataset",
+    "LogitAuc": "replaced_tokens",
+    "ReplacedTokenTraining": "replaced_tokens",
+    "SentencePairs": "corpus_dataset",
+    "Sentences": "corpus",
+    "TokenCorpus": "corpus",
+    "extend_tokenizer": "objectives",
+    "generator_config": "replaced_tokens",
+    "load_task": "objectives",
+    "make_student": "distillation",
+    "prepare": "corpus",
+    "pretrain": "program",
+    "use_devices": "program",
+}
+
+__all__ = sorted(_HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

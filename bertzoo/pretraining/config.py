@@ -201,8 +201,8 @@ def read_toml(file: str | Path) -> dict[str, Any]:
         content = tomllib.loads(path.read_bytes().decode("utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not a TOML file: {error}.") from None
-    needed = {"training": dict, "batches": list, **({} if "distillation" in content else {"encoder": dict})}
-    missing = [name for name, kind in needed.items() if not isinstance(content.get(name), kind)]
+    required = {"training": dict, "batches": list, **({} if "distillation" in content else {"encoder": dict})}
+    missing = [name for name, kind in required.items() if not isinstance(content.get(name), kind)]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}: it needs [encoder], [training] and [[batches]].")
     unknown = set(content) - {"encoder", *KEYS}

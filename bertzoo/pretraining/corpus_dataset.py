@@ -53,10 +53,10 @@ class Sampler:
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
         raise NotImplementedError
 
-    def sample_lengths(self, rows: int, shortest: int, longest: int, rng: np.random.Generator) -> np.ndarray:
+    def sample_lengths(self, count: int, shortest: int, longest: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of tokens (rows,): `longest`, or for short examples a random one from `shortest` on."""
-        is_short = rng.random(rows) < self.short_seq_prob
-        return np.where(is_short, rng.integers(shortest, longest + 1, rows), longest)
+        is_short = rng.random(count) < self.short_seq_prob
+        return np.where(is_short, rng.integers(shortest, longest + 1, count), longest)
 
     def window(
         self, sampled: np.ndarray, target: np.ndarray, rng: np.random.Generator
@@ -226,11 +226,11 @@ class SentencePairs(Sampler):
             )
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        rows, room = spec.batch_size, spec.length - 3
-        target = self.sample_lengths(rows, 2, room, rng)
+        count, room = spec.batch_size, spec.length - 3
+        target = self.sample_lengths(count, 2, room, rng)
         a, between, b_end = self._segments(target, rng)
         a_sizes, b, b_sizes = between - a, between.copy(), b_end - between
-        pair = rng.integers(0, 2, rows)
+        pair = rng.integers(0, 2, count)
         negative = pair == 1
         if self.kind == "nsp":
             least = np.where(a_sizes + b_sizes >= room, room - a_sizes, 0)  # of a full example, which must stay full
@@ -245,13 +245,13 @@ class SentencePairs(Sampler):
 
     def _segments(self, target: np.ndarray, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where A begins, where it ends and B begins, and where B ends: token indices (rows,)."""
-        sentences, rows = self.sentences, len(target)
-        sampled = sentences.followed[rng.integers(0, len(sentences.followed), rows)]
+        sentences, count = self.sentences, len(target)
+        sampled = sentences.followed[rng.integers(0, len(sentences.followed), count)]
         begin, end = self.window(sampled, target, rng)
         last = sentences.bounds[sentences.document(begin) + 1] - 1
         begin = np.minimum(begin, last - 1)
         end = np.maximum(end, begin + 1)
-        second = begin + 1 + (rng.random(rows) * (end - begin)).astype(np.int64)
+        second = begin + 1 + (rng.random(count) * (end - begin)).astype(np.int64)
         return sentences.starts[begin], sentences.starts[second], sentences.ends[end]
 
     def _elsewhere(self, positions, sizes, least, target, rng) -> tuple[np.ndarray, np.ndarray]:
@@ -265,8 +265,8 @@ class SentencePairs(Sampler):
         for _ in range(ATTEMPTS):  # most documents may be shorter
             sampled = (rng.random(len(positions)) * (len(starts) - (after - first))).astype(np.int64)
             sampled += np.where(sampled >= first, after - first, 0)
-            others = self.window(sampled, target, rng)
-            begin, end = np.where(is_short, others[0], begin), np.where(is_short, others[1], end)
+            candidates = self.window(sampled, target, rng)
+            begin, end = np.where(is_short, candidates[0], begin), np.where(is_short, candidates[1], end)
             is_short = ends[end] - starts[begin] < sizes
         ideal = ends[end] - sizes
         start = np.clip(np.searchsorted(starts, ideal, "right") - 1, begin, end)
@@ -280,24 +280,28 @@ class ElectraSegments(Sampler):
     """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] in a tenth of the examples; B follows A in the document.
 
     A takes sentences up to half of the example; the sentence that exceeds the half goes to A or B at random. The end is
-    truncated. (In the authors' code a later short sentence may still go to A.) With probability `short_seq_prob`, an
-    example has a random number of tokens, at least 5.
+    truncated. (In the authors' code a later short sentence may still go to A.)
 
     Source: google-research/electra, build_pretraining_dataset.py.
+
+    Args:
+        corpus: The corpus.
+        short_seq_prob: Probability that an example has a random number of tokens, at least 5, instead of the maximum.
+        sentences: The sentences of the corpus; computed if None.
     """
 
     def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.05, sentences: Sentences | None = None):
         super().__init__(corpus, short_seq_prob, sentences)
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        starts, ends, rows, length = self.sentences.starts, self.sentences.ends, spec.batch_size, spec.length
-        target = self.sample_lengths(rows, min(5, length), length, rng)
-        begin, end = self.window(rng.integers(0, len(starts), rows), target, rng)
+        starts, ends, count, length = self.sentences.starts, self.sentences.ends, spec.batch_size, spec.length
+        target = self.sample_lengths(count, min(5, length), length, rng)
+        begin, end = self.window(rng.integers(0, len(starts), count), target, rng)
         a, stop = starts[begin], ends[end]
-        half = np.where(rng.random(rows) < SINGLE_SEGMENT_PROB, stop - a + 1, (target - 3) // 2)
+        half = np.where(rng.random(count) < SINGLE_SEGMENT_PROB, stop - a + 1, (target - 3) // 2)
         # The sentence that spans the end of the half goes to A or B at random.
         last = np.clip(np.searchsorted(ends, a + half, "left") - 1, begin - 1, end)
-        more = (last < begin) | ((last < end) & (rng.random(rows) < 0.5))
+        more = (last < begin) | ((last < end) & (rng.random(count) < 0.5))
         between = ends[np.minimum(last + more, end)]
         a_sizes = np.minimum(between - a, length - 2)
         b_sizes = np.clip(length - a_sizes - 3, 0, stop - between)

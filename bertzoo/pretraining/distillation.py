@@ -8,11 +8,11 @@ import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.loading import weight_names
-from bertzoo.layers.pooling import cosine
+from bertzoo.layers.heads import cosine
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.distilbert import DistilBertConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.pretraining.masked_training import MaskedTraining, is_correct
+from bertzoo.pretraining.masked_training import MaskedTraining, Scores, is_correct
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.text.masking import Masking
 from bertzoo.types import Tensor
@@ -159,7 +159,7 @@ class Distillation(MaskedTraining):
             outputs[f"{name}_output"] = ops.cast(encoded["sequence_output"], "float32")
         return {name: ops.stop_gradient(value) if "teacher" in name else value for name, value in outputs.items()}
 
-    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         labels, student = x["mask_labels"], y_pred["student"]
         masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
         soft = soft_divergence(y_pred["teacher"], student, self.temperature)

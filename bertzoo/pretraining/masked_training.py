@@ -1,6 +1,6 @@
 """What the training models of several networks share: masked batches, and losses that are means over tokens."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import keras
 import numpy as np
@@ -12,11 +12,14 @@ from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendStep
 from bertzoo.types import Tensor
 
+# Score -> its factor in the loss (None if it is no loss), its values, and their weights, two tensors of one shape.
+Scores: TypeAlias = dict[str, tuple[float | None, Tensor, Tensor]]
+
 
 class MaskedTraining(BackendStep):
     """The base of models that train on masked batches with a weighted sum of losses.
 
-    A subclass has a `backbone`, the encoder to keep, and implements `call` and `scores`.
+    A subclass has a `backbone`, the encoder to keep, and implements `call` and `_scores`.
 
     Args:
         masking: The masking.
@@ -33,9 +36,7 @@ class MaskedTraining(BackendStep):
         self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
         self.means = {name: keras.metrics.Mean(name=name) for name in self.score_names}
 
-    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
-        """For each score its factor in the loss (None if it is no loss), its values, and their weights, two tensors of
-        one shape."""
+    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         raise NotImplementedError
 
     def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
@@ -55,7 +56,7 @@ class MaskedTraining(BackendStep):
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Tensor:
         losses, totals = [], []
-        for name, (factor, values, weights) in self.scores(x, y_pred).items():
+        for name, (factor, values, weights) in self._scores(x, y_pred).items():
             total = ops.sum(weights)
             mean = ops.sum(values * weights) / ops.maximum(total, 1.0)
             self.means[name].update_state(ops.stop_gradient(mean), total)

@@ -1,6 +1,9 @@
 """The pre-training program: a TOML file in, a preset and its loss curve out."""
 
 import json
+import signal
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +11,14 @@ from typing import Any
 import keras
 import numpy as np
 
+from bertzoo._keras_hooks import loss_tracker, model_of, print_message
+from bertzoo.backend import peak_flops
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import Sentences, TokenCorpus, overlap
 from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
-from bertzoo.pretraining.objectives import Objective, find_objective
-from bertzoo.pretraining.trainer import Trainer
+from bertzoo.pretraining.objectives import Objective, find_objective, step_flops
 from bertzoo.random import set_seed
+from bertzoo.training.calls import handles_signals
 from bertzoo.training.metrics import TOTALS, WEIGHTS
 from bertzoo.training.resume import TrainingState
 from bertzoo.training.step import BackendStep, should_jit_compile
@@ -158,3 +163,201 @@ def use_devices(count: int, batches: Sequence[BatchSpec] = ()) -> None:
         raise ValueError(f"batch_size must be a multiple of the {count} devices. Received: {uneven[0]}.")
     strategy = keras.distribution.DataParallel(devices=available[:count], auto_shard_dataset=False)
     keras.distribution.set_distribution(strategy)
+
+
+class Trainer:
+    """Trains a compiled model in blocks of steps, each one call of `fit`, and saves the state after each block.
+
+    Args:
+        config: The run.
+        objective: Its objective.
+        model: The compiled model.
+        directory: Where the state is kept.
+        minutes: Time between two saves.
+    """
+
+    def __init__(
+        self, config: PretrainConfig, objective: Objective, model: keras.Model, directory: Path, minutes: float
+    ):
+        self.config, self.training, self.model = config, config.training, model
+        self.directory, self.minutes = directory, minutes
+        self.step, self.seconds = 0, 0.0
+        longest_sentence = min(spec.length for spec in config.batches) - 2
+        sentences = Sentences(config.corpus, longest_sentence)
+        self._examples = objective.examples(
+            config.corpus, short_seq_prob=self.training.short_seq_prob, sentences=sentences
+        )
+        self._transform = objective.transform(model)
+        self._flops = {spec: step_flops(model, spec) for spec in config.batches}
+        self._spec = self._dataset(1).spec
+        loss_tracker(model).reports_sums = True
+        self.logger = ProgressLogger(self)
+
+    def _dataset(self, steps: int) -> CorpusDataset:
+        return CorpusDataset(
+            self._examples,
+            self.config.batches,
+            self._transform,
+            steps=steps,
+            first_step=self.step,
+            seed=self.training.seed,
+            steps_per_epoch=self.training.steps_per_epoch,
+            dupe_factor=self.training.dupe_factor,
+        )
+
+    def tokens(self, first: int, last: int) -> int:
+        """Tokens of the batches from step `first` up to, without, step `last`."""
+        return sum(spec.length * spec.batch_size for spec in map(self._spec, range(first, last)))
+
+    def flops(self, first: int, last: int) -> float:
+        """Floating-point operations of these steps."""
+        return sum(self._flops[self._spec(step)] for step in range(first, last))
+
+    def train(self) -> None:
+        """Trains to the end, or until the process is asked to terminate (SIGTERM, Ctrl-C)."""
+        block = every = self.training.log_every
+        if self.training.verbose:
+            ratio = self.tokens(0, self.training.steps) / max(1, len(self.config.corpus.tokens))
+            print_message(
+                f"{self.training.steps:,} steps of examples sampled with replacement: {ratio:.3g} × the corpus; about "
+                f"{1 - np.exp(-ratio):.0%} of its tokens are read at least once"
+            )
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def stop(number: int, frame: Any) -> None:
+            self.logger.is_stopping = True
+            signal.signal(number, handlers[signal.Signals(number)])  # the second one terminates the process
+
+        with handles_signals(stop, *handlers):
+            while self.step < self.training.steps and not self.logger.is_stopping:
+                # Blocks end at points of the curve.
+                end = min(self.training.steps, (self.step + block) // every * every)
+                started, first = time.time(), self.step
+                self._train_block(end)
+                seconds = time.time() - started
+                self.seconds += seconds
+                if self.step < self.training.steps:
+                    self._save()
+                block = max(every, int((self.step - first) * self.minutes * 60 / max(seconds, 1e-9)))
+
+    def _train_block(self, end: int) -> None:
+        self.logger.begin_block(self.step)
+        self.model.stop_training = False
+        data = self.model.to_device(self._dataset(end - self.step))
+        history = BackendStep.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.logger]).history
+        # Of all counters of steps, the one that is exact after an interruption.
+        self.step = self.model.backbone.step.count
+        self.logger.end_block({name: values[-1] for name, values in history.items()})
+        loss = float(history["loss"][-1])
+        if not np.isfinite(loss):
+            raise ValueError(f"the loss is {loss} at step {self.step:,}: lower the learning rate.")
+
+    def _save(self) -> None:
+        notes = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "points": self.logger.points,
+            "pending": self.logger.pending.tolist(),
+            "config": self.config.fingerprint(),
+        }
+        TrainingState.write(self.directory, self.model, notes)
+
+    def restore(self) -> None:
+        """Continues the unfinished run in the directory.
+
+        Raises:
+            ValueError: There is none, or it has other settings or another corpus.
+        """
+        state = TrainingState.read(self.directory)
+        if state is None:
+            raise ValueError(f"{self.directory} holds no state of an unfinished run to resume.")
+        state.restore(self.model, "model", "optimizer")
+        before, now = state.notes["config"], self.config.fingerprint()
+        changed = [key for key, value in now.items() if before.get(key) != value]
+        if changed:
+            differences = "; ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
+            raise ValueError(
+                f"the run in {self.directory} has other settings: {differences}. Resume it with the same settings and "
+                "corpus, or begin a new run in another directory."
+            )
+        self.step, self.seconds = state.notes["step"], state.notes["seconds"]
+        self.logger.points, self.logger.pending = state.notes["points"], np.array(state.notes["pending"])
+
+    def result(self) -> dict[str, Any]:
+        """The content of training.json."""
+        tokens = self.tokens(0, self.step)
+        return {
+            "curve": self.logger.points,
+            "steps": self.step,
+            "tokens": tokens,
+            "flops": self.flops(0, self.step),
+            "seconds": round(self.seconds, 1),
+            "tokens_per_second": round(tokens / max(self.seconds, 1e-9)),
+        }
+
+
+class ProgressLogger(keras.callbacks.Callback):
+    """Records the mean loss of every `log_every` steps over all blocks of a run, and prints it.
+
+    Attributes:
+        points: [step, loss] for each point of the curve.
+        pending: The sums of losses and of weights since the last point, (2, terms).
+        is_stopping: Set it to stop `fit` after the present step.
+    """
+
+    # Keras then reads the logs in another thread; otherwise each step would wait for the device.
+    async_safe = True
+
+    def __init__(self, trainer: Trainer):
+        super().__init__()
+        self.trainer, self.every = trainer, trainer.training.log_every
+        self.peak = peak_flops(trainer.training.dtype)
+        self.points: list[list[float]] = []
+        self.pending = np.zeros((2, 1))
+        self.is_stopping = False
+        self._lock = threading.Lock()
+        self.begin_block(0)
+
+    def begin_block(self, step: int) -> None:
+        """Prepares for a block that begins after `step`."""
+        self._first, self._next = step, (step // self.every + 1) * self.every
+        self._waiting: dict[int, dict[str, Any]] = {}
+        self._clock, self._clock_step = time.time(), step
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self.is_stopping:
+            # Not `self.model`, which would fetch the state from the device on JAX.
+            model_of(self).stop_training = True
+        step = self._first + batch + 1
+        if step % self.every == 0:
+            with self._lock:  # Keras has several threads, which may arrive out of order
+                self._waiting[step] = logs or {}
+                while self._next in self._waiting:
+                    self._add_point(self._next, self._waiting.pop(self._next))
+                    self._next += self.every
+
+    def end_block(self, logs: dict[str, Any]) -> None:
+        """Keeps the sums of the steps after the block's last point; `logs` are those of the whole block."""
+        self.pending = self.pending + _sums(logs)
+
+    def _add_point(self, step: int, logs: dict[str, Any]) -> None:
+        sums = _sums(logs)
+        losses, weights = self.pending + sums
+        self.pending = -sums  # logs are sums since the beginning of the block
+        self.points.append([step, round(float(np.sum(losses / np.maximum(weights, 1e-30))), 6)])
+        if self.trainer.training.verbose:
+            self._print(step, time.time() - self._clock)
+        self._clock, self._clock_step = time.time(), step
+
+    def _print(self, step: int, seconds: float) -> None:
+        first, steps, seconds = self._clock_step, self.trainer.training.steps, max(seconds, 1e-9)
+        speed = self.trainer.tokens(first, step) / seconds
+        used = "" if self.peak is None else f"  {self.trainer.flops(first, step) / seconds / self.peak:.0%} of peak"
+        minutes = round((steps - step) * seconds / (step - first) / 60)
+        left = f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
+        loss = self.points[-1][1]
+        print_message(f"step {step:,}/{steps:,}  loss {loss:.4f}  {speed:,.0f} tokens/s{used}  {left} left")
+
+
+def _sums(logs: dict[str, Any]) -> np.ndarray:
+    return np.stack([np.atleast_1d(np.array(logs[name], "float64")) for name in (TOTALS, WEIGHTS)])

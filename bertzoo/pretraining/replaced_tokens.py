@@ -12,7 +12,7 @@ from bertzoo.layers.deberta import MaskedEmbeddings
 from bertzoo.layers.embeddings import Embeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.pretraining.masked_training import MaskedTraining, is_correct
+from bertzoo.pretraining.masked_training import MaskedTraining, Scores, is_correct
 from bertzoo.random import Salt, fold_in, get_seed, random_bits, step_key
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ReplacedTokenDetector
@@ -138,7 +138,7 @@ class ReplacedTokenTraining(MaskedTraining):
         rtd = self.discriminator.rtd(outputs["sequence_output"], key=key_of(Salt.DISCRIMINATOR_HEAD))[..., 0]
         return {"masked_lm": logits, "rtd": rtd, "replaced": replaced, "token_ids": inputs["token_ids"]}
 
-    def scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> dict[str, tuple[float | None, Tensor, Tensor]]:
+    def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         labels, logits, rtd, replaced = x["mask_labels"], y_pred["masked_lm"], y_pred["rtd"], y_pred["replaced"]
         masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
         self.auc.update_state(replaced, ops.stop_gradient(rtd), real)
@@ -248,14 +248,14 @@ def sample(logits: Tensor, key: Tensor) -> Tensor:
     return ops.minimum(block * BLOCK + token, vocabulary - 1)
 
 
-def _find(weights, share):
+def _find(weights, threshold):
     """The index at which the cumulative sum exceeds `share`, and what remains of it there: (…, n), (…, 1) -> int32 (…),
     (…, 1)."""
     sums = ops.cumsum(weights, axis=-1)
     # Rounding may put the share at the very end of the sum.
-    index = ops.minimum(ops.sum(ops.cast(sums <= share, "int32"), axis=-1), weights.shape[-1] - 1)
+    index = ops.minimum(ops.sum(ops.cast(sums <= threshold, "int32"), axis=-1), weights.shape[-1] - 1)
     before = ops.take_along_axis(sums - weights, index[..., None], axis=-1)
-    return index, share - before
+    return index, threshold - before
 
 
 def replace_tokens(
@@ -274,8 +274,8 @@ def replace_tokens(
     """
     used = masked > 0
     first = ops.broadcast_to(token_ids[:, :1], ops.shape(sampled))
-    rows = ops.broadcast_to(ops.arange(ops.shape(sampled)[0], dtype="int32")[:, None], ops.shape(sampled))
-    where = ops.reshape(ops.stack([rows, ops.cast(positions, "int32")], axis=-1), (-1, 2))
+    examples = ops.broadcast_to(ops.arange(ops.shape(sampled)[0], dtype="int32")[:, None], ops.shape(sampled))
+    where = ops.reshape(ops.stack([examples, ops.cast(positions, "int32")], axis=-1), (-1, 2))
     tokens = ops.reshape(ops.where(used, sampled, first), (-1,))
     differs = ops.reshape(ops.cast(ops.logical_and(used, sampled != labels), "int32"), (-1,))
     token_ids = ops.cast(token_ids, "int32")

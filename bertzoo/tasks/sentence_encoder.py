@@ -21,7 +21,7 @@ from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
 from bertzoo.data.tuple_data import TupleData, one_by_one
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
-from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.sentence_modules import (

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module, SentenceFiles
-from bertzoo.layers.pooling import Normalize, Pooling
+from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.models.config import EncoderConfig
 from bertzoo.tasks.presets import load_tokenizer
 from bertzoo.text.tokenizer import Tokenizer

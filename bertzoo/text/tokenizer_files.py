@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.checkpoints.errors import error_source
 from bertzoo.checkpoints.json_files import (
     FLAG,
     NULL,
     OBJECT,
     TEXT,
     Rule,
-    check,
     choice,
     integer,
     list_of,
@@ -84,8 +82,8 @@ def read_directory(
         ValueError: A file can't be used.
     """
     directory = Path(directory)
-    settings = _read_json(directory / "tokenizer_config.json", RULES)
-    for key, value in _read_json(directory / "special_tokens_map.json", RULES).items():
+    settings = read_json(directory / "tokenizer_config.json", RULES, default={})
+    for key, value in read_json(directory / "special_tokens_map.json", RULES, default={}).items():
         if settings.get(key) is None:
             settings[key] = value
     try:
@@ -149,10 +147,6 @@ def _normalizer_state(rust: "tokenizers.Tokenizer") -> dict[str, Any]:
     return json.loads(rust.normalizer.__getstate__()) if rust.normalizer is not None else {"type": None}
 
 
-def _read_json(path: Path, rules: Mapping[str, Rule] | None = None) -> dict:
-    return read_json(path, rules) if path.is_file() else {}
-
-
 def _from_json(path: Path, settings: Mapping, lowercase: bool | None):
     from tokenizers import Tokenizer
     from tokenizers.normalizers import BertNormalizer
@@ -187,7 +181,7 @@ def _from_json(path: Path, settings: Mapping, lowercase: bool | None):
 
 
 def _from_vocabulary_files(directory: Path, settings: dict, lowercase: bool | None):
-    family = find_family(directory, settings, _read_json(directory / "config.json").get("model_type"))
+    family = find_family(directory, settings, read_json(directory / "config.json", default={}).get("model_type"))
     if family is None:
         names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
         known = dict.fromkeys(name for spec in SPECS.values() for name in spec.files)
@@ -237,10 +231,7 @@ def _add_tokens(rust, settings: Mapping[str, Any], directory: Path) -> None:
 
 def _listed_tokens(directory: Path, settings: Mapping) -> dict[int, Mapping]:
     """Tokens beside the vocabulary by id, from added_tokens.json and `added_tokens_decoder`, which knows more."""
-    path = directory / "added_tokens.json"
-    content = _read_json(path)
-    with error_source(path):
-        check({"the file": content}, {"the file": object_of(integer())})
+    content = read_json(directory / "added_tokens.json", object_of(integer()), default={})
     tokens: dict[int, Mapping] = {index: {"content": token, "normalized": False} for token, index in content.items()}
     for key, token in (settings.get("added_tokens_decoder") or {}).items():
         if not key.isdecimal():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.checkpoints.catalog import known_lowercase
 from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.json_files import check, integer, object_of, read_json
+from bertzoo.checkpoints.json_files import integer, object_of, read_json
 from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
@@ -22,6 +22,7 @@ ROBERTA_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>",
 
 WORDPIECE, BYTE_BPE = ("vocab.txt",), ("vocab.json", "merges.txt")
 FAIRSEQ_BPE = ("dict.txt", "encoder.json", "vocab.bpe")
+_IDS = object_of(integer())  # of pieces
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class TokenizerSpec:
         hf_class: Its class in transformers.
         files: Its vocabulary files.
         special_tokens: Tokens by role; tokenizer_config.json may name others.
-        double_separator, segments: The template of pairs, see `template`.
+        double_separator: Pairs have a second [SEP] before the second text.
+        segments: The second text of a pair and its [SEP] are segment 1.
         space_before_mask: `[MASK]` includes the white space before it.
         front, skipped: How the ids of a SentencePiece file are shifted, see `build_sentencepiece`.
     """
@@ -51,9 +53,29 @@ class TokenizerSpec:
         """The inputs that transformers passes to the model."""
         return ["input_ids", *(["token_type_ids"] if self.segments else []), "attention_mask"]
 
-    def post_processor(self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str]) -> Any:
-        """What puts special tokens around texts."""
-        return template(rust, special_tokens, double_separator=self.double_separator, segments=self.segments)
+    def post_processor(
+        self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str], add_prefix_space: bool = False
+    ) -> "tokenizers.processors.PostProcessor":
+        """What makes `[CLS] A [SEP]` of a text and `[CLS] A [SEP] B [SEP]` of a pair.
+
+        Args:
+            rust: The tokenizer, whose vocabulary has the tokens.
+            special_tokens: Tokens by role.
+            add_prefix_space: Whether byte-level BPE puts a space before texts.
+        """
+        from tokenizers.processors import ByteLevel, Sequence, TemplateProcessing
+
+        cls, sep = special_tokens["cls"], special_tokens["sep"]
+        between, second = f"{sep}:0 " * self.double_separator, int(self.segments)
+        template = TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 {between}$B:{second} {sep}:{second}",
+            special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys((cls, sep))],
+        )
+        if self.files != BYTE_BPE:
+            return template
+        # Offsets leave out the space that a token begins with.
+        return Sequence([ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), template])
 
 
 _ROBERTA = TokenizerSpec(
@@ -99,32 +121,6 @@ GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 def token_string(token: str | Mapping | None) -> str | None:
     """The string of a special token, which the files write as a string or as an object with "content"."""
     return token.get("content") if isinstance(token, Mapping) else token
-
-
-def template(
-    rust: "tokenizers.Tokenizer",
-    special_tokens: Mapping[str, str],
-    *,
-    double_separator: bool = False,
-    segments: bool = True,
-) -> "tokenizers.processors.TemplateProcessing":
-    """The post-processor that makes `[CLS] A [SEP]` of a text and `[CLS] A [SEP] B [SEP]` of a pair.
-
-    Args:
-        rust: The tokenizer, whose vocabulary has the tokens.
-        special_tokens: Tokens by role.
-        double_separator: Write a second [SEP] before B, as RoBERTa does.
-        segments: B and its [SEP] are segment 1.
-    """
-    from tokenizers.processors import TemplateProcessing
-
-    cls, sep = special_tokens["cls"], special_tokens["sep"]
-    between, second = f"{sep}:0 " * double_separator, int(segments)
-    return TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 {between}$B:{second} {sep}:{second}",
-        special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys((cls, sep))],
-    )
 
 
 def mark_special(rust: "tokenizers.Tokenizer", tokens: Iterable[str]) -> None:
@@ -178,7 +174,8 @@ def build_from_files(
     special_tokens = {r: token_string(settings.get(f"{r}_token")) or spec.special_tokens[r] for r in ROLES}
     if spec.files == WORDPIECE:
         rust = _read_wordpiece(directory / "vocab.txt", settings, lowercase, special_tokens)
-        rust.post_processor = spec.post_processor(rust, special_tokens)
+        if spec.double_separator:
+            rust.post_processor = spec.post_processor(rust, special_tokens)
         return rust
     if spec.files == BYTE_BPE:
         rust = _read_byte_bpe(directory, settings, lowercase)
@@ -192,9 +189,7 @@ def build_from_files(
     # The mask is appended where the vocabulary lacks it.
     rust.add_special_tokens([AddedToken(special_tokens["mask"], lstrip=spec.space_before_mask)])
     mark_special(rust, special_tokens.values())
-    rust.post_processor = spec.post_processor(rust, special_tokens)
-    if spec.files == BYTE_BPE:
-        rust.post_processor = with_trimmed_offsets(rust.post_processor, bool(settings.get("add_prefix_space")))
+    rust.post_processor = spec.post_processor(rust, special_tokens, bool(settings.get("add_prefix_space")))
     return rust
 
 
@@ -234,7 +229,7 @@ def build_wordpiece(
     )
     rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     rust.decoder = decoders.WordPiece(prefix="##")
-    rust.post_processor = template(rust, special_tokens)
+    rust.post_processor = SPECS["bert"].post_processor(rust, special_tokens)
     mark_special(rust, special_tokens.values())
     return rust
 
@@ -256,13 +251,6 @@ def build_byte_bpe(
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     rust.decoder = decoders.ByteLevel()
     return rust
-
-
-def with_trimmed_offsets(template: Any, add_prefix_space: bool = False) -> "tokenizers.processors.PostProcessor":
-    """A post-processor whose offsets leave out the space that a token begins with."""
-    from tokenizers import processors
-
-    return processors.Sequence([processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), template])
 
 
 def _read_wordpiece(path: Path, settings: Mapping[str, Any], lowercase: bool | None, special_tokens: Mapping[str, str]):
@@ -293,19 +281,11 @@ def _read_byte_bpe(directory: Path, settings: Mapping[str, Any], lowercase: bool
     if lowercase is not None:
         raise ValueError(f"lowercase={lowercase} is not for byte-level BPE, which keeps capitals; leave it out.")
     if all((directory / name).is_file() for name in BYTE_BPE):
-        vocabulary, merges = _read_ids(directory / "vocab.json"), _read_merges(directory / "merges.txt")
+        vocabulary, merges = read_json(directory / "vocab.json", _IDS), _read_merges(directory / "merges.txt")
     else:
         vocabulary, merges = _read_fairseq_vocabulary(directory), _read_merges(directory / "vocab.bpe")
     with error_source(directory):
         return build_byte_bpe(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
-
-
-def _read_ids(path: Path) -> dict[str, int]:
-    """vocab.json: {piece: id}."""
-    content = read_json(path)
-    with error_source(path):
-        check({"the vocabulary": content}, {"the vocabulary": object_of(integer())})
-    return content
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -327,7 +307,7 @@ def _read_fairseq_vocabulary(directory: Path) -> dict[str, int]:
 
     fairseq puts four tokens before them, and its masked-LM task one behind (fairseq/data/dictionary.py).
     """
-    pieces = {index: piece for piece, index in _read_ids(directory / "encoder.json").items()}
+    pieces = {index: piece for piece, index in read_json(directory / "encoder.json", _IDS).items()}
     tokens = ["<s>", "<pad>", "</s>", "<unk>"]
     for number, line in enumerate(_read_text(directory / "dict.txt").splitlines(), start=1):
         name = line.rsplit(" ", 1)[0]
@@ -360,7 +340,6 @@ def _read_sentencepiece(path: Path, family: str, settings: Mapping[str, Any], lo
             model,
             front=spec.front,
             skipped=spec.skipped,
-            unk_token="<unk>" if spec.front else None,
             preparation=tuple(steps),
             split_punctuation=bool(settings.get("split_by_punct")),
             split_digit_comma=is_albert,

@@ -97,13 +97,13 @@ class SiFT:
         return cls(**config)
 
 
-def divergence(logits: Tensor, others: Any, problem_type: str) -> Tensor:
+def divergence(logits: Tensor, perturbed: Any, problem_type: str) -> Tensor:
     """How far two predictions are apart: (batch, labels) twice -> (batch,), in float32.
 
     Symmetric Kullback-Leibler divergences, of one distribution or of one for each of several labels; for regression the
     squared difference, summed over the columns.
     """
-    a, b = ops.cast(logits, "float32"), ops.cast(others, "float32")
+    a, b = ops.cast(logits, "float32"), ops.cast(perturbed, "float32")
     if problem_type == REGRESSION:
         return ops.sum(ops.square(a - b), axis=-1)
     if problem_type == MULTI_LABEL:

@@ -26,10 +26,9 @@ def check_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
     Raises:
         ValueError: The two meet.
     """
-    callbacks = getattr(callbacks, "callbacks", callbacks)
-    callbacks = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-    sets = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
-    if sets and getattr(optimizer, "scales_the_rate", False):
+    callbacks = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
+    sets_rate = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
+    if sets_rate and getattr(optimizer, "scales_the_rate", False):
         raise ValueError(
             "LearningRateScheduler sets the learning rate, and so does the optimizer's own schedule (warm-up, then "
             f"{optimizer.schedule!r}): compile with AdamW(rate, warmup=0, schedule='constant'), or leave the callback "

@@ -153,13 +153,15 @@ def refuse_one_hot(losses: Any, metrics: Any) -> None:
             )
 
 
-def joined(metrics: Any, others: Any) -> Any:
+def joined(metrics: Any, weighted_metrics: Any) -> Any:
     """Both of two arguments of metrics: lists, or dicts of lists by output."""
-    if not metrics or not others:
-        return others or metrics
+    if not metrics or not weighted_metrics:
+        return weighted_metrics or metrics
     if isinstance(metrics, dict):
         return {
-            key: [metric for group in (metrics, others) for metric in keras.tree.flatten(group.get(key) or [])]
-            for key in {**metrics, **others}
+            key: [
+                metric for group in (metrics, weighted_metrics) for metric in keras.tree.flatten(group.get(key) or [])
+            ]
+            for key in {**metrics, **weighted_metrics}
         }
-    return [*metrics, *others]
+    return [*metrics, *weighted_metrics]

@@ -18,19 +18,13 @@ GLOBAL_CLIPNORM = 1.0
 SCHEDULES = ("linear", "cosine", "constant", "inverse_sqrt")
 # By the last part of a variable's path: biases, and the scale and shift of a normalisation layer.
 NO_DECAY = (r"(^|[/_])bias$", r"(^|[/_])(gamma|beta)$")
-_POSITIVE = (lambda value: value >= 0, "0 or more")
-_BELOW_1 = (lambda value: 0 <= value < 1, "at least 0 and below 1")
-RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "schedule": (lambda value: value in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
-    "weight_decay": _POSITIVE,
-    "beta_1": _BELOW_1,
-    "beta_2": _BELOW_1,
-    "epsilon": _POSITIVE,
-    "warmup": (
-        lambda value: 0 <= value < 1 or (value >= 1 and int(value) == value),
-        "0 or more: a fraction below 1, or a whole number of updates",
-    ),
-}
+WARMUP = "0 or more: a fraction below 1, or a whole number of updates"
+RULES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
+    (["schedule"], lambda value: value in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+    (["weight_decay", "epsilon"], lambda value: value >= 0, "0 or more"),
+    (["beta_1", "beta_2"], lambda value: 0 <= value < 1, "at least 0 and below 1"),
+    (["warmup"], lambda value: 0 <= value < 1 or (value >= 1 and int(value) == value), WARMUP),
+)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -68,10 +62,11 @@ class AdamW(BackendUpdate):
             path counts; without one the factor is 1. Do not anchor a pattern to the model's own name with "^": Keras
             leaves that out of the paths of some models when it loads them.
         global_clipnorm: The greatest norm of all gradients together; None to switch clipping off.
-        clipnorm, clipvalue: The greatest norm of each gradient, or the greatest absolute value of its elements, in
-            place of `global_clipnorm`, whose default then has no effect.
-        loss_scale_factor, gradient_accumulation_steps, use_ema, ema_momentum, ema_overwrite_frequency, name: As in
-            every Keras optimizer.
+        name: The optimizer's name.
+        kwargs: Those of every Keras optimizer: `loss_scale_factor`, `gradient_accumulation_steps`, `use_ema`,
+            `ema_momentum`, `ema_overwrite_frequency`; and `clipnorm` or `clipvalue`, the greatest norm of each gradient
+            or the greatest absolute value of its elements, in place of `global_clipnorm`, whose default then has no
+            effect.
 
     Raises:
         ValueError: An argument is out of its range, `schedule` is unknown, or a regular expression is malformed.
@@ -94,31 +89,14 @@ class AdamW(BackendUpdate):
         no_decay: Sequence[str] = NO_DECAY,
         lr_multipliers: Mapping[str, float] | None = None,
         global_clipnorm: float | None = GLOBAL_CLIPNORM,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        loss_scale_factor: float | None = None,
-        gradient_accumulation_steps: int | None = None,
-        use_ema: bool = False,
-        ema_momentum: float = 0.99,
-        ema_overwrite_frequency: int | None = None,
         name: str = "adamw",
+        **kwargs: Any,
     ) -> None:
-        if (clipnorm is not None or clipvalue is not None) and global_clipnorm == GLOBAL_CLIPNORM:
+        clips_otherwise = kwargs.get("clipnorm") is not None or kwargs.get("clipvalue") is not None
+        if clips_otherwise and global_clipnorm == GLOBAL_CLIPNORM:
             global_clipnorm = None
         with keras.device("cpu") if BACKEND == "torch" else nullcontext():  # see TorchUpdate
-            super().__init__(
-                learning_rate=learning_rate,
-                weight_decay=weight_decay,
-                global_clipnorm=global_clipnorm,
-                clipnorm=clipnorm,
-                clipvalue=clipvalue,
-                loss_scale_factor=loss_scale_factor,
-                gradient_accumulation_steps=gradient_accumulation_steps,
-                use_ema=use_ema,
-                ema_momentum=ema_momentum,
-                ema_overwrite_frequency=ema_overwrite_frequency,
-                name=name,
-            )
+            super().__init__(learning_rate, weight_decay, global_clipnorm=global_clipnorm, name=name, **kwargs)
             # Variables, not Python numbers: JAX and TensorFlow would compile a number's first value into the step.
             self._start, self._warmup_steps, self._total_steps = (
                 self.add_variable((), dtype="int", aggregation="only_first_replica", name=f"schedule_{counter}")
@@ -126,9 +104,10 @@ class AdamW(BackendUpdate):
             )
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.bias_correction, self.warmup, self.schedule = bias_correction, warmup, schedule
-        for argument, (holds, expected) in RULES.items():
-            if not holds(getattr(self, argument)):
-                raise ValueError(f"{argument} must be {expected}. Received: {getattr(self, argument)!r}.")
+        for arguments, holds, expected in RULES:
+            for argument in arguments:
+                if not holds(getattr(self, argument)):
+                    raise ValueError(f"{argument} must be {expected}. Received: {getattr(self, argument)!r}.")
         self.lr_multipliers = dict(lr_multipliers or {})
         self.no_decay = _check_patterns("no_decay", no_decay)
         _check_patterns("lr_multipliers", tuple(self.lr_multipliers))

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.layers.base import build_dense
-from bertzoo.layers.pooling import cosine, normalized
+from bertzoo.layers.heads import cosine, normalized
 from bertzoo.types import Tensor
 
 _INFINITE = 1e30

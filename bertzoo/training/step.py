@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from bertzoo.accelerator import accelerator
+from bertzoo.backend import accelerator
 
 BACKEND = keras.backend.backend()
 if TYPE_CHECKING or BACKEND == "torch":  # to a type checker they are all alike

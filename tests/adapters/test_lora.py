@@ -75,9 +75,9 @@ def test_adapters_go_to_peft_and_come_back(make, preset, tmp_path, close):
     np.testing.assert_allclose(again.predict(TEXTS, verbose=0), expected, atol=1e-5)
 
     base = transformers.AutoModelForSequenceClassification.from_pretrained(preset[0])
-    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    peft_model = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     with torch.no_grad():
-        close(expected, theirs(**torch_inputs(model)).logits.numpy())
+        close(expected, peft_model(**torch_inputs(model)).logits.numpy())
 
 
 def test_an_adapter_of_peft_is_read(make, preset, tmp_path, close):
@@ -86,16 +86,16 @@ def test_an_adapter_of_peft_is_read(make, preset, tmp_path, close):
 
     torch.manual_seed(0)
     base = transformers.AutoModelForSequenceClassification.from_pretrained(preset[0])
-    theirs = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=8)).eval()
+    peft_model = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=8)).eval()
     with torch.no_grad():
-        for name, weight in theirs.named_parameters():
+        for name, weight in peft_model.named_parameters():
             if "lora_B" in name or "modules_to_save" in name:
                 weight.normal_(0, 0.3)
-    theirs.save_pretrained(tmp_path / "theirs")
+    peft_model.save_pretrained(tmp_path / "of_peft")
     model = make()
-    load_adapter(model, tmp_path / "theirs")
+    load_adapter(model, tmp_path / "of_peft")
     with torch.no_grad():
-        logits = theirs(**torch_inputs(model)).logits.numpy()
+        logits = peft_model(**torch_inputs(model)).logits.numpy()
     close(model.predict(TEXTS, verbose=0), logits)
 
 
@@ -108,17 +108,17 @@ def test_a_head_of_which_peft_keeps_the_last_layer(tmp_path, close, numpy):
     base = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig(**sizes))
     base.save_pretrained(tmp_path / "base")
     config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["q_lin", "v_lin"])
-    theirs = peft.get_peft_model(base, config).eval()
+    peft_model = peft.get_peft_model(base, config).eval()
     with torch.no_grad():
-        for name, weight in theirs.named_parameters():
+        for name, weight in peft_model.named_parameters():
             if "lora_B" in name or "modules_to_save" in name:
                 weight.normal_(0, 0.3)
-    theirs.save_pretrained(tmp_path / "theirs")
+    peft_model.save_pretrained(tmp_path / "of_peft")
     model = bz.TextClassifier.from_preset(tmp_path / "base", tokenizer=None, verbose=False)
-    load_adapter(model, tmp_path / "theirs")
+    load_adapter(model, tmp_path / "of_peft")
     ids = np.random.default_rng(0).integers(3, 50, (2, 7)).astype("int32")
     with torch.no_grad():
-        close(numpy(model(ids)), theirs(torch.tensor(ids).long()).logits.numpy())
+        close(numpy(model(ids)), peft_model(torch.tensor(ids).long()).logits.numpy())
 
 
 def own_head():
@@ -149,8 +149,8 @@ def test_all_that_trained_comes_back(preset, tmp_path, make_task, size, numpy):
     save_adapter(task, tmp_path / "adapter")
     again = make_task(preset)
     load_adapter(again, tmp_path / "adapter")
-    for ours, theirs in zip(task.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(numpy(ours), numpy(theirs), err_msg=ours.path)
+    for weight, loaded in zip(task.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(numpy(weight), numpy(loaded), err_msg=weight.path)
 
 
 def test_peft_reads_an_adapter_with_a_crf(preset, tmp_path, close, numpy):
@@ -164,9 +164,9 @@ def test_peft_reads_an_adapter_with_a_crf(preset, tmp_path, close, numpy):
         weight.assign(rng.normal(size=weight.shape) * 0.2)
     save_adapter(model, tmp_path / "adapter")
     base = transformers.AutoModelForTokenClassification.from_pretrained(preset[0], num_labels=2)
-    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    peft_model = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     with torch.no_grad():
-        expected = theirs(**torch_inputs(model)).logits.numpy()
+        expected = peft_model(**torch_inputs(model)).logits.numpy()
     real = model.tokenizer(TEXTS)["padding_mask"] == 1
     close(numpy(model(model.tokenizer(TEXTS)))[real], expected[real])
 
@@ -227,8 +227,8 @@ def test_sentence_encoders(preset, tmp_path, numpy, options):
             layer.trainable = False
     save_adapter(model, tmp_path / "adapter")
     again = encoder()
-    for ours, theirs in zip(model.after_pooling, again.after_pooling):
-        theirs.set_weights(ours.get_weights())
+    for layer, loaded in zip(model.after_pooling, again.after_pooling):
+        loaded.set_weights(layer.get_weights())
     load_adapter(again, tmp_path / "adapter")
     np.testing.assert_allclose(again.encode(TEXTS), model.encode(TEXTS), atol=1e-5)
     merge_lora(again)
@@ -323,31 +323,31 @@ def adapter_of_peft(preset, folder, options, **saving):
 
     torch.manual_seed(0)
     base = transformers.AutoModelForSequenceClassification.from_pretrained(preset[0])
-    theirs = get_peft_model(base, LoraConfig(**{"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 5, **options})).eval()
+    peft_model = get_peft_model(base, LoraConfig(**{"task_type": "SEQ_CLS", "r": 2, "lora_alpha": 5, **options})).eval()
     with torch.no_grad():
-        for name, weight in theirs.named_parameters():
+        for name, weight in peft_model.named_parameters():
             if "lora_B" in name or "modules_to_save" in name:
                 weight.normal_(0, 0.3)
-    theirs.save_pretrained(folder, **saving)
-    return theirs
+    peft_model.save_pretrained(folder, **saving)
+    return peft_model
 
 
 @pytest.mark.parametrize("options", PLAIN, ids=str)
 def test_what_an_adapter_says_is_done(make, preset, tmp_path, close, options):
     import torch
 
-    theirs = adapter_of_peft(preset, tmp_path / "theirs", options)
+    peft_model = adapter_of_peft(preset, tmp_path / "of_peft", options)
     model = make()
-    load_adapter(model, tmp_path / "theirs")
+    load_adapter(model, tmp_path / "of_peft")
     with torch.no_grad():
-        expected = theirs(**torch_inputs(model)).logits.numpy()
+        expected = peft_model(**torch_inputs(model)).logits.numpy()
     close(model.predict(TEXTS, verbose=0), expected)
-    save_adapter(model, tmp_path / "ours")
+    save_adapter(model, tmp_path / "saved")
     import transformers
     from peft import PeftModel
 
     base = transformers.AutoModelForSequenceClassification.from_pretrained(preset[0])
-    again = PeftModel.from_pretrained(base, tmp_path / "ours").eval()
+    again = PeftModel.from_pretrained(base, tmp_path / "saved").eval()
     with torch.no_grad():
         close(again(**torch_inputs(model)).logits.numpy(), expected)
 
@@ -355,9 +355,9 @@ def test_what_an_adapter_says_is_done(make, preset, tmp_path, close, options):
 @pytest.mark.once
 @pytest.mark.parametrize(("options", "message"), OTHERS, ids=str)
 def test_or_refused(make, preset, tmp_path, options, message):
-    adapter_of_peft(preset, tmp_path / "theirs", options)
+    adapter_of_peft(preset, tmp_path / "of_peft", options)
     with pytest.raises(CheckpointError, match=message):
-        load_adapter(make(), tmp_path / "theirs")
+        load_adapter(make(), tmp_path / "of_peft")
 
 
 @pytest.mark.once
@@ -369,9 +369,9 @@ def test_every_setting_of_peft_is_known(make, preset, tmp_path):
 
     from bertzoo.adapters.peft import INERT
 
-    adapter_of_peft(preset, tmp_path / "theirs", {})
-    load_adapter(make(), tmp_path / "theirs")
-    path = tmp_path / "theirs" / "adapter_config.json"
+    adapter_of_peft(preset, tmp_path / "of_peft", {})
+    load_adapter(make(), tmp_path / "of_peft")
+    path = tmp_path / "of_peft" / "adapter_config.json"
     content = json.loads(path.read_text())
     done = "r lora_alpha target_modules exclude_modules modules_to_save use_rslora layers_to_transform layers_pattern "
     done += "rank_pattern alpha_pattern init_lora_weights"
@@ -379,34 +379,34 @@ def test_every_setting_of_peft_is_known(make, preset, tmp_path):
     for key in sorted(keys - set(done.split()) - set(INERT)):
         path.write_text(json.dumps({**content, key: "something"}))
         with pytest.raises(CheckpointError, match="something|trains biases"):
-            load_adapter(make(), tmp_path / "theirs")
+            load_adapter(make(), tmp_path / "of_peft")
 
 
 @pytest.mark.once
 def test_a_hostile_expression_is_never_tried(make, preset, tmp_path):
     """It would take longer than the world lasts."""
-    adapter_of_peft(preset, tmp_path / "theirs", {})
-    path = tmp_path / "theirs" / "adapter_config.json"
+    adapter_of_peft(preset, tmp_path / "of_peft", {})
+    path = tmp_path / "of_peft" / "adapter_config.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "target_modules": "(.+)+" * 20 + "!", "exclude_modules": "(.+)+" * 20}))
     model = make()
-    load_adapter(model, tmp_path / "theirs")
-    save_adapter(model, tmp_path / "ours")
-    assert "+" not in (tmp_path / "ours" / "adapter_config.json").read_text()
+    load_adapter(model, tmp_path / "of_peft")
+    save_adapter(model, tmp_path / "saved")
+    assert "+" not in (tmp_path / "saved" / "adapter_config.json").read_text()
 
 
 @pytest.mark.once
 def test_the_older_file_of_an_adapter(make, preset, tmp_path, close):
     import torch
 
-    theirs = adapter_of_peft(preset, tmp_path / "theirs", {})
-    state = safetensors_of(tmp_path / "theirs")
-    torch.save({name: torch.tensor(value) for name, value in state.items()}, tmp_path / "theirs" / "adapter_model.bin")
-    (tmp_path / "theirs" / "adapter_model.safetensors").unlink()
+    peft_model = adapter_of_peft(preset, tmp_path / "of_peft", {})
+    state = safetensors_of(tmp_path / "of_peft")
+    torch.save({name: torch.tensor(value) for name, value in state.items()}, tmp_path / "of_peft" / "adapter_model.bin")
+    (tmp_path / "of_peft" / "adapter_model.safetensors").unlink()
     model = make()
-    load_adapter(model, tmp_path / "theirs")
+    load_adapter(model, tmp_path / "of_peft")
     with torch.no_grad():
-        close(model.predict(TEXTS, verbose=0), theirs(**torch_inputs(model)).logits.numpy())
+        close(model.predict(TEXTS, verbose=0), peft_model(**torch_inputs(model)).logits.numpy())
 
 
 def safetensors_of(folder):
@@ -419,13 +419,13 @@ def safetensors_of(folder):
 @pytest.mark.parametrize("model_type", ["distilbert", "mpnet", "deberta", "deberta-v2", "roberta", "electra", "bert"])
 def test_targets_where_none_are_named(model_type):
     """PEFT's where it has some, and queries and values by the names that other families give them."""
-    from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as THEIRS
+    from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as PEFT_TARGETS
 
     own = {"distilbert": ["q_lin", "v_lin"], "mpnet": ["q", "v"], "electra": ["query", "value"]}
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     encoder = bz.Encoder(FAMILIES[model_type].config_class(**sizes, intermediate_size=24))
     enable_lora(encoder)
-    assert encoder.lora["targets"] == THEIRS.get(model_type, own.get(model_type))
+    assert encoder.lora["targets"] == PEFT_TARGETS.get(model_type, own.get(model_type))
     (layer,) = lora_layers(encoder)
     assert sum(pair is not None for pair in layer.factors) == len(encoder.lora["targets"])
 
@@ -437,8 +437,10 @@ def test_targets_by_a_regular_expression(make, preset, tmp_path, close):
     save_adapter(model, tmp_path / "adapter")
     from peft import PeftModel
 
-    theirs = PeftModel.from_pretrained(preset[1], tmp_path / "adapter")
-    adapted = {name.split(".lora_A")[0].rsplit(".", 1)[1] for name, _ in theirs.named_parameters() if "lora_A" in name}
+    peft_model = PeftModel.from_pretrained(preset[1], tmp_path / "adapter")
+    adapted = {
+        name.split(".lora_A")[0].rsplit(".", 1)[1] for name, _ in peft_model.named_parameters() if "lora_A" in name
+    }
     assert adapted == {"query", "key"}
     load_adapter(make(), tmp_path / "adapter")
     with pytest.raises(ValueError, match="is called quer; modules end in"):

@@ -5,7 +5,7 @@ import statistics
 from benchmarks.case import Case, Measured
 from benchmarks.common import measure, peak_memory, seconds_of, torch_device
 
-from bertzoo.accelerator import device_name, keras_versions
+from bertzoo.backend import device_name, keras_versions
 
 
 def run_bertzoo(case: Case) -> Measured:
@@ -120,7 +120,7 @@ def product_rate(dtype: str) -> float:
     import keras
     from keras import ops
 
-    from bertzoo.accelerator import accelerator
+    from bertzoo.backend import accelerator
 
     # An accelerator gets many products before the host waits for one, so that the waiting does not count.
     size, products = (8192, 16) if accelerator() else (2048, 1)

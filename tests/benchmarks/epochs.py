@@ -54,7 +54,7 @@ def bertzoo(run, train: list[dict]):
     import keras
 
     import bertzoo as bz
-    from bertzoo.accelerator import accelerator
+    from bertzoo.backend import accelerator
     from bertzoo.tasks.presets import load_tokenizer
     from bertzoo.training.step import should_jit_compile
 
@@ -137,7 +137,7 @@ def child(run: dict) -> dict:
         taken.append(seconds_of(epoch))
         if run.contestant != "bertzoo":
             graphs.append(sys.modules["torch"]._dynamo.utils.counters["stats"]["unique_graphs"])
-    from bertzoo.accelerator import (  # Keras, which the peers do without while they are timed
+    from bertzoo.backend import (  # Keras, which the peers do without while they are timed
         device_name,
         keras_versions,
     )

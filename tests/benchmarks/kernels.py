@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int | str:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import pytest
 
-    from bertzoo.accelerator import accelerator
+    from bertzoo.backend import accelerator
 
     if accelerator() is None:
         return f"Expected a GPU. Received: no accelerator on {os.environ['KERAS_BACKEND']}. Install its GPU build."

@@ -18,7 +18,7 @@ import keras
 from benchmarks.common import command_line
 
 from bertzoo.data.files import Documents
-from bertzoo.pretraining.preparing import prepare
+from bertzoo.pretraining.corpus import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_wordpiece
 

@@ -21,7 +21,7 @@ from benchmarks.case import SIZES, Case
 from benchmarks.common import command_line, seconds_of
 
 import bertzoo as bz
-from bertzoo.accelerator import accelerator
+from bertzoo.backend import accelerator
 
 
 def kernels(folder: str) -> list[dict]:

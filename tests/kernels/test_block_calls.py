@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.kernels import block_calls
+from bertzoo.kernels import jax_forms
 from bertzoo.kernels import pallas as kernels
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.modernbert import PreNormBlock
@@ -86,7 +86,7 @@ def test_each_block_has_its_own_gradient(monkeypatch):
 
     values = [v.value for v in variables]
     shared = jax.jit(jax.grad(total))(values)
-    monkeypatch.setattr(block_calls, "_form", lambda block: None)  # each by itself
+    monkeypatch.setattr(jax_forms, "_form", lambda block: None)  # each by itself
     for actual, expected in zip(shared, jax.jit(jax.grad(lambda values: total(values)))(values)):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * max(1.0, float(abs(expected).max())))
 

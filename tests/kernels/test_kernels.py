@@ -13,7 +13,7 @@ if keras.backend.backend() != "jax":
 
 import jax
 
-from bertzoo.accelerator import ampere_or_later
+from bertzoo.backend import ampere_or_later
 from bertzoo.kernels import pallas as kernels
 from bertzoo.layers import EncoderBlock
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bertzoo.layers import Normalize, Pooling
-from bertzoo.layers.pooling import SHARED_POOLINGS
+from bertzoo.layers.heads import SHARED_POOLINGS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 6, 8)).astype("float32")

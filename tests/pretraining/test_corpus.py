@@ -9,9 +9,8 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.pretraining import preparing
-from bertzoo.pretraining.corpus import TokenCorpus
-from bertzoo.pretraining.preparing import prepare
+from bertzoo.pretraining import corpus as corpus_module
+from bertzoo.pretraining.corpus import TokenCorpus, prepare
 
 pytestmark = pytest.mark.once
 
@@ -51,7 +50,7 @@ def test_content(files, tokenizer, tmp_path):
 
 
 def test_documents_longer_than_a_model_are_kept_whole_and_many_fit(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("bertzoo.pretraining.preparing.DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr("bertzoo.pretraining.corpus.DOCUMENTS_AT_ONCE", 7)
     tokenizer.max_length = 8
     documents = [" ".join("abcd"[(i + j) % 4] for j in range(1 + i * 3)) for i in range(40)]
     (tmp_path / "x.txt").write_text("\n\n".join(documents))
@@ -90,9 +89,9 @@ def content(directory):
 
 
 def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     seen = []
-    prepare([many], tokenizer, tmp_path / "one", progress=lambda *told: seen.append(told))
+    prepare([many], tokenizer, tmp_path / "one", progress=lambda *values: seen.append(values))
     prepare([many], tokenizer, tmp_path / "three", processes=3)
     assert content(tmp_path / "one") == content(tmp_path / "three")
     assert seen == sorted(seen) and seen[-1] == (200, 1.0)
@@ -102,10 +101,10 @@ def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, mo
 
 @pytest.mark.parametrize("notes", [1, 3])
 def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, notes):
-    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
-    monkeypatch.setattr(preparing, "CHUNKS_PER_RECORD", notes)
+    monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr(corpus_module, "CHUNKS_PER_RECORD", notes)
     prepare([many], tokenizer, tmp_path / "whole")
-    encode, calls = preparing._encode, []
+    encode, calls = corpus_module._encode, []
 
     def dying(*arguments):
         if len(calls) == 10:
@@ -113,23 +112,23 @@ def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, n
         calls.append(1)
         return encode(*arguments)
 
-    monkeypatch.setattr(preparing, "_encode", dying)
-    monkeypatch.setattr(preparing._PartialCorpus, "__exit__", lambda self, *_: None)  # as if killed
+    monkeypatch.setattr(corpus_module, "_encode", dying)
+    monkeypatch.setattr(corpus_module._PartialCorpus, "__exit__", lambda self, *_: None)  # as if killed
     with pytest.raises(KeyboardInterrupt):
         prepare([many], tokenizer, tmp_path / "stopped")
     assert not (tmp_path / "stopped").exists()
     monkeypatch.undo()
-    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     seen = []
-    prepare([many], tokenizer, tmp_path / "stopped", progress=lambda *told: seen.append(told))
+    prepare([many], tokenizer, tmp_path / "stopped", progress=lambda *values: seen.append(values))
     assert seen[0][0] == 7 + 7 * (10 // notes * notes)
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
     assert not list(tmp_path.glob(".*"))
 
 
 def test_unfinished_work_on_other_texts_is_not_taken_up(many, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparing, "CHUNKS_PER_RECORD", 1)
-    monkeypatch.setattr(preparing._PartialCorpus, "files", lambda self: 1 / 0)
+    monkeypatch.setattr(corpus_module, "CHUNKS_PER_RECORD", 1)
+    monkeypatch.setattr(corpus_module._PartialCorpus, "files", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare([many], tokenizer, tmp_path / "shards")
     monkeypatch.undo()
@@ -144,7 +143,7 @@ def no_links(*_, **__):
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_path, monkeypatch, error, links):
-    monkeypatch.setattr(preparing, "DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     prepare([many], tokenizer, tmp_path / "whole")
 
     def fail(*_):
@@ -152,11 +151,11 @@ def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_p
 
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    monkeypatch.setattr(preparing, "_save", fail)  # documents.npy, after tokens.npy
+    monkeypatch.setattr(corpus_module, "_save", fail)  # documents.npy, after tokens.npy
     with pytest.raises((CheckpointError, KeyboardInterrupt)):
         prepare([many], tokenizer, tmp_path / "shards")
     monkeypatch.undo()
-    monkeypatch.setattr(preparing, "_encode", lambda *_: 1 / 0)  # there is nothing left to tokenize
+    monkeypatch.setattr(corpus_module, "_encode", lambda *_: 1 / 0)  # there is nothing left to tokenize
     prepare([many], tokenizer, tmp_path / "shards")
     assert content(tmp_path / "shards") == content(tmp_path / "whole")
     assert not list(tmp_path.glob(".*"))
@@ -164,25 +163,25 @@ def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_p
 
 def test_finished_shards_are_not_written_to_by_later_work(files, many, tokenizer, tmp_path, monkeypatch):
     """As if killed when the shards stood in their place and the tokens' first name was still there."""
-    monkeypatch.setattr(preparing._PartialCorpus, "remove", lambda self: None)
+    monkeypatch.setattr(corpus_module._PartialCorpus, "remove", lambda self: None)
     before = prepare(files, tokenizer, tmp_path / "shards").tokens.tolist()
-    monkeypatch.setattr(preparing, "_encode", lambda *_: 1 / 0)
+    monkeypatch.setattr(corpus_module, "_encode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare([many], tokenizer, tmp_path / "shards")
     assert TokenCorpus.open(tmp_path / "shards").tokens.tolist() == before
 
 
 def test_files_are_closed_where_the_note_cannot_be_written(many, tokenizer, tmp_path, monkeypatch):
-    parts = []
+    unfinished = []
 
-    def fail(part):
-        parts.append(part)
+    def fail(corpus):
+        unfinished.append(corpus)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(preparing._PartialCorpus, "_record", fail)
+    monkeypatch.setattr(corpus_module._PartialCorpus, "_record", fail)
     with pytest.raises(OSError, match="No space left"):
         prepare([many], tokenizer, tmp_path / "shards")
-    assert all(file.closed for file in parts[0]._files)
+    assert all(file.closed for file in unfinished[0]._files)
 
 
 def test_old_shards_stay_until_the_new_ones_are_whole(files, many, tokenizer, tmp_path, monkeypatch):

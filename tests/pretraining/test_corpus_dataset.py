@@ -29,14 +29,14 @@ def shards():
 
 def sentences(shards):
     """Start -> length with the full stop, by reading on from token to token."""
-    found, start = {}, 0
-    for place, token in enumerate(shards.tokens):
+    sizes, start = {}, 0
+    for position, token in enumerate(shards.tokens):
         if token == SEP:
-            start = place + 1
+            start = position + 1
         elif token == STOP:
-            found[start] = place + 1 - start
-            start = place + 1
-    return found
+            sizes[start] = position + 1 - start
+            start = position + 1
+    return sizes
 
 
 def rows(shards, steps=40, batches=(BatchSpec(16, 8),), short_seq_prob=0.1, **options):
@@ -54,7 +54,7 @@ def bare(batches):
 
 
 def test_rows_are_consecutive_tokens_from_the_start_of_a_sentence(shards):
-    where = {int(token): place for place, token in enumerate(shards.tokens) if token >= 100}
+    where = {int(token): position for position, token in enumerate(shards.tokens) if token >= 100}
     starts, short = sentences(shards), 0
     for ids, length in bare(rows(shards, steps=250)):
         assert ids.dtype == np.int32 and len(ids) == 16

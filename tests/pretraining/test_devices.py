@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 import bertzoo as bz
-from bertzoo.pretraining.preparing import prepare
+from bertzoo.pretraining.corpus import prepare
 from bertzoo.pretraining.program import pretrain
 
 folder = Path(sys.argv[1])

@@ -25,8 +25,8 @@ def teacher(written):
 
 @pytest.fixture
 def batch(teacher):
-    rows = teacher.tokenizer(TEXTS)
-    return rows | {"lengths": rows["padding_mask"].sum(axis=1, dtype="int32")}
+    inputs = teacher.tokenizer(TEXTS)
+    return inputs | {"lengths": inputs["padding_mask"].sum(axis=1, dtype="int32")}
 
 
 def test_layers_of_the_student():
@@ -39,21 +39,21 @@ def test_layers_of_the_student():
 def test_the_student_begins_as_the_teachers_layers(written, numpy):
     """Told by the tensors of transformers' file."""
     student = make_student(bz.MaskedLM.from_preset(written[4], verbose=False), 2)
-    theirs = transformers.BertForMaskedLM.from_pretrained(written[4]).state_dict()
-    ours = weight_names(student)
+    tensors = transformers.BertForMaskedLM.from_pretrained(written[4]).state_dict()
+    weights = weight_names(student)
 
     def equal(name, tensor):
-        np.testing.assert_array_equal(numpy(ours[name]), theirs[tensor].numpy())
+        np.testing.assert_array_equal(numpy(weights[name]), tensors[tensor].numpy())
 
     equal("embeddings/token", "bert.embeddings.word_embeddings.weight")
     equal("embeddings/position", "bert.embeddings.position_embeddings.weight")
     equal("embeddings/norm/gamma", "bert.embeddings.LayerNorm.weight")
     equal("masked_lm/bias", "cls.predictions.bias")
-    for mine, its in ((0, 0), (1, 3)):
-        equal(f"layer_{mine}/output_norm/beta", f"bert.encoder.layer.{its}.output.LayerNorm.bias")
-        kernel = theirs[f"bert.encoder.layer.{its}.intermediate.dense.weight"].numpy().T
-        np.testing.assert_array_equal(numpy(ours[f"layer_{mine}/intermediate/kernel"]), kernel)
-    assert not any("segment" in name or "pooler" in name for name in ours)
+    for layer, source in ((0, 0), (1, 3)):
+        equal(f"layer_{layer}/output_norm/beta", f"bert.encoder.layer.{source}.output.LayerNorm.bias")
+        kernel = tensors[f"bert.encoder.layer.{source}.intermediate.dense.weight"].numpy().T
+        np.testing.assert_array_equal(numpy(weights[f"layer_{layer}/intermediate/kernel"]), kernel)
+    assert not any("segment" in name or "pooler" in name for name in weights)
 
 
 def test_each_loss_equals_numpy(teacher, batch, numpy, eager, compiled):
@@ -125,10 +125,10 @@ def test_only_the_student_learns_and_transformers_loads_it(teacher, batch, tmp_p
     for weight, old in zip(teacher.weights, before):
         np.testing.assert_array_equal(numpy(weight), old)
     model.save_to_preset(tmp_path / "student")
-    theirs, info = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "student", output_loading_info=True)
+    hf_model, info = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "student", output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     with torch.no_grad():
-        expected = theirs.eval()(torch.tensor(batch["token_ids"]), torch.tensor(batch["padding_mask"])).logits.numpy()
+        expected = hf_model.eval()(torch.tensor(batch["token_ids"]), torch.tensor(batch["padding_mask"])).logits.numpy()
     real = batch["padding_mask"] > 0
     close(numpy(model.student(batch))[real], expected[real])
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import regex
 
-from bertzoo.pretraining import preparing
-from bertzoo.pretraining.corpus import Sentences, end_tokens
+from bertzoo.pretraining import corpus as corpus_module
+from bertzoo.pretraining.corpus import Sentences, end_tokens, prepare
 from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments, FullSentences, SentencePairs
-from bertzoo.pretraining.preparing import prepare
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_byte_bpe, train_unigram, train_wordpiece
 
@@ -24,7 +23,7 @@ ENDS = {"Chinese": "。", "Hindi": " ।", "Arabic": "؟", "codes": ""}
 
 def corpus(language: str, documents: int = 12, words: int = 900) -> list[str]:
     """Long documents of random words, a sentence of 8 to 20 words where the language has marks for it."""
-    rng, found = np.random.default_rng(0), []
+    rng, texts = np.random.default_rng(0), []
     for _ in range(documents):
         text, left = [], 0
         for _ in range(words):
@@ -33,8 +32,8 @@ def corpus(language: str, documents: int = 12, words: int = 900) -> list[str]:
             left = left - 1 if left else int(rng.integers(8, 20))
             if left == 0:
                 text[-1] += ENDS[language]
-        found.append(("" if language == "Chinese" else " ").join(text))
-    return found
+        texts.append(("" if language == "Chinese" else " ").join(text))
+    return texts
 
 
 @pytest.fixture(scope="module", params=LETTERS)
@@ -46,18 +45,18 @@ def shards(request, tmp_path_factory):
 
 @pytest.mark.once
 def test_rows_reach_all_of_the_corpus(shards):
-    found = Sentences(shards)
+    sentences = Sentences(shards)
     reached = np.zeros(len(shards.tokens), bool)
-    for start in found.starts:
+    for start in sentences.starts:
         reached[start : start + 126] = True
     separators = shards.documents[1:] - 1
     assert np.delete(reached, separators).all()
-    inside = np.searchsorted(shards.documents, found.starts, "right")
-    assert (np.searchsorted(shards.documents, found.ends - 1, "right") == inside).all()
-    assert (found.ends - found.starts).max() <= 126 and (found.ends > found.starts).all()
+    inside = np.searchsorted(shards.documents, sentences.starts, "right")
+    assert (np.searchsorted(shards.documents, sentences.ends - 1, "right") == inside).all()
+    assert (sentences.ends - sentences.starts).max() <= 126 and (sentences.ends > sentences.starts).all()
     pairs = [SentencePairs(shards, kind) for kind in ("nsp", "sop")]
-    for rows in (FullSentences(shards), ElectraSegments(shards), *pairs):
-        batch = rows(BatchSpec(128, 64), np.random.default_rng(0))
+    for sampler in (FullSentences(shards), ElectraSegments(shards), *pairs):
+        batch = sampler(BatchSpec(128, 64), np.random.default_rng(0))
         assert (batch["lengths"] == 128).mean() > 0.6
 
 
@@ -104,7 +103,7 @@ def test_long_documents_are_cut_at_lines_without_a_trace(tmp_path, monkeypatch):
     for train in (train_wordpiece, train_byte_bpe):
         tokenizer = train(texts, 400)
         whole = prepare([[{"text": text} for text in texts]], tokenizer, tmp_path / "whole")
-        monkeypatch.setattr(preparing, "CHARACTERS_AT_ONCE", 40)
+        monkeypatch.setattr(corpus_module, "CHARACTERS_AT_ONCE", 40)
         cut = prepare([[{"text": text} for text in texts]], tokenizer, tmp_path / "cut")
         monkeypatch.undo()
         np.testing.assert_array_equal(cut.tokens, whole.tokens)

@@ -19,13 +19,10 @@ from bertzoo.models.flops import encoder_flops, head_flops
 from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining import program
 from bertzoo.pretraining.config import PretrainConfig, TrainingConfig
-from bertzoo.pretraining.continuing import extend_tokenizer
-from bertzoo.pretraining.corpus import TokenCorpus
+from bertzoo.pretraining.corpus import TokenCorpus, prepare
 from bertzoo.pretraining.corpus_dataset import CorpusDataset
-from bertzoo.pretraining.objectives import OBJECTIVES
-from bertzoo.pretraining.preparing import prepare
-from bertzoo.pretraining.program import pretrain
-from bertzoo.pretraining.trainer import ProgressLogger, Trainer
+from bertzoo.pretraining.objectives import OBJECTIVES, extend_tokenizer
+from bertzoo.pretraining.program import ProgressLogger, Trainer, pretrain
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
 ENCODER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -82,17 +79,17 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
     result = pretrain(write(encoder, objective=objective), shards, tmp_path / "model", held_out=shards)
     assert result["tokens"] == 4 * 48 * 4 if keras.backend.backend() != "torch" else 3 * 24 * 8 + 48 * 4
     assert json.loads((tmp_path / "model/training.json").read_text())
-    theirs, info = getattr(transformers, architecture).from_pretrained(tmp_path / "model", output_loading_info=True)
-    assert theirs.config.architectures == [architecture]
+    hf_model, info = getattr(transformers, architecture).from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert hf_model.config.architectures == [architecture]
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    task = bz.MaskedLM if objective == "mlm" else bz.ForPreTraining
-    ours = task.from_preset(tmp_path / "model", verbose=False)
+    task_class = bz.MaskedLM if objective == "mlm" else bz.ForPreTraining
+    task = task_class.from_preset(tmp_path / "model", verbose=False)
     texts = (["a b c d", "d e"],) if objective == "mlm" else (["a b c d", "d e"], ["e f . g", "h"])
-    inputs = ours.tokenizer(*texts)
+    inputs = task.tokenizer(*texts)
     names = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
     with torch.no_grad():
-        outputs = theirs.eval()(**{names[key]: torch.tensor(value) for key, value in inputs.items()})
-    got, real = numpy(compiled(ours, ours)(inputs)), inputs["padding_mask"].astype(bool)
+        outputs = hf_model.eval()(**{names[key]: torch.tensor(value) for key, value in inputs.items()})
+    got, real = numpy(compiled(task, task)(inputs)), inputs["padding_mask"].astype(bool)
     if objective == "mlm":
         assert "loss" in result["held_out"] and 0 <= result["held_out"]["masked_accuracy"] <= 1
         return close(got[real], outputs.logits[torch.tensor(real)])
@@ -119,8 +116,8 @@ def test_losses_are_true_means(shards, numpy, eager, compiled):
     logits = {key: value.astype("float64") for key, value in numpy(compiled(model, model)(inputs)).items()}
     losses, hits = {}, {}
     for head, values in logits.items():
-        odds = values - np.log(np.exp(values).sum(-1, keepdims=True))
-        right = np.take_along_axis(odds, targets[head][..., None], axis=-1)[..., 0]
+        log_probabilities = values - np.log(np.exp(values).sum(-1, keepdims=True))
+        right = np.take_along_axis(log_probabilities, targets[head][..., None], axis=-1)[..., 0]
         losses[head] = -(right * weights[head]).sum() / weights[head].sum()
         hits[head] = ((values.argmax(-1) == targets[head]) * weights[head]).sum() / weights[head].sum()
     assert float(scores["loss"]) == pytest.approx(losses["masked_lm"] + losses["pair"], rel=1e-5)
@@ -191,9 +188,9 @@ def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
     assert sorted(set(read)) == list(range(stopped["steps"], 12))
     np.testing.assert_allclose(resumed["curve"], whole["curve"], atol=2e-4)
     assert len(whole["curve"]) == 4 and not (tmp_path / "cut" / "training_state").exists()
-    theirs = arrays(tmp_path / "whole")
+    expected = arrays(tmp_path / "whole")
     for name, value in arrays(tmp_path / "cut").items():
-        np.testing.assert_allclose(value, theirs[name], atol=1e-6)
+        np.testing.assert_allclose(value, expected[name], atol=1e-6)
 
 
 @pytest.mark.once  # the state is written and read as in the test above
@@ -235,10 +232,10 @@ def test_continued_with_more_words(shards, write, tmp_path, numpy):
     second = bz.MaskedLM.from_preset(tmp_path / "second", verbose=False)
     old, new = (numpy(model.backbone.token_table()) for model in (first, second))
     np.testing.assert_allclose(new[: len(WORDS)], old, atol=1e-6)
-    pieces = first.tokenizer.encode("a-b").row(0)[1:-1]
-    np.testing.assert_allclose(new[len(WORDS)], old[pieces].mean(axis=0), atol=1e-6)
-    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "second")
-    assert theirs.config.vocab_size == len(WORDS) + 2
+    token_ids = first.tokenizer.encode("a-b").row(0)[1:-1]
+    np.testing.assert_allclose(new[len(WORDS)], old[token_ids].mean(axis=0), atol=1e-6)
+    hf_model = transformers.BertForMaskedLM.from_pretrained(tmp_path / "second")
+    assert hf_model.config.vocab_size == len(WORDS) + 2
     other = bz.Tokenizer.from_vocabulary([*WORDS[:6], *reversed(WORDS[6:])])
     prepare([tmp_path / "new.txt"], other, tmp_path / "other")
     with pytest.raises(ValueError, match="must be tokenized with the vocabulary of"):
@@ -254,17 +251,19 @@ def test_words_with_blanks_and_in_another_case():
         "new york",
         "kk",
     ]
-    theirs = transformers.BertTokenizer(vocab={token: i for i, token in enumerate([*WORDS, "nasa", "new", "york"])})
-    theirs.add_tokens([tokenizers.AddedToken(word, single_word=True) for word in ("new york", "kk")])
+    hf_tokenizer = transformers.BertTokenizer(
+        vocab={token: i for i, token in enumerate([*WORDS, "nasa", "new", "york"])}
+    )
+    hf_tokenizer.add_tokens([tokenizers.AddedToken(word, single_word=True) for word in ("new york", "kk")])
     for text in ("NEW YORK nasa", "a new york, KK kkk", "New yorks York"):
-        assert larger.encode(text).row(0).tolist() == theirs(text)["input_ids"]
+        assert larger.encode(text).row(0).tolist() == hf_tokenizer(text)["input_ids"]
     with pytest.raises(ValueError, match="white space other than single spaces"):
         extend_tokenizer(tokenizer, ["new  york"])
 
 
 @pytest.mark.once
 def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
-    from bertzoo.pretraining.continuing import load_task
+    from bertzoo.pretraining.objectives import load_task
     from bertzoo.tasks.added_tokens import add_tokens
 
     tokenizer = bz.Tokenizer.from_vocabulary(WORDS, max_length=16)
@@ -275,15 +274,15 @@ def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
     table = numpy(first.backbone.token_table())
     expected = table[tokenizer.encode("a-b").row(0)[1:-1]].mean(axis=0)
     task = load_task(bz.MaskedLM, {"from": str(tmp_path)}, larger, first.masking, {})
-    rows = numpy(task.backbone.token_table())
-    assert len(rows) == len(WORDS) + 4 and task.tokenizer.vocabulary_size == len(WORDS) + 2
-    np.testing.assert_allclose(rows[len(WORDS)], expected, atol=1e-6)
-    np.testing.assert_array_equal(rows[: len(WORDS)], table[: len(WORDS)])
+    table_after = numpy(task.backbone.token_table())
+    assert len(table_after) == len(WORDS) + 4 and task.tokenizer.vocabulary_size == len(WORDS) + 2
+    np.testing.assert_allclose(table_after[len(WORDS)], expected, atol=1e-6)
+    np.testing.assert_array_equal(table_after[: len(WORDS)], table[: len(WORDS)])
     encoder, marked = add_tokens(first.backbone, tokenizer, ["a-b c"])
     assert marked.encode("d a-b c").row(0).tolist()[1:-1] == [WORDS.index("d"), len(WORDS)]
     first_row = numpy(encoder.token_table())[len(WORDS)]
-    pieces = tokenizer.encode("a-b c").row(0)[1:-1]
-    assert np.abs(first_row - table[pieces].mean(axis=0)).max() <= 2 * config.initializer_range + 1e-6
+    token_ids = tokenizer.encode("a-b c").row(0)[1:-1]
+    assert np.abs(first_row - table[token_ids].mean(axis=0)).max() <= 2 * config.initializer_range + 1e-6
 
 
 RECIPES = sorted(path.stem for path in Path(program.__file__).with_name("recipes").glob("*.toml"))
@@ -408,10 +407,11 @@ def test_ctrl_c_saves_the_state(shards, write, tmp_path, monkeypatch):
 @pytest.mark.once
 def test_the_log_says_what_the_steps_read(shards, write, tmp_path, capsys):
     pretrain(write(verbose=1), shards, tmp_path / "model")
-    tokens, share = len(TokenCorpus.open(shards).tokens), 4 * 48 * 4  # each backend's shapes hold as many tokens a step
+    tokens = len(TokenCorpus.open(shards).tokens)
+    tokens_read = 4 * 48 * 4  # each backend's shapes hold as many tokens a step
     printed = capsys.readouterr().out
-    assert "4 steps of examples sampled with replacement" in printed and tokens > share
-    assert f"{share / tokens:.3g} × the corpus" in printed
+    assert "4 steps of examples sampled with replacement" in printed and tokens > tokens_read
+    assert f"{tokens_read / tokens:.3g} × the corpus" in printed
 
 
 @pytest.mark.once

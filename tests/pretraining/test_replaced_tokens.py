@@ -16,7 +16,7 @@ from bertzoo.random import step_key
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 SIZE = {"hidden_size": 32, "embedding_size": 16, "num_attention_heads": 4, "intermediate_size": 48}
 FIXED = [[1, 0, 0, 1], [1, 1, 0, 2], [0, 1, 0, 2]]
-OURS = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
+HF_NAMES = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
 
 
 def make(hidden=0.5, changes=(), **options):
@@ -55,11 +55,13 @@ def test_generator_sizes(shares, expected):
 def test_what_is_shared():
     model = make()
     assert all(layer.built for layer in model._flatten_layers())  # or each `fit` of Keras would trace it all anew
-    ours, theirs = ({id(w): w.path for w in part.weights} for part in (model.discriminator, model.generator))
-    shared = sorted(path.split("/", 1)[1] for key, path in ours.items() if key in theirs)
-    parts = ("norm/beta", "norm/gamma", "position", "segment", "token")
-    assert shared == [f"embeddings/{part}" for part in parts]
-    assert len(model.trainable_weights) == len(ours) + len(theirs) - 5
+    discriminator, generator = (
+        {id(w): w.path for w in network.weights} for network in (model.discriminator, model.generator)
+    )
+    shared = sorted(path.split("/", 1)[1] for key, path in discriminator.items() if key in generator)
+    names = ("norm/beta", "norm/gamma", "position", "segment", "token")
+    assert shared == [f"embeddings/{name}" for name in names]
+    assert len(model.trainable_weights) == len(discriminator) + len(generator) - 5
     names = [weight.path for weight in model.weights]
     assert len(set(names)) == len(names)  # on PyTorch, weights of one name would share a gradient
     # As wide as the embeddings, a generator needs no projection.
@@ -74,8 +76,8 @@ def test_only_tokens_that_differ_are_called_replaced(batch, numpy, compiled):
     read, replaced = outputs["token_ids"], outputs["replaced"]
     np.testing.assert_array_equal(replaced, (read != batch["token_ids"]).astype("int32"))
     chosen = np.zeros_like(read)
-    for row, places, counted in zip(chosen, inputs["mask_positions"], inputs["mask_weights"]):
-        row[places[counted > 0]] = 1
+    for row, positions, counted in zip(chosen, inputs["mask_positions"], inputs["mask_weights"]):
+        row[positions[counted > 0]] = 1
     assert not replaced[chosen == 0].any() and replaced.sum() > 0
     assert outputs["rtd"].shape == read.shape
 
@@ -119,8 +121,10 @@ def losses(model, inputs, outputs):
     """Both losses from the logits, in NumPy."""
     logits, rtd = outputs["masked_lm"].astype("float64"), outputs["rtd"].astype("float64")
     counted, real = inputs["mask_weights"] > 0, inputs["padding_mask"] > 0
-    odds = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    masked_lm = -np.take_along_axis(odds, inputs["mask_labels"][..., None], axis=-1)[..., 0][counted].mean()
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    masked_lm = -np.take_along_axis(log_probabilities, inputs["mask_labels"][..., None], axis=-1)[..., 0][
+        counted
+    ].mean()
     signs = 2.0 * outputs["replaced"] - 1
     return masked_lm, np.log1p(np.exp(-signs * rtd))[real].mean()
 
@@ -194,21 +198,21 @@ def test_it_learns(batch, numpy):
 def test_saved_as_two_checkpoints_that_transformers_loads(batch, tmp_path, numpy, close, hidden):
     model = make(hidden)
     model.save_to_preset(tmp_path / "model")
-    inputs = {OURS[key]: torch.tensor(value) for key, value in batch.items() if key in OURS}
+    inputs = {HF_NAMES[key]: torch.tensor(value) for key, value in batch.items() if key in HF_NAMES}
     real = batch["padding_mask"] > 0
     for task, name, directory in (
         (model.discriminator, "ElectraForPreTraining", tmp_path / "model"),
         (model.generator, "ElectraForMaskedLM", tmp_path / "model" / "generator"),
     ):
-        theirs, info = getattr(transformers, name).from_pretrained(directory, output_loading_info=True)
+        hf_model, info = getattr(transformers, name).from_pretrained(directory, output_loading_info=True)
         assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-        assert theirs.config.architectures == [name]
+        assert hf_model.config.architectures == [name]
         with torch.no_grad():
-            expected = theirs.eval()(**inputs).logits.numpy()
-        got = numpy(task({key: batch[key] for key in OURS}))
+            expected = hf_model.eval()(**inputs).logits.numpy()
+        got = numpy(task({key: batch[key] for key in HF_NAMES}))
         close(got[real], expected[real])
         again = type(task).from_preset(directory, verbose=False)
-        close(numpy(again({key: batch[key] for key in OURS}))[real], got[real])
+        close(numpy(again({key: batch[key] for key in HF_NAMES}))[real], got[real])
 
 
 def test_mistakes_are_named():

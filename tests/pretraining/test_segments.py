@@ -12,19 +12,19 @@ CLS, SEP, LENGTH = 2, 3, 48
 
 def sentences(tokens, first, last):
     """The sentences of tokens[first:last], by their full stops."""
-    found = [[]]
+    sentences_of_window = [[]]
     for token in tokens[first:last]:
-        found[-1].append(int(token))
+        sentences_of_window[-1].append(int(token))
         if token == 5:
-            found.append([])
-    return [sentence for sentence in found if sentence]
+            sentences_of_window.append([])
+    return [sentence for sentence in sentences_of_window if sentence]
 
 
-def authors_segments(found, target, coin, single):
+def authors_segments(sentences_of_window, target, coin, single):
     """_create_example of build_pretraining_dataset.py: the two segments before they are cut."""
     half = 100_000 if single else (target - 3) // 2
     first, second = [], []
-    for sentence in found:
+    for sentence in sentences_of_window:
         # The first two conditions hold there even where the second segment has begun: a later short sentence would go
         # to the first, out of order.
         fits = not second and (not first or len(first) + len(sentence) < half)
@@ -38,7 +38,7 @@ def authors_segments(found, target, coin, single):
 @pytest.mark.parametrize("sizes", [[30] * 20, list(range(1, 25))])
 def test_segments_are_those_of_the_authors_code(corpus, sizes):
     shards = corpus(sizes)
-    where = {int(token): place for place, token in enumerate(shards.tokens) if token >= 100}
+    where = {int(token): position for position, token in enumerate(shards.tokens) if token >= 100}
     ends = shards.documents[1:] - 1
     batch = ElectraSegments(shards, short_seq_prob=0.0)(BatchSpec(LENGTH, 3000), np.random.default_rng(0))
     coins = np.zeros(2)
@@ -49,8 +49,10 @@ def test_segments_are_those_of_the_authors_code(corpus, sizes):
         assert kinds.tolist() == [0] * (stops[0] + 1) + [1] * (length - 1 - stops[0]) + [0] * (LENGTH - length)
         start = where[first[0]]
         stop = min(start + LENGTH + 30, ends[np.searchsorted(ends, start)])
-        found = sentences(shards.tokens, start, stop)
-        choices = [authors_segments(found, LENGTH, coin, single) for coin, single in ((0, 0), (1, 0), (0, 1))]
+        sentences_of_window = sentences(shards.tokens, start, stop)
+        choices = [
+            authors_segments(sentences_of_window, LENGTH, coin, single) for coin, single in ((0, 0), (1, 0), (0, 1))
+        ]
         if choices[0][0] != choices[1][0] and (first, second) in [choices[0], choices[1]]:
             coins[choices.index((first, second))] += 1
         # Which sentences were taken is the window's matter: the second segment may end before the row does.

@@ -24,7 +24,7 @@ class Reader:
 
     def __init__(self, shards):
         self.tokens = shards.tokens
-        self.where = {int(token): place for place, token in enumerate(shards.tokens) if token >= 100}
+        self.where = {int(token): position for position, token in enumerate(shards.tokens) if token >= 100}
         self.document = np.repeat(np.arange(len(shards.documents) - 1), np.diff(shards.documents))
 
     def segments(self, batch):
@@ -47,8 +47,8 @@ class Reader:
         return range(start, start + len(ids))
 
 
-def draw(shards, kind, rows=4000, length=64, short_seq_prob=0.1, seed=0):
-    return SentencePairs(shards, kind, short_seq_prob)(BatchSpec(length, rows), np.random.default_rng(seed))
+def draw(shards, kind, count=4000, length=64, short_seq_prob=0.1, seed=0):
+    return SentencePairs(shards, kind, short_seq_prob)(BatchSpec(length, count), np.random.default_rng(seed))
 
 
 def whole(shards, segment):
@@ -63,7 +63,7 @@ def test_next_sentences(shards):
     assert abs(labels.mean() - 0.5) < 4 * np.sqrt(0.25 / len(labels))
     for a, b, label, length in reader.segments(batch):
         assert length <= 64 and len(a) and len(b)
-        documents = {reader.document[place] for place in (*a, *b)}
+        documents = {reader.document[position] for position in (*a, *b)}
         if label == 0:
             assert len(documents) == 1 and b[0] >= a[-1] + 1
             if length < 64:  # nothing was cut off
@@ -76,7 +76,7 @@ def test_sentence_order(shards):
     reader, batch = Reader(shards), draw(shards, "sop")
     assert abs(batch["pair"].mean() - 0.5) < 4 * np.sqrt(0.25 / 4000)
     for a, b, label, length in reader.segments(batch):
-        assert len({reader.document[place] for place in (*a, *b)}) == 1
+        assert len({reader.document[position] for position in (*a, *b)}) == 1
         first, second = (a, b) if label == 0 else (b, a)
         assert second[0] > first[-1]
         if length < 64:
@@ -85,7 +85,7 @@ def test_sentence_order(shards):
 
 def test_order_and_length_tell_nothing(shards):
     """A model must not see from a row's shape how it was made: swapped rows are as long, and cut as often."""
-    batch = draw(shards, "sop", rows=20_000)
+    batch = draw(shards, "sop", count=20_000)
     sizes = batch["segment_ids"].sum(axis=1)
     for measure in (sizes, batch["lengths"]):
         straight, swapped = measure[batch["pair"] == 0], measure[batch["pair"] == 1]
@@ -98,7 +98,7 @@ def test_rows_are_full_where_documents_are_long_and_short_ones_are_asked_for(cor
     lengths = draw(shards, "nsp", short_seq_prob=0.0)["lengths"]
     true = draw(shards, "sop", short_seq_prob=0.0)["lengths"]
     assert (true == 64).all() and (lengths == 64).mean() > 0.9  # a B from elsewhere may meet its document's end
-    lengths = draw(shards, "sop", short_seq_prob=0.3, rows=20_000)["lengths"]
+    lengths = draw(shards, "sop", short_seq_prob=0.3, count=20_000)["lengths"]
     # A short row ends with a sentence, so that one of 52 tokens and more may be full as well.
     assert 0.3 * 0.8 < (lengths < 64).mean() < 0.3
     assert lengths.min() < 14
@@ -107,7 +107,7 @@ def test_rows_are_full_where_documents_are_long_and_short_ones_are_asked_for(cor
 def test_all_sentences_are_read(shards):
     """Each document's first and last words too; without shifting rows over their place the first would be rare."""
     reader, seen = Reader(shards), np.zeros(len(shards.tokens), int)
-    for a, b, _, _ in reader.segments(draw(shards, "sop", rows=20_000)):
+    for a, b, _, _ in reader.segments(draw(shards, "sop", count=20_000)):
         seen[list(a)] += 1
         seen[list(b)] += 1
     sentences = np.diff(np.cumsum(shards.tokens == STOP)[shards.documents[1:] - 1], prepend=0)
@@ -158,9 +158,9 @@ def test_draws_repeat_and_can_be_taken_up(shards):
 @pytest.mark.parametrize("kind", ["nsp", "sop"])
 def test_ten_thousand_rows_a_second_with_masks(corpus, kind):
     shards = corpus([20] * 2000)
-    rows = SentencePairs(shards, kind)
-    data = CorpusDataset(rows, [BatchSpec(128, 512)], Masking(300_000, 4, (0, 1, 2, 3, 4)), steps=8)
-    rows.sentences.ends, rows.sentences.followed, data[0]
+    sampler = SentencePairs(shards, kind)
+    data = CorpusDataset(sampler, [BatchSpec(128, 512)], Masking(300_000, 4, (0, 1, 2, 3, 4)), steps=8)
+    sampler.sentences.ends, sampler.sentences.followed, data[0]
     begun = time.process_time()
     for i in range(1, 8):
         inputs = data.examples(BatchSpec(128, 512), np.random.default_rng(i))
@@ -183,7 +183,7 @@ def test_the_length_of_the_second_segment_tells_little(corpus, sizes):
     """The best rule by length alone, learnt on half of the rows, is right in little more than half of the others."""
     rng = np.random.default_rng(0)
     long = rng.integers(1, 60, 200)
-    batch = draw(corpus(long if sizes == "even" else np.where(rng.random(200) < 0.7, 3, long)), "nsp", rows=20_000)
+    batch = draw(corpus(long if sizes == "even" else np.where(rng.random(200) < 0.7, 3, long)), "nsp", count=20_000)
     measures = np.stack([batch["segment_ids"].sum(axis=1), batch["lengths"]], axis=1)
     tree = DecisionTreeClassifier(min_samples_leaf=200).fit(measures[::2], batch["pair"][::2])
     assert tree.score(measures[1::2], batch["pair"][1::2]) < 0.545

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.pretraining import corpus as sentences
+from bertzoo.pretraining import corpus as corpus_module
 from bertzoo.pretraining.corpus import Sentences, TokenCorpus
 
 pytestmark = pytest.mark.once
@@ -21,20 +21,20 @@ def make(*documents):
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 2**24])
 def test_sentences_go_on_to_their_last_mark_and_never_over_a_document(monkeypatch, at_once):
-    monkeypatch.setattr(sentences, "TOKENS_AT_ONCE", at_once)
+    monkeypatch.setattr(corpus_module, "TOKENS_AT_ONCE", at_once)
     # 0: a a . a ? ? a |  8: . . a |  12: . |  14: |  15: a .
     shards = make([A, A, STOP, A, ASK, ASK, A], [STOP, STOP, A], [STOP], [], [A, STOP])
-    found = Sentences(shards)
-    assert found.starts.tolist() == [0, 3, 6, 10, 15]
-    assert found.ends.tolist() == [3, 6, 7, 11, 17]
-    assert found.bounds.tolist() == [0, 3, 4, 5]
-    assert found.followed.tolist() == [0, 1]
-    assert found.document(np.arange(5)).tolist() == [0, 0, 0, 1, 2]
+    sentences = Sentences(shards)
+    assert sentences.starts.tolist() == [0, 3, 6, 10, 15]
+    assert sentences.ends.tolist() == [3, 6, 7, 11, 17]
+    assert sentences.bounds.tolist() == [0, 3, 4, 5]
+    assert sentences.followed.tolist() == [0, 1]
+    assert sentences.document(np.arange(5)).tolist() == [0, 0, 0, 1, 2]
 
 
 def test_a_vocabulary_without_marks_has_documents_as_sentences():
     tokens = np.array([8, 9, SEP, 8, SEP], "int32")
     shards = TokenCorpus(tokens, np.array([0, 3, 5]), bz.Tokenizer.from_vocabulary(VOCABULARY[:5] + ["b", "c"]))
-    found = Sentences(shards)
-    assert found.starts.tolist() == [0, 3] and found.ends.tolist() == [2, 4]
-    assert len(found.followed) == 0
+    sentences = Sentences(shards)
+    assert sentences.starts.tolist() == [0, 3] and sentences.ends.tolist() == [2, 4]
+    assert len(sentences.followed) == 0

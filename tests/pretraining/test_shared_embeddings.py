@@ -36,8 +36,8 @@ def table(model, numpy):
 
 def test_they_begin_alike_and_share_nothing_else(model, numpy):
     np.testing.assert_array_equal(numpy(model.discriminator.backbone.token_table()), table(model, numpy))
-    ours, theirs = ({id(w) for w in part.weights} for part in (model.discriminator, model.generator))
-    assert not ours & theirs
+    discriminator, generator = ({id(w) for w in network.weights} for network in (model.discriminator, model.generator))
+    assert not discriminator & generator
 
 
 @pytest.mark.parametrize("only", ["rtd", "masked_lm"])
@@ -80,8 +80,8 @@ def test_saved_with_tables_of_its_own(model, inputs, numpy, close, tmp_path, eag
     assert np.abs(difference).max() > 1e-4
     np.testing.assert_allclose(stored[name], table(model, numpy) + difference, atol=1e-7)
     again = bz.ReplacedTokenDetector.from_preset(tmp_path / "model", verbose=False)
-    rows = {key: inputs[key] for key in ("token_ids", "padding_mask")}
-    close(numpy(compiled(again, again)(rows)), numpy(compiled(model.discriminator, model)(rows)))
+    batch = {key: inputs[key] for key in ("token_ids", "padding_mask")}
+    close(numpy(compiled(again, again)(batch)), numpy(compiled(model.discriminator, model)(batch)))
     bz.MaskedLM.from_preset(tmp_path / "model" / "generator", verbose=False)
 
 

@@ -114,7 +114,7 @@ def test_no_radius_adds_nothing_even_under_dropout(make):
 
 def test_the_worst_direction_is_worse_than_random_ones_of_its_length(make, case):
     model, sift = make(), SiFT(radius=0.02)
-    found = extra(model, sift)
+    worst = extra(model, sift)
     batch = model.tokenizer(TEXTS)
     clean = model(batch)
     rng, mask = np.random.default_rng(0), batch["padding_mask"][:, :, None]
@@ -122,7 +122,7 @@ def test_the_worst_direction_is_worse_than_random_ones_of_its_length(make, case)
         push = rng.normal(size=(4, 11, 32)) * mask
         push *= 0.02 * np.sqrt(mask.sum((1, 2)) * 32 / (push**2).sum((1, 2)))[:, None, None]
         other = model({**batch, "perturbation": push.astype("float32")})
-        assert number(ops.mean(divergence(clean, other, case[2]))) < found / 2
+        assert number(ops.mean(divergence(clean, other, case[2]))) < worst / 2
 
 
 def test_fit_adds_it_to_the_loss_and_learns(make, case, tmp_path):

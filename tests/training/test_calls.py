@@ -45,21 +45,21 @@ TIMES = 3 if keras.backend.backend() == "tensorflow" else 20
 
 def at_once(function, times: int = TIMES, threads: int = 8) -> list:
     """What each call of a function gave or raised, from several threads."""
-    found = []
+    results = []
 
     def work():
         for _ in range(times):
             try:
-                found.append(function())
+                results.append(function())
             except Exception as error:
-                found.append(error)
+                results.append(error)
 
     workers = [threading.Thread(target=work) for _ in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    return found
+    return results
 
 
 @pytest.mark.slow
@@ -72,19 +72,21 @@ def test_several_threads_ask_one_model(made, classifier):
         lambda: encoder.encode(few),
     ):
         expected = function()
-        found = at_once(function)
-        assert not [error for error in found if isinstance(error, Exception)] and len(found) == 8 * TIMES
-        assert all(np.allclose(one, expected, atol=1e-6) for one in found)
+        results = at_once(function)
+        assert not [error for error in results if isinstance(error, Exception)] and len(results) == 8 * TIMES
+        assert all(np.allclose(one, expected, atol=1e-6) for one in results)
     assert all(one == tagger.tag(few) for one in at_once(lambda: tagger.tag(few), times=2))
 
 
 def test_evaluations_at_once_do_not_mix(classifier):
     """Keras keeps the sums of all metrics in the model."""
-    rows = slice(0, 4), slice(4, 20)
-    expected = [classifier.evaluate(TEXTS[part], LABELS[part], verbose=0) for part in rows]
+    slices = slice(0, 4), slice(4, 20)
+    expected = [classifier.evaluate(TEXTS[examples], LABELS[examples], verbose=0) for examples in slices]
     turn = iter([0, 1] * 8)
-    found = at_once(lambda: (i := next(turn), classifier.evaluate(TEXTS[rows[i]], LABELS[rows[i]], verbose=0)), times=2)
-    assert len(found) == 16 and all(np.allclose(values, expected[i], atol=1e-5) for i, values in found)
+    results = at_once(
+        lambda: (i := next(turn), classifier.evaluate(TEXTS[slices[i]], LABELS[slices[i]], verbose=0)), times=2
+    )
+    assert len(results) == 16 and all(np.allclose(values, expected[i], atol=1e-5) for i, values in results)
 
 
 def failing(after: int):

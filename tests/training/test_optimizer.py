@@ -249,9 +249,9 @@ def make_model(optimizer, seed=0):
     return model
 
 
-def data(rows=16):
+def data(examples=16):
     rng = np.random.default_rng(5)
-    return rng.normal(size=(rows, 3)).astype("float32"), rng.normal(size=(rows, 1)).astype("float32")
+    return rng.normal(size=(examples, 3)).astype("float32"), rng.normal(size=(examples, 1)).astype("float32")
 
 
 def fit(model, epochs=1, batch_size=4, **kwargs):
@@ -373,26 +373,26 @@ def test_reduce_on_plateau_halves_the_peak():
 @pytest.mark.parametrize("clipping", [{"clipnorm": 0.3}, {"clipvalue": 0.05}, {"global_clipnorm": 0.3}])
 def test_clipping_is_that_of_keras(clipping):
     """Without decay and schedule, and with an epsilon too small for its place to matter, this is Keras's Adam."""
-    ours = AdamW(1e-2, weight_decay=0.0, epsilon=1e-12, **clipping)
-    theirs = keras.optimizers.Adam(1e-2, epsilon=1e-12, **clipping)
+    optimizer = AdamW(1e-2, weight_decay=0.0, epsilon=1e-12, **clipping)
+    reference = keras.optimizers.Adam(1e-2, epsilon=1e-12, **clipping)
     gradients = make_gradients(4)
-    got, expected = run(ours, make_variables(), gradients), run(theirs, make_variables(), gradients)
+    got, expected = run(optimizer, make_variables(), gradients), run(reference, make_variables(), gradients)
     assert_close(got, expected, 2e-6)
-    restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ours))
+    restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
     assert {name: restored.get_config()[name] for name in clipping} == clipping
     assert restored.get_config()["global_clipnorm"] == clipping.get("global_clipnorm")
 
 
 def test_four_accumulated_batches_equal_one_of_four_times_the_size():
     whole = make_model(AdamW(1e-2, warmup=2))
-    parts = make_model(AdamW(1e-2, warmup=2, gradient_accumulation_steps=4))
-    for model in (whole, parts):
+    accumulated = make_model(AdamW(1e-2, warmup=2, gradient_accumulation_steps=4))
+    for model in (whole, accumulated):
         model.optimizer.set_total_steps(10)
     fit(whole, 4, batch_size=8)
-    fit(parts, 4, batch_size=2)
-    assert int(keras.ops.convert_to_numpy(parts.optimizer.iterations)) == 8
-    assert rate_of(parts.optimizer) == pytest.approx(rate_of(whole.optimizer))
-    assert_close(parts.get_weights(), whole.get_weights())
+    fit(accumulated, 4, batch_size=2)
+    assert int(keras.ops.convert_to_numpy(accumulated.optimizer.iterations)) == 8
+    assert rate_of(accumulated.optimizer) == pytest.approx(rate_of(whole.optimizer))
+    assert_close(accumulated.get_weights(), whole.get_weights())
 
 
 def test_the_loss_scale_cancels():

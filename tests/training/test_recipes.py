@@ -41,10 +41,10 @@ def test_two_batches_accumulated_are_one_of_twice_the_size(make):
     for model, size in ((one, 8), (two, 4)):
         model.optimizer.build(model.trainable_variables)
         model.optimizer.set_total_steps(4)
-        rows = [
+        batches = [
             ({k: v[i : i + size] for k, v in x.items()}, np.array(LABELS[i : i + size])) for i in range(0, 16, size)
         ]
-        for batch in rows * 2:
+        for batch in batches * 2:
             model.train_on_batch(*batch)
     np.testing.assert_allclose(weights(one), weights(two), atol=2e-5)
 

@@ -47,11 +47,11 @@ def reference(make, vectors, targets):
     from sentence_transformers.sentence_transformer import losses
 
     loss = make(losses, FakeModel())
-    parts = [torch.tensor(vectors[:, i], requires_grad=True) for i in range(vectors.shape[1])]
+    columns = [torch.tensor(vectors[:, i], requires_grad=True) for i in range(vectors.shape[1])]
     targets = None if targets is None else torch.tensor(targets)
-    value = loss([{"vectors": part} for part in parts], targets.long() if _whole(targets) else targets)
+    value = loss([{"vectors": column} for column in columns], targets.long() if _whole(targets) else targets)
     value.backward()
-    return value.item(), np.stack([part.grad.numpy() for part in parts], axis=1)
+    return value.item(), np.stack([column.grad.numpy() for column in columns], axis=1)
 
 
 def _whole(targets):
@@ -140,28 +140,28 @@ CASES = {
 }
 
 
-def agree(ours, theirs):
-    assert ours[0] == pytest.approx(theirs[0], abs=1e-5 * max(1, abs(theirs[0])))
-    assert np.abs(ours[1] - theirs[1]).max() <= 1e-4
+def agree(actual, expected):
+    assert actual[0] == pytest.approx(expected[0], abs=1e-5 * max(1, abs(expected[0])))
+    assert np.abs(actual[1] - expected[1]).max() <= 1e-4
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_value_and_gradient_are_those_of_sentence_transformers(case):
-    loss, theirs, columns, targets = CASES[case]
+    loss, make_reference, columns, targets = CASES[case]
     vectors = numbers(ROWS, columns, WIDTH)
-    agree(value_and_gradient(loss, vectors, targets), reference(theirs, vectors, targets))
+    agree(value_and_gradient(loss, vectors, targets), reference(make_reference, vectors, targets))
 
 
 def with_kernel(loss, layer_of):
     """A reference whose dense layer has our head's weights."""
 
     def make(st, model):
-        theirs = layer_of[0](st, model)
-        linear = getattr(theirs, layer_of[1])
+        hf_loss = layer_of[0](st, model)
+        linear = getattr(hf_loss, layer_of[1])
         with torch.no_grad():
             linear.weight.copy_(torch.tensor(keras.ops.convert_to_numpy(loss.head.kernel).T.copy()))
             linear.bias.zero_()
-        return theirs
+        return hf_loss
 
     return make
 

@@ -26,8 +26,10 @@ def test_no_step_goes_through_the_variables(tracked):
     counts = []
     for batches in (1, 2, 12):
         tracked.clear()
-        rows = ids[: 2 * batches]
-        model.fit({"token_ids": rows, "padding_mask": np.ones_like(rows)}, rows[:, 0] % 2, batch_size=2, verbose=0)
+        examples = ids[: 2 * batches]
+        model.fit(
+            {"token_ids": examples, "padding_mask": np.ones_like(examples)}, examples[:, 0] % 2, batch_size=2, verbose=0
+        )
         counts.append(len(tracked))
     assert counts[2] - counts[1] < len(model.variables), counts
 

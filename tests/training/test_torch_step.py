@@ -108,11 +108,11 @@ def test_tables_in_layers_are_traced(name, graphs):
     weights = [weight.value for weight in layer.trainable_weights]
     for length in (8, 24, 16):
         x = torch.randn((3, length, 16), generator=torch.Generator().manual_seed(length), requires_grad=True)
-        found = []
+        results = []
         for one in (compiled, function):
             out = one(x)
-            found.append([out, *torch.autograd.grad((out**2).sum(), [x, *weights], allow_unused=True)])
-        for a, b in zip(*found):
+            results.append([out, *torch.autograd.grad((out**2).sum(), [x, *weights], allow_unused=True)])
+        for a, b in zip(*results):
             if b is not None:
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
     assert len(graphs) <= 2
