@@ -52,7 +52,9 @@ def open_checkpoint(
     if foreign:
         content, tensors, notes = foreign.read(directory, heads)
     else:
-        content, tensors, notes = _read_config(directory), None, []
+        content, tensors, notes = read_json(directory / "config.json"), None, []
+        if str(content.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>")):
+            raise CheckpointError(f"{directory} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
     try:
         config, family = read_architecture(content)
     except (ValueError, TypeError) as error:
@@ -86,10 +88,3 @@ def _check_sizes(config: Any, tensors: Tensors, directory: Path) -> None:
                 f"{directory} can't be used: its configuration has {key} = {config.to_hf().get(key)}, which takes more "
                 f"than the {held} numbers that its files hold."
             )
-
-
-def _read_config(directory: Path) -> dict[str, Any]:
-    content = read_json(directory / "config.json")
-    if str(content.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>")):
-        raise CheckpointError(f"{directory} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
-    return content

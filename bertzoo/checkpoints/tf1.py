@@ -52,7 +52,7 @@ _RULES = {
         (r"^output_(weights|bias)$", r"classifier/output_\1"),
     ),
     "electra": (
-        (r"^electra/", ""),
+        (r"^(electra|generator)/", ""),
         (r"/layer_(\d+)/", r"/layer/\1/"),
         (r"^discriminator_predictions/dense_1/", "discriminator_predictions/dense_prediction/"),
         (r"^generator_predictions/output_bias$", "generator_lm_head/bias"),
@@ -85,27 +85,14 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
         raise CheckpointError(
             f"{prefix} is none of Google's BERT, ALBERT and ELECTRA: it holds {', '.join(names)[:200]}."
         )
-    entries = {}
-    for name in names:
-        own_name: str | None = name
-        if kinds[0] == "electra":
-            own_name = _generator_name(name) if "masked_lm" in heads else _discriminator_name(name)
-        if own_name is not None:
-            entries[_hf_name(own_name, kinds[0])] = _entry(reader, name, prefix)
+    if kinds[0] == "electra" and "masked_lm" in heads:  # the generator shares the embeddings unless it has its own
+        names = [name for name in names if name.startswith(("electra/embeddings/", "generator"))]
+        names.sort(key=lambda name: name.startswith("generator/"))
+    elif kinds[0] == "electra":
+        names = [name for name in names if not name.startswith("generator")]
+    entries = {_hf_name(name, kinds[0]): _entry(reader, name, prefix) for name in names}
     content, notes = _config(directory, kinds[0], entries)
     return content, Tensors(entries), notes
-
-
-def _discriminator_name(name: str) -> str | None:
-    return None if name.startswith("generator") else name
-
-
-def _generator_name(name: str) -> str | None:
-    """The name that a variable would have in a file of the generator alone, which shares the embeddings unless it has
-    its own."""
-    if name.startswith("generator/"):
-        return f"electra/{name.removeprefix('generator/')}"
-    return name if name.startswith(("electra/embeddings/", "generator_predictions/")) else None
 
 
 def _hf_name(name: str, kind: str) -> str:

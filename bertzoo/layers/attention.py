@@ -41,18 +41,50 @@ def as_attention_mask(mask: AttentionMask | Tensor | None) -> AttentionMask | No
     return AttentionMask(*mask) if isinstance(mask, (list, tuple)) else AttentionMask(mask)
 
 
+class AttentionLayer(DropoutLayer):
+    """What attention layers and blocks share: how they are called."""
+
+    accepts_query = True
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: AttentionMask | Tensor | None = None,
+        position_bias: Tensor | None = None,
+        key: Tensor | None = None,
+        return_attention: bool = False,
+        query: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The output, (batch, length, hidden) or as long as `query`; with `return_attention` also the weights.
+
+        Args:
+            x: (batch, length, hidden).
+            attention_mask: From `make_attention_mask`, or bool, broadcastable to the weights; None for no mask.
+            position_bias: What the family's `position_bias` made of x for all blocks; here, it is added to the scores.
+            key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
+            return_attention: Also return the attention weights (batch, heads, queries, keys).
+            query: Other vectors (batch, queries, hidden) that attend to x, in place of x itself.
+        """
+        key = self.key_of(key, training)
+        if query is not None and not self.accepts_query:
+            raise ValueError(f"{type(self).__name__} {self.name!r} does not support query.")
+        out, weights = self._forward(x, attention_mask, position_bias, key, return_attention, query)
+        return (out, weights) if return_attention else out
+
+    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+        """The output, and with `return_attention` the weights."""
+        raise NotImplementedError
+
+
 @keras.saving.register_keras_serializable("bertzoo")
-class SelfAttention(DropoutLayer):
+class SelfAttention(AttentionLayer):
     """(batch, length, hidden) -> (batch, length, hidden).
 
     Args:
-        hidden_size, num_heads: Width of the input and the output, and the number of heads, which divides it.
+        hidden_size, num_heads: Width of input and output, and the number of heads, which must divide it.
         attention_dropout: Fraction of weights dropped in training, which above 0 takes no fused kernel then.
-        initializer_range: Standard deviation of the initial kernels.
-        name: The layer's name.
-
-    Raises:
-        ValueError: `num_heads` does not divide `hidden_size`.
+        initializer_range, name: Standard deviation of the initial kernels; the layer's name.
     """
 
     splits_projection = True  # queries, keys and values are the output of `qkv` and nothing else
@@ -79,30 +111,9 @@ class SelfAttention(DropoutLayer):
         build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.hidden_size, self.initializer_range)
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: AttentionMask | Tensor | None = None,
-        position_bias: Tensor | None = None,
-        key: Tensor | None = None,
-        return_attention: bool = False,
-        query: Tensor | None = None,
-        training: bool | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """The output, (batch, length, hidden) or as long as `query`; with `return_attention` also the weights.
-
-        Args:
-            x: (batch, length, hidden).
-            attention_mask: From `make_attention_mask`, or bool, broadcastable to the weights; None for no mask.
-            position_bias: What the family's `position_bias` made of x for all blocks; here, it is added to the scores.
-            key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
-            return_attention: Also return the attention weights (batch, heads, queries, keys).
-            query: Other vectors (batch, queries, hidden) that attend to x, in place of x itself.
-        """
-        key = self.key_of(key, training)
+    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
         context, weights = self.context(x, attention_mask, position_bias, key, return_attention, query)
-        out = linear(self.output_dense, context)
-        return (out, weights) if return_attention else out
+        return linear(self.output_dense, context), weights
 
     @operation
     def context(

@@ -5,15 +5,15 @@ from typing import Any
 import keras
 
 from bertzoo.dispatch import operation
-from bertzoo.layers.attention import AttentionMask, SelfAttention
-from bertzoo.layers.base import DropoutLayer, Layer, build_dense
+from bertzoo.layers.attention import AttentionLayer, SelfAttention
+from bertzoo.layers.base import Layer, build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dense_activation, dropout, linear
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class EncoderBlock(DropoutLayer):
+class EncoderBlock(AttentionLayer):
     """(batch, length, hidden) -> (batch, length, hidden) (Devlin et al. 2019, section 3; Vaswani et al. 2017).
 
     Args:
@@ -57,7 +57,6 @@ class EncoderBlock(DropoutLayer):
 
     @property
     def supports_query_subset(self) -> bool:
-        """Whether `query` may hold fewer vectors than x."""
         return self.attention.supports_query_subset
 
     def build(self, input_shape: Any) -> None:
@@ -69,25 +68,14 @@ class EncoderBlock(DropoutLayer):
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
         self.output_norm.build(shape)
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: AttentionMask | Tensor | None = None,
-        position_bias: Tensor | None = None,
-        key: Tensor | None = None,
-        return_attention: bool = False,
-        query: Tensor | None = None,
-        training: bool | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """As SelfAttention's; where `query` vectors attend to x, the residual is theirs."""
-        key, attention = self.key_of(key, training), self.attention
-        x_or_query = x if query is None else query
+    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+        attention, rate, salt = self.attention, self.attention_output_dropout, Salt.ATTENTION_OUTPUT
         context, weights = attention.context(x, attention_mask, position_bias, key, return_attention, query)
-        rate, salt = self.attention_output_dropout, Salt.ATTENTION_OUTPUT
-        x = residual_norm(self.attention_norm, attention.output_dense, context, x_or_query, rate, key, salt)
+        residual = x if query is None else query
+        x = residual_norm(self.attention_norm, attention.output_dense, context, residual, rate, key, salt)
         inner = dense_activation(self.intermediate, self.activation, x)
         x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, Salt.FEED_FORWARD)
-        return (x, weights) if return_attention else x
+        return x, weights
 
 
 @operation

@@ -264,18 +264,7 @@ class MaskedEmbeddings(Embeddings):
         if self.dense is not None:
             self.dense.use_bias, self.norm_width = False, self.projection or self.width
 
-    def call(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor | None = None,
-        padding_mask: Tensor | None = None,
-        key: Tensor | None = None,
-        perturbation: Tensor | None = None,
-        training: bool | None = None,
-    ) -> Tensor:
-        """Arguments as Embeddings'."""
-        key = self.key_of(key, training)
-        x = self._sum_tables(token_ids, segment_ids)
+    def _finish(self, x, padding_mask, key, perturbation) -> Tensor:
         x = self._normalize(x if self.dense is None else self.dense(x), perturbation)
         if padding_mask is not None:
             x = ops.where(ops.cast(padding_mask, "bool")[:, :, None], x, ops.zeros((), x.dtype))
@@ -294,7 +283,7 @@ class ConvolvedBlock(EncoderBlock):
         args, kwargs: EncoderBlock's.
     """
 
-    supports_query_subset = False
+    accepts_query = supports_query_subset = False
 
     def __init__(self, *args, kernel_size: int = 3, convolution_activation: str = "tanh", **kwargs):
         super().__init__(*args, **kwargs)
@@ -309,20 +298,8 @@ class ConvolvedBlock(EncoderBlock):
         build_dense(self, self.convolution, self.hidden_size, self.initializer_range)
         self.convolution_norm.build((None, None, self.hidden_size))
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: AttentionMask | Tensor | None = None,
-        position_bias: Tensor | None = None,
-        key: Tensor | None = None,
-        return_attention: bool = False,
-        query: Tensor | None = None,
-        training: bool | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Arguments and results as EncoderBlock's; `query` is not supported."""
-        key = self.key_of(key, training)
-        out = super().call(x, attention_mask, position_bias, key, return_attention)
-        out, weights = out if return_attention else (out, None)
+    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+        out, weights = super()._forward(x, attention_mask, position_bias, key, return_attention, query)
         near, mask = self.convolution(x), as_attention_mask(attention_mask)
         if mask is not None:
             real = ops.transpose(mask.mask[:, 0], (0, 2, 1))  # (batch, length, 1)
@@ -331,7 +308,7 @@ class ConvolvedBlock(EncoderBlock):
         out = self.convolution_norm(add(out, near))
         if mask is not None:
             out = ops.where(real, out, ops.zeros((), out.dtype))
-        return (out, weights) if return_attention else out
+        return out, weights
 
 
 @keras.saving.register_keras_serializable("bertzoo")

@@ -78,8 +78,10 @@ class Embeddings(DropoutLayer):
             perturbation: float (batch, length, norm_width), added between normalisation and scale.
         """
         key = self.key_of(key, training)
-        x = self._normalize(self._sum_tables(token_ids, segment_ids), perturbation)
-        x = dropout(x, self.hidden_dropout, key)
+        return self._finish(self._sum_tables(token_ids, segment_ids), padding_mask, key, perturbation)
+
+    def _finish(self, x, padding_mask, key, perturbation) -> Tensor:
+        x = dropout(self._normalize(x, perturbation), self.hidden_dropout, key)
         return x if self.dense is None else self.dense(x)
 
     def _normalize(self, x: Tensor, perturbation: Tensor | None) -> Tensor:

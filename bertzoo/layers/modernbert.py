@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from bertzoo.backend import constant
-from bertzoo.layers.attention import AttentionMask, SelfAttention
-from bertzoo.layers.base import DropoutLayer, build_dense
+from bertzoo.layers.attention import AttentionLayer, AttentionMask, SelfAttention
+from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
 from bertzoo.random import Salt
@@ -81,7 +81,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class PreNormBlock(DropoutLayer):
+class PreNormBlock(AttentionLayer):
     """(batch, length, hidden) -> (batch, length, hidden): x + attention(norm(x)), and to that + feed-forward(norm).
 
     The feed-forward part is W2(activation(a) · g) with (a, g) = W1 x (Shazeer 2020).
@@ -100,7 +100,7 @@ class PreNormBlock(DropoutLayer):
         name: The layer's name.
     """
 
-    supports_query_subset = False
+    accepts_query = supports_query_subset = False
 
     def __init__(
         self,
@@ -145,32 +145,16 @@ class PreNormBlock(DropoutLayer):
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.intermediate_size, self.output_range)
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: AttentionMask | Tensor | None = None,
-        position_bias: Tensor | None = None,
-        key: Tensor | None = None,
-        return_attention: bool = False,
-        training: bool | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Arguments as SelfAttention's; returns the output, or (output, attention weights)."""
-        key = self.key_of(key, training)
-        out = self.attention(
-            x if self.first else self.attention_norm(x),
-            attention_mask=attention_mask,
-            position_bias=position_bias,
-            key=key,
-            return_attention=return_attention,
-        )
+    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+        read = x if self.first else self.attention_norm(x)
+        options = {"attention_mask": attention_mask, "position_bias": position_bias, "key": key}
+        out = self.attention(read, **options, return_attention=return_attention)
         out, weights = out if return_attention else (out, None)
         x = add(x, dropout(out, self.attention_output_dropout, key, Salt.ATTENTION_OUTPUT))
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
         inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, Salt.FEED_FORWARD)
         x = add(x, self.output_dense(inner))
-        if self.last:
-            x = self.final_norm(x)
-        return (x, weights) if return_attention else x
+        return self.final_norm(x) if self.last else x, weights
 
 
 @keras.saving.register_keras_serializable("bertzoo")

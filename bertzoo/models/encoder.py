@@ -97,8 +97,7 @@ class Encoder(BackendStep, EncoderBase):
         Args:
             dropout_key: int32 (2,), of a model around the encoder; by default the encoder counts its training calls.
             decoder: A masked-LM head, for what it reads: `decoded_output` (batch, length, hidden).
-            query_positions: FIRST (the first token of each row) or int (batch, count): the tokens to return in
-                `sequence_output` and `decoded_output`. Where attention allows it, the last block computes no others.
+            query_positions: FIRST or int (batch, count), the tokens to return; the last block may compute no others.
         """
         inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
         check_names(inputs, (*ARRAYS, "perturbation"))

@@ -150,7 +150,6 @@ def build_sentencepiece(
     *,
     front: tuple[str, ...] = (),
     skipped: int = 0,
-    unk_token: str | None = None,
     preparation: tuple["tokenizers.normalizers.Normalizer", ...] = (),
     split_punctuation: bool = False,
     split_digit_comma: bool = False,
@@ -161,7 +160,6 @@ def build_sentencepiece(
         model: The file's content.
         front: Tokens that stand in the vocabulary before the pieces, as fairseq's models have them.
         skipped: How many pieces of the file fall away at the front for that.
-        unk_token: The unknown token, one of `front`; the file's own where None.
         preparation: Normalizers that come before the character map.
         split_punctuation: Punctuation marks are words of their own, as in DeBERTa's `split_by_punct`.
         split_digit_comma: No piece ends in a digit and a comma, as ALBERT's code has it.
@@ -174,7 +172,7 @@ def build_sentencepiece(
 
     vocabulary = _vocabulary(model, front, skipped, split_digit_comma)
     ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
-    unk = unk_token or model.pieces[model.unk_id]
+    unk = model.pieces[model.unk_id]
     if model.algorithm == BPE:
         merges = _merges(model, ids)
         rust = Tokenizer(models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback))
@@ -201,6 +199,7 @@ def build_sentencepiece(
     return rust
 
 
+@lru_cache(maxsize=1)
 def without_accents() -> tuple["tokenizers.normalizers.Normalizer", ...]:
     """Normalizers that take accents off as Python's `unicodedata.combining` defines them, as ALBERT's code does.
 
@@ -209,15 +208,11 @@ def without_accents() -> tuple["tokenizers.normalizers.Normalizer", ...]:
     from tokenizers import Regex
     from tokenizers.normalizers import NFKD, Replace
 
-    return (NFKD(), Replace(Regex(_combining()), ""))
-
-
-@lru_cache(maxsize=1)
-def _combining() -> str:
     marks = [i for i in range(0x300, 0x1F000) if unicodedata.combining(chr(i))]
     starts = [i for i in marks if not unicodedata.combining(chr(i - 1))]
     ends = [i for i in marks if not unicodedata.combining(chr(i + 1))]
-    return "[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends)) + "]"
+    ranges = "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends))
+    return (NFKD(), Replace(Regex(f"[{ranges}]"), ""))
 
 
 def _vocabulary(
@@ -231,8 +226,8 @@ def _vocabulary(
     # The shortest decimals of these float32: the Rust library reads longer ones back from JSON with another last bit.
     scores = [float(str(np.float32(score))) for score in model.scores]
     normal = [score for score, kind in zip(scores, model.kinds) if kind == NORMAL] or [0.0]
-    if front and model.unk_id:
-        raise ValueError(f"its piece 0 must be the unknown one, which is {model.unk_id}: is it another family's file?")
+    if front and (model.unk_id or model.pieces[0] not in front):
+        raise ValueError(f"its piece 0 must be the unknown one, of {front}: is it another family's file?")
     lowest, highest = min(normal), max(normal)
     vocabulary = [(token, lowest) for token in front]
     for piece, score, kind in list(zip(model.pieces, scores, model.kinds))[skipped:]:

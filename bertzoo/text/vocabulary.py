@@ -19,8 +19,6 @@ from bertzoo.text.vocabulary_files import (
     build_byte_bpe,
     build_wordpiece,
     mark_special,
-    template,
-    with_trimmed_offsets,
 )
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
@@ -122,7 +120,7 @@ def train_byte_bpe(
     rust = build_byte_bpe({}, [])
     rust.train_from_iterator(_lines(texts_or_files), trainer)
     spec = SPECS["roberta"]
-    rust.post_processor = with_trimmed_offsets(spec.post_processor(rust, ROBERTA_TOKENS))
+    rust.post_processor = spec.post_processor(rust, ROBERTA_TOKENS)
     return Tokenizer(rust, find_special_tokens(rust, {}), settings={"model_input_names": spec.input_names})
 
 
@@ -158,10 +156,9 @@ def train_unigram(
         read_sentencepiece(_learn_unigram(lines, vocabulary_size, unk, others)),
         front=tuple(specials),
         skipped=len(specials),
-        unk_token=unk,
         preparation=(Lowercase(),) if lowercase else (),
     )
-    rust.post_processor = template(rust, BERT_TOKENS)
+    rust.post_processor = SPECS["deberta-v2"].post_processor(rust, BERT_TOKENS)
     mark_special(rust, specials)
     return Tokenizer(rust, find_special_tokens(rust, {}))
 

@@ -33,7 +33,8 @@ class TokenizerSpec:
         hf_class: Its class in transformers.
         files: Its vocabulary files.
         special_tokens: Tokens by role; tokenizer_config.json may name others.
-        double_separator, segments: The template of pairs, see `template`.
+        double_separator: Pairs have a second [SEP] before the second text.
+        segments: The second text of a pair and its [SEP] are segment 1.
         space_before_mask: `[MASK]` includes the white space before it.
         front, skipped: How the ids of a SentencePiece file are shifted, see `build_sentencepiece`.
     """
@@ -52,9 +53,29 @@ class TokenizerSpec:
         """The inputs that transformers passes to the model."""
         return ["input_ids", *(["token_type_ids"] if self.segments else []), "attention_mask"]
 
-    def post_processor(self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str]) -> Any:
-        """What puts special tokens around texts."""
-        return template(rust, special_tokens, double_separator=self.double_separator, segments=self.segments)
+    def post_processor(
+        self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str], add_prefix_space: bool = False
+    ) -> "tokenizers.processors.PostProcessor":
+        """What makes `[CLS] A [SEP]` of a text and `[CLS] A [SEP] B [SEP]` of a pair.
+
+        Args:
+            rust: The tokenizer, whose vocabulary has the tokens.
+            special_tokens: Tokens by role.
+            add_prefix_space: Whether byte-level BPE puts a space before texts.
+        """
+        from tokenizers.processors import ByteLevel, Sequence, TemplateProcessing
+
+        cls, sep = special_tokens["cls"], special_tokens["sep"]
+        between, second = f"{sep}:0 " * self.double_separator, int(self.segments)
+        template = TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 {between}$B:{second} {sep}:{second}",
+            special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys((cls, sep))],
+        )
+        if self.files != BYTE_BPE:
+            return template
+        # Offsets leave out the space that a token begins with.
+        return Sequence([ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), template])
 
 
 _ROBERTA = TokenizerSpec(
@@ -100,32 +121,6 @@ GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 def token_string(token: str | Mapping | None) -> str | None:
     """The string of a special token, which the files write as a string or as an object with "content"."""
     return token.get("content") if isinstance(token, Mapping) else token
-
-
-def template(
-    rust: "tokenizers.Tokenizer",
-    special_tokens: Mapping[str, str],
-    *,
-    double_separator: bool = False,
-    segments: bool = True,
-) -> "tokenizers.processors.TemplateProcessing":
-    """The post-processor that makes `[CLS] A [SEP]` of a text and `[CLS] A [SEP] B [SEP]` of a pair.
-
-    Args:
-        rust: The tokenizer, whose vocabulary has the tokens.
-        special_tokens: Tokens by role.
-        double_separator: Write a second [SEP] before B, as RoBERTa does.
-        segments: B and its [SEP] are segment 1.
-    """
-    from tokenizers.processors import TemplateProcessing
-
-    cls, sep = special_tokens["cls"], special_tokens["sep"]
-    between, second = f"{sep}:0 " * double_separator, int(segments)
-    return TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 {between}$B:{second} {sep}:{second}",
-        special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys((cls, sep))],
-    )
 
 
 def mark_special(rust: "tokenizers.Tokenizer", tokens: Iterable[str]) -> None:
@@ -179,7 +174,8 @@ def build_from_files(
     special_tokens = {r: token_string(settings.get(f"{r}_token")) or spec.special_tokens[r] for r in ROLES}
     if spec.files == WORDPIECE:
         rust = _read_wordpiece(directory / "vocab.txt", settings, lowercase, special_tokens)
-        rust.post_processor = spec.post_processor(rust, special_tokens)
+        if spec.double_separator:
+            rust.post_processor = spec.post_processor(rust, special_tokens)
         return rust
     if spec.files == BYTE_BPE:
         rust = _read_byte_bpe(directory, settings, lowercase)
@@ -193,9 +189,7 @@ def build_from_files(
     # The mask is appended where the vocabulary lacks it.
     rust.add_special_tokens([AddedToken(special_tokens["mask"], lstrip=spec.space_before_mask)])
     mark_special(rust, special_tokens.values())
-    rust.post_processor = spec.post_processor(rust, special_tokens)
-    if spec.files == BYTE_BPE:
-        rust.post_processor = with_trimmed_offsets(rust.post_processor, bool(settings.get("add_prefix_space")))
+    rust.post_processor = spec.post_processor(rust, special_tokens, bool(settings.get("add_prefix_space")))
     return rust
 
 
@@ -235,7 +229,7 @@ def build_wordpiece(
     )
     rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     rust.decoder = decoders.WordPiece(prefix="##")
-    rust.post_processor = template(rust, special_tokens)
+    rust.post_processor = SPECS["bert"].post_processor(rust, special_tokens)
     mark_special(rust, special_tokens.values())
     return rust
 
@@ -257,13 +251,6 @@ def build_byte_bpe(
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     rust.decoder = decoders.ByteLevel()
     return rust
-
-
-def with_trimmed_offsets(template: Any, add_prefix_space: bool = False) -> "tokenizers.processors.PostProcessor":
-    """A post-processor whose offsets leave out the space that a token begins with."""
-    from tokenizers import processors
-
-    return processors.Sequence([processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), template])
 
 
 def _read_wordpiece(path: Path, settings: Mapping[str, Any], lowercase: bool | None, special_tokens: Mapping[str, str]):
@@ -353,7 +340,6 @@ def _read_sentencepiece(path: Path, family: str, settings: Mapping[str, Any], lo
             model,
             front=spec.front,
             skipped=spec.skipped,
-            unk_token="<unk>" if spec.front else None,
             preparation=tuple(steps),
             split_punctuation=bool(settings.get("split_by_punct")),
             split_digit_comma=is_albert,
