@@ -147,7 +147,7 @@ def labels_in_file(config: EncoderConfig) -> dict[str, list[str] | int]:
         return {"labels": count} if count else {}
     wrong = [key for key in named if not str(key).isdecimal()]
     if wrong:
-        raise ValueError(f"the keys of id2label must be the ids of labels; one is {wrong[0]!r}.")
+        raise ValueError(f"the keys of id2label must be whole numbers, the ids of labels. Received: {wrong[0]!r}.")
     names = ["" if named[key] is None else str(named[key]) for key in sorted(named, key=int)]
     return {"labels": [name if name and names.count(name) == 1 else f"LABEL_{i}" for i, name in enumerate(names)]}
 
@@ -243,7 +243,7 @@ def encode_targets(y: Any, labels: list[str], problem_type: str, count: int) -> 
         raise ValueError(f"regression needs {len(labels)} number(s) for each example in y: {error}.") from error
     wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(wrong):
-        raise ValueError(f"y[{wrong[0]}] is {rows[wrong[0]]!r}; regression targets must be finite numbers.")
+        raise ValueError(f"y[{wrong[0]}] must be a finite number for regression. Received: {rows[wrong[0]]!r}.")
     return values
 
 
@@ -266,7 +266,7 @@ def _multi_label(row, index: int, labels: list[str]) -> list[float]:
     if all(isinstance(item, str) for item in names):
         unknown = [name for name in names if name not in labels]
         if unknown:
-            raise ValueError(f"y[{index}] has {unknown[0]!r}, which is not one of the labels {labels}.")
+            raise ValueError(f"y[{index}] must list labels of {_short(labels)}. Received: {unknown[0]!r}.")
         return [float(name in names) for name in labels]
     if len(names) != len(labels) or not all(item in (0, 1) for item in names):
         raise ValueError(

@@ -6,7 +6,7 @@ What a task reads is its `Schema` (see `bertzoo.data.schemas`); how it may be pa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,31 +130,35 @@ class Examples:
         return answers[0] if self.single else answers
 
 
-@dataclass(frozen=True)
 class Schema:
-    """What a task reads.
+    """What a task reads; `bertzoo.data.schemas` has one for each kind of task.
 
-    roles: Names of the columns, in the order in which they are passed without names.
-    find_columns: Table -> role -> name of its column, or None where it lacks an optional one.
-    validate: Columns by role and raw targets -> the columns and targets of `Examples`.
-    is_row: Whether a value is one example, written as a row of several values.
-    row: Such a row in words, for errors.
-    least, most: How many columns there may be; no limit where `most` is None.
-    targets: Names of a table's target column, in the order in which they are tried.
-    target: What the target is called in the description of what was read.
-    named_classes: Whether classes are read by name where a table has names for them.
+    Args:
+        changes: Attributes that differ from those of the class.
     """
 
-    roles: tuple[str, ...]
-    find_columns: Callable[[Any], dict[str, Any]]
-    validate: Callable[[dict[str, Any], Any], tuple[dict[str, Any], Any]]
-    is_row: Callable[[Any], bool]
-    row: str
-    least: int
-    most: int | None
-    targets: tuple[str, ...]
-    target: str = "label"
-    named_classes: bool = True
+    roles: tuple[str, ...]  # names of the columns, in the order in which they are passed without names
+    row: str  # one example, written as a row of several values, in words
+    least: int = 1  # how many columns there may be
+    most: int | None = 1  # no limit where None
+    targets: tuple[str, ...] = ("label", "labels", "score", "target")  # names of a table's target column, as tried
+    target: str = "label"  # what the target is called in the description of what was read
+    named_classes: bool = True  # whether classes are read by name where a table has names for them
+
+    def __init__(self, **changes: Any):
+        vars(self).update(changes)
+
+    def find_columns(self, table: Any) -> dict[str, Any]:
+        """Role -> name of its column, or None where the table lacks an optional one."""
+        raise NotImplementedError
+
+    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        """Columns by role and raw targets -> the columns and targets of `Examples`."""
+        raise NotImplementedError
+
+    def is_row(self, row: Any) -> bool:
+        """Whether a value is one example, written as a row of several values."""
+        raise NotImplementedError
 
 
 def parse_inputs(x: Any, y: Any = None, *, schema: Schema) -> Examples:

@@ -22,7 +22,7 @@ PAIR_COLUMNS = (
     ("question", "sentence"),
     ("question", "context"),
 )
-TARGET_COLUMNS = ("label", "labels", "score", "target")
+TARGET_COLUMNS = Schema.targets
 
 
 def find_text_columns(names: Sequence) -> dict[str, Any]:
@@ -46,25 +46,27 @@ def find_text_columns(names: Sequence) -> dict[str, Any]:
     return {"text": require_column(TEXT_COLUMNS, names), "second text": None}
 
 
-def _is_pair(row) -> bool:
-    return isinstance(row, (tuple, list)) and len(row) == 2 and all(isinstance(part, str) for part in row)
+class Texts(Schema):
+    """Texts or pairs of texts."""
+
+    roles = ("text", "second text")
+    row = "a pair of strings"
+    most = 2
+
+    def find_columns(self, table: Any) -> dict[str, Any]:
+        return find_text_columns(column_names(table))
+
+    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        texts, pairs = as_pairs(columns["text"], columns.get("second text"))
+        return {"text": texts} if pairs is None else {"text": texts, "second text": pairs}, y
+
+    def is_row(self, row: Any) -> bool:
+        return _is_tuple_of_texts(row) and len(row) == 2
 
 
-def _check_texts(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], Any]:
-    texts, pairs = as_pairs(columns["text"], columns.get("second text"))
-    return {"text": texts} if pairs is None else {"text": texts, "second text": pairs}, y
+def _is_tuple_of_texts(row) -> bool:
+    return isinstance(row, (tuple, list)) and all(isinstance(text, str) for text in row)
 
-
-TEXTS = Schema(
-    roles=("text", "second text"),
-    find_columns=lambda table: find_text_columns(column_names(table)),
-    validate=_check_texts,
-    is_row=_is_pair,
-    row="a pair of strings",
-    least=1,
-    most=2,
-    targets=TARGET_COLUMNS,
-)
 
 # ---- tuples of texts, each encoded alone
 
@@ -72,66 +74,73 @@ ANCHOR_COLUMNS = ("anchor", "query", "question")
 IDENTIFIER_COLUMNS = ("id", "idx", "index")
 
 
-def _find_tuple_columns(table) -> dict[str, Any]:
-    """Finds a table's texts, in the order of the loss.
+class Tuples(Schema):
+    """Tuples of as many texts."""
 
-    With a column `positive`: the first of `ANCHOR_COLUMNS`, then positive, then those that begin with negative. Two
-    columns that are one of `PAIR_COLUMNS`: in its order. Else all, in the table's order. Columns of numbers, and those
-    called id, idx or index, hold no texts.
-    """
-    names = column_names(table)
-    skipped = (*TARGET_COLUMNS, *IDENTIFIER_COLUMNS)
-    texts = [
-        name
-        for name in names
-        if str(name).lower() not in skipped and not isinstance(next(iter(table[name]), None), (int, float, np.number))
-    ]
-    if "positive" in texts:
-        anchor = find_column(ANCHOR_COLUMNS, texts)
-        ordered = [anchor, "positive", *(name for name in texts if str(name).startswith("negative"))]
-        if anchor is None or set(texts) - set(ordered):
-            raise ValueError(
-                f"beside 'positive', columns must be called {', '.join(ANCHOR_COLUMNS)} (one of them) or negative…. "
-                f"Received: {names}. Rename or drop the others."
-            )
-    else:
-        ordered = next((list(pair) for pair in PAIR_COLUMNS if set(pair) == set(texts)), texts)
-    if not ordered:
-        raise ValueError(f"the table has the columns {names}; at least one must hold texts.")
-    return {f"text {i + 1}": name for i, name in enumerate(ordered)}
+    roles = ("text",)
+    row = "a tuple of as many texts"
+    most = None
+    named_classes = False
 
+    def find_columns(self, table: Any) -> dict[str, Any]:
+        """Finds a table's texts, in the order of the loss.
 
-def _check_tuples(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], Any]:
-    texts: dict[str, list[str]] = {role: as_texts(column, role) for role, column in columns.items()}
-    lengths = [len(column) for column in texts.values()]
-    if len(set(lengths)) > 1:
-        raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
-    return texts, y
+        With a column `positive`: the first of `ANCHOR_COLUMNS`, then positive, then those that begin with negative. Two
+        columns that are one of `PAIR_COLUMNS`: in its order. Else all, in the table's order. Columns of numbers, and
+        those called id, idx or index, hold no texts.
+        """
+        names = column_names(table)
+        skipped = (*TARGET_COLUMNS, *IDENTIFIER_COLUMNS)
+        texts = [
+            name
+            for name in names
+            if str(name).lower() not in skipped
+            and not isinstance(next(iter(table[name]), None), (int, float, np.number))
+        ]
+        if "positive" in texts:
+            anchor = find_column(ANCHOR_COLUMNS, texts)
+            ordered = [anchor, "positive", *(name for name in texts if str(name).startswith("negative"))]
+            if anchor is None or set(texts) - set(ordered):
+                raise ValueError(
+                    f"beside 'positive', columns must be called {', '.join(ANCHOR_COLUMNS)} (one of them) or "
+                    f"negative…. Received: {names}. Rename or drop the others."
+                )
+        else:
+            ordered = next((list(pair) for pair in PAIR_COLUMNS if set(pair) == set(texts)), texts)
+        if not ordered:
+            raise ValueError(f"the table has the columns {names}; at least one must hold texts.")
+        return {f"text {i + 1}": name for i, name in enumerate(ordered)}
 
+    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        texts = {role: as_texts(column, role) for role, column in columns.items()}
+        lengths = [len(column) for column in texts.values()]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
+        return texts, y
 
-TUPLES = Schema(
-    roles=("text",),
-    find_columns=_find_tuple_columns,
-    validate=_check_tuples,
-    is_row=lambda row: isinstance(row, (tuple, list)) and all(isinstance(part, str) for part in row),
-    row="a tuple of as many texts",
-    least=1,
-    most=None,
-    targets=TARGET_COLUMNS,
-    named_classes=False,
-)
+    def is_row(self, row: Any) -> bool:
+        return _is_tuple_of_texts(row)
+
 
 # ---- questions about texts
 
 
-def _find_question_columns(table) -> dict[str, Any]:
-    return {role: require_column([role], column_names(table)) for role in ("question", "context")}
+class Questions(Texts):
+    """Questions about texts."""
 
+    roles = ("question", "context")
+    row = "a dict with question and context, or a pair (question, context)"
+    least = 2
+    targets = ("answers",)
+    target = "answers"
 
-def _check_questions(columns: dict[str, Any], y) -> tuple[dict[str, list[str]], list[list[tuple[str, int]]] | None]:
-    questions, contexts = as_pairs(columns["question"], columns["context"])
-    checked: dict[str, Any] = {"question": questions, "context": contexts}
-    return checked, None if y is None else [_answers(*row, i) for i, row in enumerate(zip(y, checked["context"]))]
+    def find_columns(self, table: Any) -> dict[str, Any]:
+        return {role: require_column([role], column_names(table)) for role in self.roles}
+
+    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        questions, contexts = as_pairs(columns["question"], columns["context"])
+        checked: dict[str, Any] = {"question": questions, "context": contexts}
+        return checked, None if y is None else [_answers(*row, i) for i, row in enumerate(zip(y, checked["context"]))]
 
 
 def _answers(answers, context: str, number: int) -> list[tuple[str, int]]:
@@ -159,18 +168,6 @@ def _answers(answers, context: str, number: int) -> list[tuple[str, int]]:
     return checked
 
 
-QUESTIONS = Schema(
-    roles=("question", "context"),
-    find_columns=_find_question_columns,
-    validate=_check_questions,
-    is_row=_is_pair,
-    row="a dict with question and context, or a pair (question, context)",
-    least=2,
-    most=2,
-    targets=("answers",),
-    target="answers",
-)
-
 # ---- multiple choice
 
 # What is read before the choice: a passage, situation or question; and a question or beginning that stands right before
@@ -182,7 +179,6 @@ PASSAGE_COLUMNS = (
 STEM_COLUMNS = ("sent2", "question")
 CHOICES_COLUMNS = ("choices", "endings", "options")
 NUMBERED_COLUMNS = ("choice{}", "ending{}", "answer{}", "option{}", "sol{}")
-ANSWER_COLUMNS = ("label", "answer", "labels", "answerkey")
 
 
 def numbered_columns(names: Sequence) -> list:
@@ -197,62 +193,61 @@ def numbered_columns(names: Sequence) -> list:
     return []
 
 
-def _find_choice_columns(table) -> dict[str, Any]:
-    """Finds `question`, `before each choice`, and `choices` (lists of texts, or ARC's dicts of the lists text and
-    label) or `choice 1` …."""
-    names = column_names(table)
-    first, listed = require_column(PASSAGE_COLUMNS, names), find_column(CHOICES_COLUMNS, names)
-    numbered = [] if listed is not None else numbered_columns(names)
-    if listed is None and not numbered:
-        raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
-    return {
-        "question": first,
-        "before each choice": find_column(STEM_COLUMNS, [name for name in names if name != first]),
-        "choices": listed,
-        **{f"choice {i + 1}": name for i, name in enumerate(numbered)},
-    }
+class Choices(Schema):
+    """Questions, each with a list of choices."""
 
+    roles = ("question", "choices")
+    row = "a question with its choices (q, [a, b])"
+    least = most = 2
+    targets = ("label", "answer", "labels", "answerkey")
 
-def _check_choices(columns: dict[str, Any], y) -> tuple[dict[str, list], Any]:
-    """-> `question`, `choices`, and `second texts`: each choice with what stands before it."""
-    questions, stems = as_texts(columns.pop("question"), "questions"), columns.pop("before each choice", None)
-    choices: list = as_list(columns["choices"]) if "choices" in columns else list(map(list, zip(*columns.values())))
-    if len(questions) != len(choices):
-        raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
-    if choices and isinstance(choices[0], Mapping):  # ARC's
-        if y is not None:
-            y = [row["label"].index(answer) if answer in row["label"] else answer for answer, row in zip(y, choices)]
-        choices = [row["text"] for row in choices]
-    for number, row in enumerate(choices):
-        row = choices[number] = row.tolist() if hasattr(row, "tolist") else row
-        if isinstance(row, str) or not isinstance(row, Sequence) or not all(isinstance(text, str) for text in row):
-            raise TypeError(f"the choices of question {number} must be a list of strings. Received: {row!r:.60}.")
-        if len(row) < 2:
-            raise ValueError(f"question {number} must have two or more choices. Received: {list(row)!r:.60}.")
-    seconds = choices
-    if stems is not None:
-        seconds = [[f"{stem} {text}".strip() for text in row] for stem, row in zip(stems, choices)]
-    return {"question": questions, "choices": [list(row) for row in choices], "second texts": seconds}, y
+    def find_columns(self, table: Any) -> dict[str, Any]:
+        """Finds `question`, `before each choice`, and `choices` (lists of texts, or ARC's dicts of the lists text and
+        label) or `choice 1` …."""
+        names = column_names(table)
+        first, listed = require_column(PASSAGE_COLUMNS, names), find_column(CHOICES_COLUMNS, names)
+        numbered = [] if listed is not None else numbered_columns(names)
+        if listed is None and not numbered:
+            raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
+        return {
+            "question": first,
+            "before each choice": find_column(STEM_COLUMNS, [name for name in names if name != first]),
+            "choices": listed,
+            **{f"choice {i + 1}": name for i, name in enumerate(numbered)},
+        }
 
+    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        """-> `question`, `choices`, and `second texts`: each choice with what stands before it."""
+        questions, stems = as_texts(columns.pop("question"), "questions"), columns.pop("before each choice", None)
+        choices: list = as_list(columns["choices"]) if "choices" in columns else list(map(list, zip(*columns.values())))
+        if len(questions) != len(choices):
+            raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
+        if choices and isinstance(choices[0], Mapping):  # ARC's
+            if y is not None:
+                y = [
+                    row["label"].index(answer) if answer in row["label"] else answer for answer, row in zip(y, choices)
+                ]
+            choices = [row["text"] for row in choices]
+        for number, row in enumerate(choices):
+            row = choices[number] = row.tolist() if hasattr(row, "tolist") else row
+            if isinstance(row, str) or not isinstance(row, Sequence) or not all(isinstance(text, str) for text in row):
+                raise TypeError(f"the choices of question {number} must be a list of strings. Received: {row!r:.60}.")
+            if len(row) < 2:
+                raise ValueError(f"question {number} must have two or more choices. Received: {list(row)!r:.60}.")
+        seconds = choices
+        if stems is not None:
+            seconds = [[f"{stem} {text}".strip() for text in row] for stem, row in zip(stems, choices)]
+        return {"question": questions, "choices": [list(row) for row in choices], "second texts": seconds}, y
 
-CHOICES = Schema(
-    roles=("question", "choices"),
-    find_columns=_find_choice_columns,
-    validate=_check_choices,
-    is_row=lambda row: (
-        isinstance(row, (tuple, list)) and len(row) == 2 and isinstance(row[0], str) and not isinstance(row[1], str)
-    ),
-    row="a question with its choices (q, [a, b])",
-    least=2,
-    most=2,
-    targets=ANSWER_COLUMNS,
-)
+    def is_row(self, row: Any) -> bool:
+        pair = isinstance(row, (tuple, list)) and len(row) == 2
+        return pair and isinstance(row[0], str) and not isinstance(row[1], str)
+
 
 # ---- words with tags, texts with entities
 
 WORD_COLUMNS = ("tokens", "words")
 TAGGED_TEXT_COLUMNS = ("text", "sentence", "content")
-TAG_COLUMNS = ("tags", "ner_tags", "labels", "upos", "entities", "spans", "pos_tags")
 
 
 class Entities(NamedTuple):
@@ -261,27 +256,37 @@ class Entities(NamedTuple):
     spans: list
 
 
-def _find_word_columns(table) -> dict[str, Any]:
-    source = require_column((*WORD_COLUMNS, *TAGGED_TEXT_COLUMNS), column_names(table))
-    return {"words" if str(source).lower() in WORD_COLUMNS else "text": source}
+class Words(Schema):
+    """Sentences of words with tags, or texts with entities."""
 
+    roles = ("words",)
+    row = "a list of words"
+    targets = ("tags", "ner_tags", "labels", "upos", "entities", "spans", "pos_tags")
+    target = "tags"
 
-def _check_words(columns: dict[str, Any], y) -> tuple[dict[str, list], list | None]:
-    """-> `text`, and `words`: their character spans, int64 (words, 2) each."""
-    sentences = as_list(*columns.values())
-    if y is not None:
-        for number, row in enumerate(y):
-            if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__iter__"):
-                raise TypeError(
-                    f"y[{number}] must be a list: a tag for each word, or (start, end, type) for each entity. "
-                    f"Received: {row!r:.60}."
-                )
-        y = [as_list(row) for row in y]
-    if sentences and not isinstance(sentences[0], str):
-        texts, words = zip(*(_join_words(sentence, number) for number, sentence in enumerate(sentences)))
-        return {"text": list(texts), "words": list(words)}, y
-    texts = as_texts(sentences)
-    return {"text": texts, "words": [split_words(text) for text in texts]}, y and [Entities(row) for row in y]
+    def find_columns(self, table: Any) -> dict[str, Any]:
+        source = require_column((*WORD_COLUMNS, *TAGGED_TEXT_COLUMNS), column_names(table))
+        return {"words" if str(source).lower() in WORD_COLUMNS else "text": source}
+
+    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        """-> `text`, and `words`: their character spans, int64 (words, 2) each."""
+        sentences = as_list(*columns.values())
+        if y is not None:
+            for number, row in enumerate(y):
+                if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__iter__"):
+                    raise TypeError(
+                        f"y[{number}] must be a list: a tag for each word, or (start, end, type) for each entity. "
+                        f"Received: {row!r:.60}."
+                    )
+            y = [as_list(row) for row in y]
+        if sentences and not isinstance(sentences[0], str):
+            texts, words = zip(*(_join_words(sentence, number) for number, sentence in enumerate(sentences)))
+            return {"text": list(texts), "words": list(words)}, y
+        texts = as_texts(sentences)
+        return {"text": texts, "words": [split_words(text) for text in texts]}, y and [Entities(row) for row in y]
+
+    def is_row(self, row: Any) -> bool:
+        return False  # a list of words is a column of texts
 
 
 def _join_words(sentence, number: int) -> tuple[str, np.ndarray]:
@@ -297,14 +302,8 @@ def _join_words(sentence, number: int) -> tuple[str, np.ndarray]:
     return " ".join(sentence), np.stack([ends - lengths, ends], axis=1)
 
 
-WORDS = Schema(
-    roles=("words",),
-    find_columns=_find_word_columns,
-    validate=_check_words,
-    is_row=lambda row: False,
-    row="a list of words",
-    least=1,
-    most=1,
-    targets=TAG_COLUMNS,
-    target="tags",
-)
+TEXTS: Schema = Texts()
+TUPLES: Schema = Tuples()
+QUESTIONS: Schema = Questions()
+CHOICES: Schema = Choices()
+WORDS: Schema = Words()

@@ -11,7 +11,7 @@ from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, shape
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.labels import class_weights, encode_targets, example_weights
 from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
-from bertzoo.data.schemas import TEXTS
+from bertzoo.data.schemas import TEXTS, Texts
 from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, host_generator
@@ -253,7 +253,7 @@ class MaskedData(TaskData):
     random_batches = True
 
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, masking: Masking | None):
-        super().__init__(tokenizer, config, dataclasses.replace(TEXTS, targets=()))
+        super().__init__(tokenizer, config, Texts(targets=()))
         self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
 
     def parse(self, x: Any, y: Any = None) -> Examples:

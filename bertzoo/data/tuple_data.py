@@ -1,6 +1,5 @@
 """Examples of several texts, each encoded alone: the rows of sentence losses, and the choices of multiple choice."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from bertzoo.data.batch_shapes import check_batch_size, rows_at_once, shapes_of_
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.labels import answer_ids, encode_sentence_targets
 from bertzoo.data.parsing import Examples
-from bertzoo.data.schemas import CHOICES, TUPLES
+from bertzoo.data.schemas import CHOICES, TUPLES, Tuples
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded, encoded_from_arrays
@@ -82,7 +81,7 @@ class TupleData(TaskData):
     def set_loss(self, loss: SentenceLoss, column_prompts: Sequence[str]) -> None:
         """Makes rows and targets those of a loss; see `SentenceEncoder.compile` for `column_prompts`."""
         self.loss, self.column_prompts = loss, tuple(column_prompts)
-        self.schema = TUPLES if loss.target is not None else dataclasses.replace(TUPLES, targets=())
+        self.schema = TUPLES if loss.target is not None else Tuples(targets=())
 
     def compiled_loss(self) -> SentenceLoss:
         """The loss, which defines what rows and targets must be.

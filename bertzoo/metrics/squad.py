@@ -98,7 +98,7 @@ def _golds(answers: Sequence[str], version: str) -> Sequence[str]:
     if version not in VERSIONS:
         raise ValueError(f"version must be one of {', '.join(VERSIONS)}. Received: {version!r}.")
     if isinstance(answers, str):
-        raise ValueError(f"answers must be a list of right answers; it is the string {answers!r:.60}.")
+        raise ValueError(f"answers must be a list of right answers. Received: {answers!r:.60}.")
     golds = list(answers) if version == "1.1" else _with_words(answers) or [""]
     if not golds:
         raise ValueError("a question has no answer; such questions need version='2.0'.")

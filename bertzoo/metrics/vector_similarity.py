@@ -44,7 +44,7 @@ def pairwise_similarity(vectors: Any, others: Any, measure: str = "cosine") -> n
 def _sides(vectors: Any, others: Any, measure: str) -> tuple[np.ndarray, np.ndarray]:
     first, second = prepare_vectors(vectors, measure), prepare_vectors(others, measure)
     if first.shape[1] != second.shape[1]:
-        raise ValueError(f"vectors must be equally wide; they have {first.shape[1]} and {second.shape[1]} numbers.")
+        raise ValueError(f"vectors must be equally wide. Received: widths {first.shape[1]} and {second.shape[1]}.")
     return first, second
 
 

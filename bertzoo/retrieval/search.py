@@ -179,7 +179,7 @@ def mine_hard_negatives(
         raise ValueError(f"queries and positives must be equally long. Received: {len(queries)} and {len(positives)}.")
     if negatives < 1 or skip < 0 or search < negatives + skip:
         raise ValueError(
-            f"negatives must be at least 1, skip not negative, and search at least both together; they are "
+            "negatives must be at least 1, skip not negative, and search at least both together. Received: "
             f"{negatives}, {skip} and {search}."
         )
     if not len(queries):

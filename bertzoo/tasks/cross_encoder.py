@@ -1,6 +1,5 @@
 """Scores of pairs, read together: slower than vectors and finer, for ranking again what a search found."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
 from bertzoo.data.parsing import parse_inputs
-from bertzoo.data.schemas import TEXTS
+from bertzoo.data.schemas import Texts
 from bertzoo.data.streams import is_stream
 from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
@@ -29,7 +28,7 @@ ACTIVATIONS: dict[str, tuple[str, Callable]] = {
     "softmax": ("torch.nn.modules.activation.Softmax", softmax),
     "tanh": ("torch.nn.modules.activation.Tanh", np.tanh),
 }
-PAIRS = dataclasses.replace(TEXTS, least=2)
+PAIRS = Texts(least=2)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -149,7 +148,9 @@ class CrossEncoder(PromptedTask, TextClassifier):
             ValueError: The model has several labels, of which none is a score.
         """
         if len(self.labels) != 1:
-            raise ValueError(f"rank needs a model with one label, its score; this one has {self.labels}.")
+            raise ValueError(
+                f"rank needs a model with one label, its score. Received: a model with the labels {self.labels}."
+            )
         if isinstance(query, (list, tuple)):
             return [self.rank(one, documents, top_k, batch_size, verbose) for one in query]
         if not isinstance(query, str):

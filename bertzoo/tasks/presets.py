@@ -173,7 +173,9 @@ def load_tokenizer(directory: Path, config: EncoderConfig, max_length: int | Non
     """
     tokenizer = Tokenizer.from_directory(directory, lowercase=lowercase)
     if max_length is not None and max_length > config.max_length:
-        raise ValueError(f"max_length is {max_length}; the model has positions for {config.max_length} tokens.")
+        raise ValueError(
+            f"max_length must be at most {config.max_length}, the model's positions. Received: {max_length}."
+        )
     if tokenizer.vocabulary_size > config.vocab_size:
         raise ValueError(
             f"the tokenizer has {tokenizer.vocabulary_size} tokens and the model embeddings for {config.vocab_size}: "

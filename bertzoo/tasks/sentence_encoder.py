@@ -85,7 +85,7 @@ class SentenceEncoder(PromptedTask, Task):
         self.after_pooling = list(after_pooling)
         for layer in self.after_pooling:
             if not isinstance(layer, (keras.layers.Dense, Normalize)):
-                raise ValueError(f"after the pooling come Dense and Normalize layers; {layer!r} is neither.")
+                raise ValueError(f"after_pooling must hold Dense and Normalize layers. Received: {layer!r}.")
         self.set_prompts(prompts, default_prompt, settings)
         if backbone.pooler is not None:  # unused by the vectors, and kept for saving
             backbone.pooler.trainable = False

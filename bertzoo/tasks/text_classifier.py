@@ -72,8 +72,8 @@ class TextClassifier(Task):
             )
         if not temperature > 0 or (thresholds is not None and len(thresholds) != len(self.labels)):
             raise ValueError(
-                f"temperature must be above 0, and thresholds as many as labels, {len(self.labels)}; "
-                f"they are {temperature!r} and {thresholds!r}."
+                f"temperature must be above 0, and thresholds as many as labels, {len(self.labels)}. Received: "
+                f"{temperature!r} and {thresholds!r}."
             )
         self.data = LabelData(tokenizer, backbone.config, self.labels, self.problem_type)
         self.sparse_targets = self.problem_type == SINGLE_LABEL

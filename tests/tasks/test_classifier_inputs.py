@@ -230,7 +230,7 @@ def test_more_mistakes(make):
     with pytest.raises(ValueError, match="call compile\\(\\) before fit"):
         make(compiled=False).fit(TEXTS, NAMES, verbose=0)
     number = make(labels=1)
-    with pytest.raises(ValueError, match=r"y\[1\] is nan; regression targets must be finite"):
+    with pytest.raises(ValueError, match=r"y\[1\] must be a finite number for regression. Received: nan"):
         number.fit(TEXTS[:2], [1.0, float("nan")], verbose=0)
     with pytest.raises(ValueError, match="labels must be .* different names"):
         make(labels=["a", "a"])

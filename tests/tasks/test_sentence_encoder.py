@@ -235,7 +235,7 @@ def test_a_keras_archive_holds_everything(plain, tmp_path, close):
 @pytest.mark.once
 def test_other_layers_and_prompts_are_refused(plain):
     encoder = bz.Encoder.from_preset(plain, verbose=False)
-    with pytest.raises(ValueError, match="come Dense and Normalize layers"):
+    with pytest.raises(ValueError, match="must hold Dense and Normalize layers"):
         bz.SentenceEncoder(encoder, after_pooling=[Pooling()])
     with pytest.raises(ValueError, match="one of the model's prompts: none. Received: 'query'"):
         bz.SentenceEncoder(encoder, default_prompt="query")

@@ -168,7 +168,7 @@ def test_rows_are_padded_to_what_the_data_needs(model, seen):
 
 def test_a_shorter_limit_and_a_longer_one(make, preset):
     assert make(max_length=8).tokenizer("good film " * 300)["token_ids"].shape == (1, 8)
-    with pytest.raises(ValueError, match="max_length is 512; the model has positions for 64"):
+    with pytest.raises(ValueError, match="max_length must be at most 64.*Received: 512"):
         make(max_length=512)
 
 
@@ -207,7 +207,7 @@ def test_several_labels_at_once(make):
     )
     answer = model.classify([GOOD])[0]
     assert set(answer["scores"]) == set(labels) and set(answer["labels"]) <= set(labels)
-    with pytest.raises(ValueError, match=r"y\[1\] has 'odd'"):
+    with pytest.raises(ValueError, match=r"y\[1\] must list labels of .*Received: 'odd'"):
         model.fit(TEXTS[:2], [["nice"], ["odd"]], verbose=0)
     with pytest.raises(ValueError, match=r"y\[0\].*zeros and ones"):
         model.fit(TEXTS[:2], [[0.5, 0, 1], [0, 0, 1]], verbose=0)
