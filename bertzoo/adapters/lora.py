@@ -163,14 +163,7 @@ def enable_lora(
     prefix = encoder.family.prefix if encoder is not task else ""
     layers = dense_layers(encoder)
     names = [prefix + module for layer in layers for module in layer.modules]
-    if isinstance(targets, str):
-        adapted = [name for name in names if re.fullmatch(targets, name)]
-    else:
-        adapted = [name for name in names if any(_is_called(name, target) for target in targets)]
-    if not adapted:
-        expected = targets if isinstance(targets, str) else ", ".join(targets)
-        endings = ", ".join(sorted({name.split(".")[-1] for name in names}))
-        raise ValueError(f"no layer of the encoder is called {expected}; modules end in {endings}.")
+    adapted = _matching(names, targets)
 
     def settings(name: str) -> tuple[int, float] | None:
         """The rank and the scale of a module's factors."""
@@ -267,6 +260,19 @@ def lora_factors(task: keras.Model) -> dict[str, tuple[keras.Variable, keras.Var
 
 def _is_called(module: str, name: str) -> bool:
     return module == name or module.endswith(f".{name}")
+
+
+def _matching(names: Sequence[str], targets: Sequence[str] | str) -> list[str]:
+    """The names of modules that `targets` selects; see `enable_lora`."""
+    if isinstance(targets, str):
+        matching = [name for name in names if re.fullmatch(targets, name)]
+    else:
+        matching = [name for name in names if any(_is_called(name, target) for target in targets)]
+    if not matching:
+        expected = targets if isinstance(targets, str) else ", ".join(targets)
+        endings = ", ".join(sorted({name.split(".")[-1] for name in names}))
+        raise ValueError(f"no layer of the encoder is called {expected}; modules end in {endings}.")
+    return matching
 
 
 def _by_name(values: Mapping[str, Any], module: str, default: Any) -> Any:

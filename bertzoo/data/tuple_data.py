@@ -161,7 +161,7 @@ class TupleData(TaskData):
             loss = self.compiled_loss()
             loss.check_columns(getattr(encoded, "columns", [encoded]))
             # Texts of similar length would be the negatives of each other.
-            options["by_length"] = not loss.compares_rows
+            options["by_length"] = not loss.compares_examples
             if shuffle and loss.in_batch_negatives:
                 options["apart"] = repeated_texts(encoded)
         return super().make_dataset(encoded, targets, weights, shuffle=shuffle, **options)

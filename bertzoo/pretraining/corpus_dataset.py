@@ -54,15 +54,15 @@ class Sampler:
         raise NotImplementedError
 
     def sample_lengths(self, count: int, shortest: int, longest: int, rng: np.random.Generator) -> np.ndarray:
-        """Numbers of tokens (rows,): `longest`, or for short examples a random one from `shortest` on."""
+        """Numbers of tokens (count,): `longest`, or for short examples a random one from `shortest` on."""
         is_short = rng.random(count) < self.short_seq_prob
         return np.where(is_short, rng.integers(shortest, longest + 1, count), longest)
 
     def window(
         self, sampled: np.ndarray, target: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The first and last sentences, int (rows,) each, of windows of `target` tokens (rows,) around sampled
-        sentences (rows,), within their documents.
+        """The first and last sentences, int (batch,) each, of windows of `target` tokens (batch,) around sampled
+        sentences (batch,), within their documents.
 
         The sampled sentence lies at a random position of the window. If windows began with it, the ends of documents
         would make many examples short, and first sentences would be rare.
@@ -80,7 +80,7 @@ class Sampler:
         self, length: int, a: np.ndarray, a_sizes: np.ndarray, b: np.ndarray, b_sizes: np.ndarray
     ) -> dict[str, np.ndarray]:
         """The batch of [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, from the first tokens and the sizes of
-        the segments, int (rows,) each."""
+        the segments, int (batch,) each."""
         tokens, tokenizer, columns = self.corpus.tokens, self.corpus.tokenizer, np.arange(length)
         a, a_sizes, b, b_sizes = (array[:, None] for array in (a, a_sizes, b, b_sizes))
         source = np.where(columns <= a_sizes, a + columns - 1, b + columns - a_sizes - 2)
@@ -244,7 +244,7 @@ class SentencePairs(Sampler):
         return {**self.join_segments(spec.length, *segments), "pair": pair.astype("int32")}
 
     def _segments(self, target: np.ndarray, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where A begins, where it ends and B begins, and where B ends: token indices (rows,)."""
+        """Where A begins, where it ends and B begins, and where B ends: token indices (batch,)."""
         sentences, count = self.sentences, len(target)
         sampled = sentences.followed[rng.integers(0, len(sentences.followed), count)]
         begin, end = self.window(sampled, target, rng)

@@ -14,7 +14,6 @@ from bertzoo.models.distilbert import DistilBertConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.pretraining.masked_training import MaskedTraining, Scores, is_correct
 from bertzoo.tasks.masked_lm import MaskedLM
-from bertzoo.text.masking import Masking
 from bertzoo.types import Tensor
 
 LAYER = re.compile(r"layer_(\d+)/")
@@ -52,13 +51,12 @@ def student_config(teacher: EncoderConfig, layers: int) -> EncoderConfig:
     return DistilBertConfig(num_hidden_layers=layers, **{name: getattr(teacher, name) for name in names})
 
 
-def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None, **options: Any) -> MaskedLM:
+def make_student(teacher: MaskedLM, layers: int, **options: Any) -> MaskedLM:
     """A student initialised with the teacher's embeddings, head and some of its layers.
 
     Args:
         teacher: The model to distill.
         layers: Number of the student's layers; see `student_layers`.
-        masking: The student's masking; the teacher's by default.
         options: `dropout`, `attention_dropout`, `remat` and `dtype` of the student.
 
     Raises:
@@ -67,8 +65,8 @@ def make_student(teacher: MaskedLM, layers: int, masking: Masking | None = None,
     config = teacher.backbone.config
     kept = student_layers(config.num_hidden_layers, layers)
     encoder = Encoder(student_config(config, layers), False, name="student", **options)
-    masking = masking or teacher.masking
-    student = MaskedLM(encoder, teacher.tokenizer, masking, name="student_task", dtype=options.get("dtype"))
+    dtype = options.get("dtype")
+    student = MaskedLM(encoder, teacher.tokenizer, teacher.masking, name="student_task", dtype=dtype)
     sources = weight_names(teacher)
     for name, weight in weight_names(student).items():
         source = LAYER.sub(lambda match: f"layer_{kept[int(match[1])]}/", name)
@@ -98,7 +96,6 @@ class Distillation(MaskedTraining):
         student: The model to train; its masking is used.
         temperature: T.
         alpha_ce, alpha_mlm, alpha_cos: Weights of the three terms.
-        name: The model's name.
 
     Raises:
         ValueError: The models differ in vocabulary or width, or a weight or the temperature is out of range.
@@ -118,9 +115,8 @@ class Distillation(MaskedTraining):
         alpha_ce: float = 5.0,
         alpha_mlm: float = 2.0,
         alpha_cos: float = 1.0,
-        name: str = "distillation",
     ):
-        super().__init__(student.masking, name=name)
+        super().__init__(student.masking, name="distillation")
         for field in ("vocab_size", "hidden_size"):
             sizes = [getattr(task.backbone.config, field) for task in (teacher, student)]
             if sizes[0] != sizes[1]:

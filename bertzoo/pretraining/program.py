@@ -91,7 +91,7 @@ def _write(out: str | Path, result: dict[str, Any]) -> None:
 
 
 def _open_held_out(directory: str | Path, config: PretrainConfig, objective: Objective) -> TokenCorpus:
-    """The corpus to evaluate on, checked before hours of training.
+    """Opens the corpus to evaluate on and checks it, before hours of training.
 
     Raises:
         ValueError: It has another vocabulary, or does not suit the objective.
@@ -109,9 +109,7 @@ def _open_held_out(directory: str | Path, config: PretrainConfig, objective: Obj
     return held
 
 
-def evaluate(
-    model: keras.Model, objective: Objective, corpus: TokenCorpus, length: int, batch_size: int = 64, seed: int = 1
-) -> dict[str, float]:
+def evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, length: int) -> dict[str, float]:
     """Losses (nats) and accuracies on held-out documents, with the entropy of their unigram distribution.
 
     Args:
@@ -120,13 +118,11 @@ def evaluate(
         corpus: The held-out documents.
         length: Tokens of an example; best a length of the training, since the order of two segments is harder to
             predict the shorter they are.
-        batch_size: Examples in a batch.
-        seed: Seed of the examples and masks.
     """
-    length = min(length, len(corpus.tokens))
-    steps = max(1, len(corpus.tokens) // (length * batch_size))
-    examples = objective.examples(corpus, short_seq_prob=0.0, sentences=Sentences(corpus, length - 2))
-    data = CorpusDataset(examples, [BatchSpec(length, batch_size)], objective.transform(model), steps=steps, seed=seed)
+    spec = BatchSpec(min(length, len(corpus.tokens)), 64)
+    steps = max(1, len(corpus.tokens) // (spec.length * spec.batch_size))
+    examples = objective.examples(corpus, short_seq_prob=0.0, sentences=Sentences(corpus, spec.length - 2))
+    data = CorpusDataset(examples, [spec], objective.transform(model), steps=steps, seed=1)
     scores = BackendStep.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = corpus.tokens[~np.isin(corpus.tokens, corpus.tokenizer.special_ids)]
     counts = np.bincount(ordinary)
@@ -141,8 +137,8 @@ def use_devices(count: int, batches: Sequence[BatchSpec] = ()) -> None:
     """Distributes each batch over `count` devices from now on; 1 changes nothing.
 
     JAX compiles one program for all devices, in which means over the batch are means over the whole batch and dropout
-    depends on the row's index in it, so that the run equals that of one device. `keras.distribution` supports JAX only;
-    on TensorFlow and PyTorch several devices need a custom training loop.
+    depends on the example's index in it, so that the run equals that of one device. `keras.distribution` supports JAX
+    only; on TensorFlow and PyTorch several devices need a custom training loop.
 
     Args:
         count: Number of devices.

@@ -67,7 +67,6 @@ class ReplacedTokenTraining(MaskedTraining):
         weight: Weight of the discriminator's loss.
         sharing: "plain", or "disentangled" as in DeBERTa v3, where the discriminator's loss does not update the
             generator's tables; see `DisentangledEmbeddings`.
-        name: The model's name.
         options: `dropout`, `attention_dropout`, `remat` and `dtype` of both encoders.
 
     Raises:
@@ -85,12 +84,11 @@ class ReplacedTokenTraining(MaskedTraining):
         masking: Masking | None = None,
         weight: float = 50.0,
         sharing: str = "plain",
-        name: str = "replaced_token_training",
         **options: Any,
     ):
         dtype = options.get("dtype")
         masking = masking or Masking.for_tokenizer(tokenizer, mask_prob=0.85, random_prob=0.0)
-        super().__init__(masking, name=name, dtype=dtype)
+        super().__init__(masking, name="replaced_token_training", dtype=dtype)
         if generator.embedding_size != config.embedding_size or generator.vocab_size != config.vocab_size:
             raise ValueError(
                 f"generator and discriminator share their embeddings: vocab_size and embedding_size must agree. "
@@ -249,10 +247,10 @@ def sample(logits: Tensor, key: Tensor) -> Tensor:
 
 
 def _find(weights, threshold):
-    """The index at which the cumulative sum exceeds `share`, and what remains of it there: (…, n), (…, 1) -> int32 (…),
-    (…, 1)."""
+    """The index at which the cumulative sum exceeds a threshold, and what remains of the threshold there: (…, n),
+    (…, 1) -> int32 (…), (…, 1)."""
     sums = ops.cumsum(weights, axis=-1)
-    # Rounding may put the share at the very end of the sum.
+    # Rounding may put the threshold at the very end of the sum.
     index = ops.minimum(ops.sum(ops.cast(sums <= threshold, "int32"), axis=-1), weights.shape[-1] - 1)
     before = ops.take_along_axis(sums - weights, index[..., None], axis=-1)
     return index, threshold - before

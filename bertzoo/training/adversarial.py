@@ -35,7 +35,7 @@ class SiFT:
     nothing to first order.
 
     Args:
-        radius: Length of the perturbation as a share of that of an example's normalised embeddings, which is
+        radius: Length of the perturbation as a fraction of that of an example's normalised embeddings, which is
             √(tokens · width).
         weight: What the divergence is multiplied by.
         noise: Standard deviation of the noise at which the gradient is taken. At 0 the divergence has no gradient.

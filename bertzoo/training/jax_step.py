@@ -88,7 +88,7 @@ class JaxStep(Calls):
         self.train_function = train
 
     def make_test_function(self, force: bool = False) -> None:
-        if self.steps_per_execution > 1:  # Keras's, since the form of what it reads is Keras's own affair
+        if self.steps_per_execution > 1:  # Keras's own, which reads several batches at once
             super().make_test_function(force)
         elif self.test_function is None or force:
             step = self._compiled(self.test_step, metrics=True)
@@ -125,9 +125,9 @@ class JaxUpdate(keras.optimizers.Optimizer):
         return super().add_optimizer_variables(trainable_variables, name, initializer)
 
     def _clip_gradients(self, grads):
-        """As Keras's, but for the order of the sum: rows of each array, then all of these and the vectors together.
+        """As Keras's, except for the order of the sum: over the last axis of each array, then over all results.
 
-        What a small batch waits for is the number of kernels, and a fifth of BERT-base's were sums of one array each.
+        The time of a small batch depends on the number of kernels, and a fifth of BERT-base's were sums of one array.
         """
         if not self.global_clipnorm:
             return super()._clip_gradients(grads)
@@ -135,7 +135,7 @@ class JaxUpdate(keras.optimizers.Optimizer):
         sums = [array.ravel() if array.ndim < 2 else array.sum(axis=-1).ravel() for array in squares]
         # The barrier keeps XLA from summing each to a number after all.
         norm = jnp.sqrt(jnp.sum(jax.lax.optimization_barrier(jnp.concatenate(sums))))
-        # Less itself, a norm is 0, or NaN if it is infinite: what overflowed must not look like a gradient of 0.
+        # norm - norm is NaN if the norm is infinite, so that an overflow does not become a zero gradient.
         scale = self.global_clipnorm / jnp.maximum(norm, self.global_clipnorm) + (norm - norm)
         return [None if gradient is None else gradient * scale for gradient in grads]
 

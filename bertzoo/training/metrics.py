@@ -15,8 +15,8 @@ TOTALS, WEIGHTS = "loss_totals", "loss_weights"
 class LossMean(keras.metrics.Metric):
     """Σ weight · loss / Σ weight over all examples so far; of a loss with several terms, the sum of their means.
 
-    Keras weighs the loss of a batch by its rows, also where it is a mean over the tokens of those rows, so that its
-    number depends on which rows share a batch. A model with this tracker calls `record` in its `compute_loss`.
+    Keras weights the loss of a batch by its number of examples even if it is a mean over their tokens, so that the
+    result depends on which examples share a batch. A model with this tracker calls `record` in its `compute_loss`.
 
     Args:
         terms: Number of terms, each a mean with weights of its own.
@@ -58,7 +58,7 @@ class LossMean(keras.metrics.Metric):
         self.weights.assign_add(sums)
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
-        """What Keras's step calls with the batch's loss and rows: it counts where `compute_loss` recorded nothing."""
+        """Adds a batch's loss and number of examples, as Keras's step does, unless `compute_loss` recorded it."""
         if not self._recorded:
             self._add([values], [1.0 if sample_weight is None else sample_weight])
         self._recorded = False

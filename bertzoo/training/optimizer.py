@@ -52,7 +52,7 @@ class AdamW(BackendUpdate):
         epsilon: Added to the root of the corrected second moment.
         bias_correction: False gives the optimizer of BERT's original code. It is unstable on small data sets (Mosbach
             et al. 2021, "On the Stability of Fine-tuning BERT", section 5).
-        warmup: The rise to the peak, as a share of all updates if below 1, else as a number of updates. Update t of
+        warmup: The rise to the peak, as a fraction of all updates if below 1, else as a number of updates. Update t of
             `n` has the rate peak × t / n. Hugging Face's schedules count from 0, so that their first update changes
             nothing, which in a run of one update is all of them.
         schedule: What follows it: "linear" to 0 at the end, "cosine" to 0 at the end, "constant", or "inverse_sqrt",
@@ -140,14 +140,14 @@ class AdamW(BackendUpdate):
         """
         if isinstance(total_steps, bool) or int(total_steps) != total_steps or total_steps < 1:
             raise ValueError(f"total_steps must be a whole number of updates, 1 or more. Received: {total_steps!r}.")
-        # Not the share's float error: 0.07 × 100 is 7.000000000000001.
+        # Against the float error of the product: 0.07 × 100 is 7.000000000000001.
         warmup_steps = self.warmup if self.warmup >= 1 else math.ceil(self.warmup * total_steps - 1e-9)
         self._start.assign(int(ops.convert_to_numpy(self.iterations)))
         self._warmup_steps.assign(int(warmup_steps))
         self._total_steps.assign(int(total_steps))
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
-        # Worked out for each variable again, the correction would be a fifth of what TensorFlow traces for a step.
+        # Computed for each variable again, the correction would be a fifth of the operations that TensorFlow traces.
         rate = (self.current_learning_rate, *self._corrections())
         super()._backend_update_step(grads, trainable_variables, rate)
 
@@ -231,7 +231,7 @@ class AdamW(BackendUpdate):
 
 
 def _schedule_factor(schedule: str, step, warmup_steps, total_steps):
-    """The share of the peak rate for update `step` = 0, 1, … of a schedule; all are float32 scalars."""
+    """The factor of the peak rate for update `step` = 0, 1, … of a schedule; all are float32 scalars."""
     left = ops.clip((total_steps - step) / ops.maximum(total_steps - warmup_steps, 1.0), 0.0, 1.0)
     if schedule == "linear":
         after = left

@@ -1,7 +1,7 @@
 """Losses of sentence encoders: of tuples of vectors, and of what is known about their texts.
 
-All take `y_pred`, float (batch, columns, width), the vectors of each row's texts, as `SentenceEncoder` gives them in
-training. Numbers and defaults are those of sentence-transformers.
+All take `y_pred`, float (batch, columns, width), the vectors of each example's texts, as `SentenceEncoder` returns them
+in training. Numbers and defaults are those of sentence-transformers.
 """
 
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ class SentenceLoss(keras.losses.Loss):
     Attributes:
         arguments: The constructor's own arguments, each kept as the attribute of the same name.
         target: What the loss compares with: "numbers", "classes", "vectors", or None where the order of the texts in
-            the row is enough.
-        columns: The fewest and the most texts of a row.
-        compares_rows: Whether rows are compared with each other, so that the loss of a row depends on its batch.
-        in_batch_negatives: Whether the texts of other rows are negatives.
+            the example is enough.
+        columns: The fewest and the most texts of an example.
+        compares_examples: Whether examples are compared with each other, so that the loss of one depends on its batch.
+        in_batch_negatives: Whether the texts of other examples are negatives.
         head: A layer that is trained with the encoder and discarded afterwards, or None.
-        head_inputs: How many vectors of a row the head reads.
+        head_inputs: How many vectors of an example the head reads.
     """
 
     arguments: tuple[str, ...] = ()
     target: str | None = "numbers"
     columns: tuple[int, int | None] = (2, 2)
-    compares_rows: bool = False
+    compares_examples: bool = False
     in_batch_negatives: bool = False
     head: keras.layers.Dense | None = None
     head_inputs: int = 1
@@ -51,7 +51,7 @@ class SentenceLoss(keras.losses.Loss):
             build_dense(self.head, self.head, self.head_inputs * width, stddev)
 
     def check_columns(self, columns: Sequence) -> None:
-        """Refuses rows of too few or too many texts.
+        """Refuses examples of too few or too many texts.
 
         Raises:
             ValueError: The number of columns is not this loss's.
@@ -59,9 +59,7 @@ class SentenceLoss(keras.losses.Loss):
         fewest, most = self.columns
         if len(columns) < fewest or (most is not None and len(columns) > most):
             expected = f"{fewest}" if most == fewest else f"{fewest} or more"
-            raise ValueError(
-                f"{type(self).__name__} compares rows of {expected} texts; these rows have {len(columns)}."
-            )
+            raise ValueError(f"{type(self).__name__} compares examples of {expected} texts. Received: {len(columns)}.")
 
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         """Refuses targets that the loss cannot compare with, for vectors of this width.
@@ -130,7 +128,7 @@ class Triplet(SentenceLoss):
     """max(0, |anchor - positive| - |anchor - negative| + margin) (Reimers and Gurevych 2019, section 3).
 
     Args:
-        margin: How much nearer the positive is to be.
+        margin: How much nearer the positive must be.
         distance: "euclidean" or "cosine" (1 - cosine).
     """
 
@@ -152,11 +150,11 @@ class Triplet(SentenceLoss):
 
 @keras.saving.register_keras_serializable("bertzoo")
 class MultipleNegativesRanking(SentenceLoss):
-    """Cross-entropy of finding an anchor's positive among the texts of all rows (Henderson et al. 2017, section 4).
+    """Cross-entropy of finding an anchor's positive among the texts of all examples (Henderson et al. 2017, section 4).
 
-    Rows are (anchor, positive) or (anchor, positive, negative, …). The smaller the batch, the easier: give it a large
-    one. A text that occurs twice in a batch would be a negative of itself: `fit` keeps equal texts out of a batch, as
-    long as others are left.
+    Examples are (anchor, positive) or (anchor, positive, negative, …). The smaller the batch, the easier: give it a
+    large one. A text that occurs twice in a batch would be a negative of itself: `fit` keeps equal texts out of a
+    batch, as long as others are left.
 
     Args:
         scale: Factor on the cosines before the softmax.
@@ -166,7 +164,7 @@ class MultipleNegativesRanking(SentenceLoss):
     arguments = ("scale", "symmetric")
     target = None
     columns = (2, None)
-    compares_rows = in_batch_negatives = True
+    compares_examples = in_batch_negatives = True
 
     def __init__(self, scale: float = 20.0, symmetric: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
@@ -197,7 +195,7 @@ class CoSENT(SentenceLoss):
     """
 
     arguments = ("scale",)
-    compares_rows = True
+    compares_examples = True
 
     def __init__(self, scale: float = 20.0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -216,8 +214,8 @@ class CoSENT(SentenceLoss):
 class MarginMSE(SentenceLoss):
     """(how much better the positive fits than each negative - what a teacher says of it)² (Hofstätter et al. 2020).
 
-    Rows are (query, positive, negative, …). Targets are the teacher's margins (batch, negatives), or its scores of the
-    positive and the negatives (batch, 1 + negatives). Fit is the dot product.
+    Examples are (query, positive, negative, …). Targets are the teacher's margins (batch, negatives), or its scores of
+    the positive and the negatives (batch, 1 + negatives). Fit is the dot product.
     """
 
     columns = (3, None)
@@ -230,8 +228,8 @@ class MarginMSE(SentenceLoss):
             y_true = y_true[:, :1] - y_true[:, 1:]
         if y_true.shape[1] != negatives:
             raise ValueError(
-                f"rows have {negatives} negatives, so targets must be {negatives} margins or {negatives + 1} scores "
-                f"a row; they have {y_true.shape[1]}."
+                f"targets must be {negatives} margins or {negatives + 1} scores for an example with {negatives} "
+                f"negatives. Received: {y_true.shape[1]}."
             )
         fits = ops.einsum("bd,bcd->bc", y_pred[:, 0], y_pred[:, 1:])
         return ops.mean(ops.square(fits[:, :1] - fits[:, 1:] - y_true), axis=1)
@@ -241,12 +239,12 @@ class MarginMSE(SentenceLoss):
 class EmbeddingDistillation(SentenceLoss):
     """The distance of vectors to a teacher's (Reimers and Gurevych 2020, equation 1).
 
-    Targets are the teacher's vectors, (batch, width), the same for all texts of a row, or (batch, columns, width).
+    Targets are the teacher's vectors, (batch, width), the same for all texts of an example, or (batch, columns, width).
 
     Args:
         distance: "mse", "euclidean" or "cosine" (1 - cosine).
-        teacher_width: Width of the teacher's vectors where a dense layer, used in training only, is to bring ours to
-            it.
+        teacher_width: Width of the teacher's vectors if a dense layer, used in training only, projects the
+            student's to it.
     """
 
     arguments = ("distance", "teacher_width")
@@ -265,8 +263,8 @@ class EmbeddingDistillation(SentenceLoss):
         width = self.teacher_width or width
         if targets.ndim not in (2, 3) or targets.shape[-1] != width:
             raise ValueError(
-                f"y must hold the teacher's vectors, (rows, {width}) or (rows, texts, {width}); its shape is "
-                f"{targets.shape}. For vectors of another width pass EmbeddingDistillation(teacher_width=…)."
+                f"y must hold the teacher's vectors, (examples, {width}) or (examples, texts, {width}). Received: "
+                f"shape {targets.shape}. For vectors of another width pass EmbeddingDistillation(teacher_width=…)."
             )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -307,7 +305,7 @@ class Matryoshka(SentenceLoss):
         self.weights = (1.0,) * len(self.dimensions) if weights is None else tuple(weights)
         if len(self.weights) != len(self.dimensions):
             raise ValueError(f"there are {len(self.dimensions)} dimensions and {len(self.weights)} weights.")
-        for attribute in ("target", "columns", "compares_rows", "in_batch_negatives"):
+        for attribute in ("target", "columns", "compares_examples", "in_batch_negatives"):
             setattr(self, attribute, getattr(self.loss, attribute))
 
     def build_head(self, width: int, stddev: float) -> None:

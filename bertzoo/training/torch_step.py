@@ -40,7 +40,7 @@ class TorchStep(Calls):
 
     The first shape of batch is compiled as it is, the next with the axis that changed as a variable, so that a run of
     many lengths needs two or three graphs. `jit_compile=True` asks for it; "auto" is Keras's, which compiles nothing on
-    PyTorch. Predictions are never compiled: a few of them are sooner done.
+    PyTorch. Predictions are never compiled, since most take less time than the compilation.
     """
 
     def _device(self) -> torch.device:
@@ -93,9 +93,9 @@ def _forward_pass(model, x, y, sample_weight):
 
 
 def _compiled(function: Any) -> Callable:
-    for known in (dropout, fold_in, random_bits):  # functions of tensors alone, most of what there is to trace
+    for known in (dropout, fold_in, random_bits):  # pure functions of tensors, which are most of the graph
         torch.compiler.allow_in_graph(known)
-    # Keras's tables of dtypes are behind such caches; that they are traced is as it should be.
+    # Keras's tables of dtypes are behind such caches, and may be traced.
     warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
     # PyTorch keeps graphs, and counts them, by code object: without a copy all models would share one count.
     copy = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)

@@ -146,7 +146,7 @@ def test_streams_need_no_y_where_the_loss_needs_none(trainable):
     assert model.evaluate(Stream(TRIPLES), verbose=0) == pytest.approx(np.mean(losses), rel=1e-5)
     assert np.isfinite(model.fit(Stream(TRIPLES), verbose=0).history["loss"][0])
     assert model.predict(Stream(TRIPLES[:2]), verbose=0).shape == (6, 2, 32)
-    with pytest.raises(ValueError, match="compares rows of 3 texts; these rows have 2"):
+    with pytest.raises(ValueError, match="compares examples of 3 texts. Received: 2"):
         trainable("triplet").fit(Stream(TRIPLES[:2]), verbose=0)
     with pytest.raises(ValueError, match="y must hold numbers for this loss.*pass y"):
         trainable("cosine").fit(Stream(TRIPLES[:2]), verbose=0)
@@ -174,16 +174,16 @@ def test_the_dense_layer_of_the_softmax_loss_is_trained_and_left_behind(trainabl
     ("loss", "x", "y", "message"),
     [
         ("cosine", (FIRSTS, SECONDS), None, "y must hold numbers for this loss.*pass y"),
-        ("cosine", FIRSTS, SCORES, "compares rows of 2 texts; these rows have 1"),
-        ("triplet", (FIRSTS, SECONDS), None, "compares rows of 3 texts; these rows have 2"),
+        ("cosine", FIRSTS, SCORES, "compares examples of 2 texts. Received: 1"),
+        ("triplet", (FIRSTS, SECONDS), None, "compares examples of 3 texts. Received: 2"),
         ("cosine", (FIRSTS, SECONDS), SCORES[:4], "x has 6 rows and y has 4"),
         ("cosine", (FIRSTS, SECONDS), [float("nan")] * 6, r"y\[0\] is not finite"),
         ("softmax", (FIRSTS, SECONDS), SCORES, "class numbers from 0"),
         ("cosine", (FIRSTS, SECONDS[:4]), SCORES, "equally long"),
         ("cosine", (FIRSTS, SECONDS), ["a"] * 6, "y must hold numbers"),
         ("softmax", (FIRSTS, SECONDS), [1, 2, 3, 1, 2, 3], "classes from 0 to 2. Received: 1 to 3"),
-        ("distillation", (FIRSTS, SECONDS), SCORES, r"\(rows, 32\).*its shape is \(6,\)"),
-        ("distillation", (FIRSTS, SECONDS), np.zeros((6, 1)), r"its shape is \(6, 1\)"),
+        ("distillation", (FIRSTS, SECONDS), SCORES, r"\(examples, 32\).*Received: shape \(6,\)"),
+        ("distillation", (FIRSTS, SECONDS), np.zeros((6, 1)), r"Received: shape \(6, 1\)"),
     ],
 )
 def test_mistakes_in_training_are_named(loss, x, y, message, trainable):
