@@ -196,7 +196,7 @@ def entry(**changes):
         (entry(path="/etc"), "a name inside the directory is expected"),
         (entry(type="sentence_transformers.models.Normalize"), "one Pooling must come first"),
         (entry()[1:], "an encoder is expected"),
-        (["x"], "each an object with a type and a path"),
+        (["x"], "each with a type and a path"),
     ],
 )
 def test_damaged_lists_of_parts_are_refused(entries, message, st, make_st):

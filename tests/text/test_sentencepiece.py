@@ -42,7 +42,7 @@ CONTROLS = {
         "unk_piece": "[UNK]",
     },
 }
-# name -> (family whose files it imitates, what the trainer is told)
+# name -> (family whose files it imitates, options of the trainer)
 MODELS = {
     "albert": ("albert", {}),
     "deberta-v2": ("deberta-v2", {}),
@@ -304,7 +304,7 @@ def test_added_tokens_follow_on_the_vocabulary(train, tmp_path):
         Tokenizer.from_directory(tmp_path)
 
 
-def test_a_file_of_another_family_is_told(train, tmp_path):
+def test_a_file_of_another_family_is_refused(train, tmp_path):
     with_settings(train, "albert", tmp_path)
     (tmp_path / "spiece.model").rename(tmp_path / "sentencepiece.bpe.model")
     (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
@@ -351,7 +351,7 @@ def malformed(content: bytes) -> dict[str, tuple[bytes, str]]:
     }
 
 
-def test_malformed_files_are_told(train, tmp_path):
+def test_malformed_files_are_refused(train, tmp_path):
     directory, _ = train("xlm-roberta")
     path = tmp_path / "bad.model"
     for name, (content, message) in malformed((directory / FILES["xlm-roberta"]).read_bytes()).items():
@@ -361,7 +361,7 @@ def test_malformed_files_are_told(train, tmp_path):
             pytest.fail(name)
 
 
-def test_a_malformed_character_map_is_told(train, tmp_path):
+def test_a_malformed_character_map_is_refused(train, tmp_path):
     directory, _ = train("xlm-roberta")
     content = (directory / FILES["xlm-roberta"]).read_bytes()
     charsmap = read_sentencepiece(directory / FILES["xlm-roberta"]).charsmap
