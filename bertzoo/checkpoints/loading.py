@@ -150,13 +150,12 @@ def load_model(
 
 def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> dict[str, str]:
     """The table's names of the tensors in a file -> the file's names."""
-    normalize = normalize_key(family.prefix, *family.former_prefixes)
     wrapper = wrapper_of(tensors, family.prefix)
     if wrapper:
         report.notes.append(f"all names in the file begin with {wrapper!r}, of what held the model; it was taken off")
     file_keys: dict[str, str] = {}
     for name in tensors:
-        other = file_keys.setdefault(normalize(name.removeprefix(wrapper)), name)
+        other = file_keys.setdefault(normalize_key(name.removeprefix(wrapper), family), name)
         if other != name:
             raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
     for alias, name in family.aliases.items():
