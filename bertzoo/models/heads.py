@@ -62,9 +62,8 @@ class FamilyHeads:
     """The heads of a family. The methods here make BERT's; a family overrides what differs."""
 
     heads: Mapping[str, Head]
-    # Whether these heads read the pooler; otherwise they read `head_vectors`.
-    classifier_uses_pooler: bool = True
-    multiple_choice_uses_pooler: bool = True
+    # The heads that read the pooler; other sequence-level heads read `head_vectors`.
+    pooled_heads: tuple[str, ...] = ("classifier", "multiple_choice", "pair")
     # Whether `head_vectors` reads the first token alone, so that the last block need not compute the others.
     heads_read_first_token: bool = True
     # The masked-LM decoder's kernel, which files have to themselves where it is not the token table.
