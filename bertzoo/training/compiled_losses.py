@@ -11,15 +11,7 @@ from bertzoo.types import Tensor
 
 MEAN = "mean_with_sample_weight"
 CROSSENTROPY = ("crossentropy", "ce")
-ONE_HOT = {
-    name.lower(): name
-    for name in (
-        "CategoricalCrossentropy",
-        "CategoricalFocalCrossentropy",
-        "CategoricalAccuracy",
-        "TopKCategoricalAccuracy",
-    )
-}
+ONE_HOT = ("CategoricalCrossentropy", "CategoricalFocalCrossentropy", "CategoricalAccuracy", "TopKCategoricalAccuracy")
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -144,7 +136,7 @@ def refuse_one_hot(losses: Any, metrics: Any) -> None:
     """
     for item in keras.tree.flatten([losses, metrics]):
         name = item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
-        one_hot = ONE_HOT.get(name.replace("_", "").lower())
+        one_hot = next((known for known in ONE_HOT if known.lower() == name.replace("_", "").lower()), None)
         if one_hot is not None:
             raise ValueError(
                 f"targets are the indices of classes, whatever form y has, and {one_hot} compares one-hot rows. Use "
