@@ -172,24 +172,19 @@ class StepCounter(keras.random.SeedGenerator):
     def this_key(self) -> Tensor:
         """The key of the last counted training call."""
         state = ops.convert_to_tensor(self.state)
-        return words_key((state[1], state[2]), state[0])
+        return step_key((state[1], state[2]), state[0])
 
     def get_config(self) -> dict[str, Any]:
         return {"seed": self.seed, "name": self.name}
 
 
-def step_key(seed: int, step: Tensor) -> Tensor:
-    """The key of training call `step` (int32 scalar tensor): an int32 tensor (2,)."""
-    return words_key(seed_words(seed), step)
+def step_key(seed: int | tuple[Tensor, Tensor], step: Tensor) -> Tensor:
+    """The key of training call `step` (int32 scalar tensor), of a seed or its two words: an int32 tensor (2,)."""
+    low, high = seed_words(seed) if isinstance(seed, int) else seed
+    first = hash32(hash32(step * GOLDEN + low) ^ high)
+    return ops.stack([first, hash32(first + STRIDE)])
 
 
 def seed_words(seed: int) -> tuple[int, int]:
     """The low and the high half of a seed, as int32."""
     return _signed(seed & 0xFFFFFFFF), _signed((seed >> 32) & 0xFFFFFFFF)
-
-
-def words_key(words: tuple[Tensor, Tensor], step: Tensor) -> Tensor:
-    """`step_key` of a seed's two words."""
-    low, high = words
-    first = hash32(hash32(step * GOLDEN + low) ^ high)
-    return ops.stack([first, hash32(first + STRIDE)])

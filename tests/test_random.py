@@ -207,7 +207,7 @@ def test_initial_weights_follow_from_seed_and_name():
 def test_weights_made_while_another_thread_loads_are_drawn():
     """What a checkpoint fills in one thread is no concern of a model that another thread makes."""
     expected = np.asarray(bz.Encoder(config()).weights[0].numpy())
-    with skip_drawing(["encoder/embeddings/token"]), ThreadPoolExecutor(1) as pool:
+    with skip_drawing(["encoder/embeddings/token"].__contains__), ThreadPoolExecutor(1) as pool:
         assert not np.asarray(bz.Encoder(config()).weights[0].numpy()).any()
         drawn = pool.submit(lambda: bz.Encoder(config()).weights[0].numpy()).result()
     np.testing.assert_array_equal(np.asarray(drawn), expected)

@@ -65,11 +65,10 @@ def describe(name: str | Path) -> Description:
     with open_checkpoint(resolve(name), read_architecture) as checkpoint:
         config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
-    normalize = normalize_key(family.prefix, *family.former_prefixes)
     own = {name: entry.keras_name for entry in expand(family.names, family.counts(config)) for name in entry.hf_names}
     # DeBERTa's positions are among the encoder's names but belong to its masked-LM head.
     own = {name: keras_name for name, keras_name in own.items() if not keras_name.startswith("masked_lm/")}
-    names = {stored: normalize(stored) for stored in sizes}
+    names = {stored: normalize_key(stored, family) for stored in sizes}
     pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
     parts = _by_part(config, pooler)
     parts["head"] = sum(

@@ -134,7 +134,8 @@ def load_model(
         tensors = checkpoint.tensors.renamed(file_keys)
         config = family.infer_config_from_tensors(checkpoint.config, tensors)
         table = _table(family, config, () if new_heads else heads)
-        with skip_drawing(_CoveredPaths(entry.keras_name for entry in table if entry.is_in(tensors))):
+        held = {entry.keras_name for entry in table if entry.is_in(tensors)}
+        with skip_drawing(lambda path: path.split("/", 1)[-1] in held):
             model = make(config, directory)
         report.new = _fill(model, tensors, heads, new_heads)
         report.loaded = len(model.checkpoint_dtypes)
@@ -149,13 +150,12 @@ def load_model(
 
 def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> dict[str, str]:
     """The table's names of the tensors in a file -> the file's names."""
-    normalize = normalize_key(family.prefix, *family.former_prefixes)
     wrapper = wrapper_of(tensors, family.prefix)
     if wrapper:
         report.notes.append(f"all names in the file begin with {wrapper!r}, of what held the model; it was taken off")
     file_keys: dict[str, str] = {}
     for name in tensors:
-        other = file_keys.setdefault(normalize(name.removeprefix(wrapper)), name)
+        other = file_keys.setdefault(normalize_key(name.removeprefix(wrapper), family), name)
         if other != name:
             raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
     for alias, name in family.aliases.items():
@@ -164,13 +164,6 @@ def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> di
         elif name in file_keys:  # an untied decoder has its bias under the other name
             file_keys[alias] = file_keys[name]
     return file_keys
-
-
-class _CoveredPaths(frozenset[str]):
-    """The names of the weights that the file holds, of which `skip_drawing` asks by path, "encoder/" + name."""
-
-    def __contains__(self, path: object) -> bool:
-        return super().__contains__(str(path).split("/", 1)[-1])
 
 
 def _fill(model: keras.Model, tensors: Tensors, heads: tuple[str, ...], new_heads: bool) -> list[str]:

@@ -7,7 +7,7 @@ axis. Kernels (names that end in "kernel") are transposed, since PyTorch stores 
 
 import itertools
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,15 +89,12 @@ def expand(names: Iterable[tuple[str, str]], counts: Mapping[str, int]) -> list[
     return entries
 
 
-def normalize_key(*prefixes: str) -> Callable[[str], str]:
-    """Maps any spelling of a tensor's name in files to the tables': without prefix, LayerNorm's weight and bias."""
-
-    def normalize(name: str) -> str:
-        name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-        name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-        return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
-
-    return normalize
+def normalize_key(name: str, family: Family) -> str:
+    """Any spelling of a tensor's name in files -> the table's: without prefix, LayerNorm's weight and bias."""
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    prefixes = (family.prefix, *family.former_prefixes)
+    return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
 
 
 def wrapper_of(names: Iterable[str], prefix: str) -> str:

@@ -18,7 +18,7 @@ from bertzoo.checkpoints.tensors import WEIGHT_FILES, StoredTensor, Tensors
 
 HEAD_SIZE = 64  # of all ELECTRAs that Google published, whose directories hold no configuration
 
-# The beginnings of variables by which the families are told apart.
+# How the names of variables begin in each family.
 _FAMILIES = {
     "electra/embeddings/": "electra",
     "bert/encoder/transformer/group_": "albert",

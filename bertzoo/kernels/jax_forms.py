@@ -152,7 +152,7 @@ def _normal(x):
 
 def _rows(dense: keras.layers.Layer, x: Tensor) -> int | None:
     """The rows of x on each device, if the kernels can replace what follows the product of this layer; else None."""
-    return rows_for_kernels(x.shape) if dense.use_bias and is_plain_for(dense, x) else None
+    return rows_for_kernels(x.shape) if is_plain_for(dense, x) and dense.use_bias else None
 
 
 @faster(SelfAttention.context, backend="jax")

@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import zlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -97,17 +97,21 @@ class DropoutLayer(Layer):
 
 
 # Of one thread: weights that another thread makes meanwhile are drawn.
-_loaded_later: ContextVar[Container[str]] = ContextVar("loaded_later", default=())
+_is_loaded_later: ContextVar[Callable[[str], bool]] = ContextVar("is_loaded_later", default=lambda path: False)
 
 
 @contextlib.contextmanager
-def skip_drawing(names: Container[str]) -> Iterator[None]:
-    """Leaves the weights of these paths at zero: a checkpoint fills them, and drawing 110 M numbers takes seconds."""
-    token = _loaded_later.set(names)
+def skip_drawing(is_loaded_later: Callable[[str], bool]) -> Iterator[None]:
+    """Leaves weights at zero that a checkpoint will fill, since drawing 110 M numbers takes seconds.
+
+    Args:
+        is_loaded_later: Whether it fills the weight of a path, such as "encoder/layer_0/attention/qkv/kernel".
+    """
+    token = _is_loaded_later.set(is_loaded_later)
     try:
         yield
     finally:
-        _loaded_later.reset(token)
+        _is_loaded_later.reset(token)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -128,7 +132,7 @@ class HostTruncatedNormal(keras.initializers.Initializer):
         self.seed = get_seed() if seed is None else seed
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
-        if self.name in _loaded_later.get():
+        if _is_loaded_later.get()(self.name):
             return keras.ops.zeros(shape, dtype)
         generator = host_generator(self.seed, self.name)
         values = generator.standard_normal(shape, dtype=np.float32)

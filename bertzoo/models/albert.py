@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from bertzoo.models.bert import EMBEDDINGS
-from bertzoo.models.config import Activation, Dropout, EncoderConfig, OptionalDropout, Size
+from bertzoo.models.config import EncoderConfig, Size
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, dense, masked_lm, norm, one_layer
 
@@ -23,14 +23,14 @@ class AlbertConfig(EncoderConfig):
     """
 
     model_type: str = "albert"
-    vocab_size: Size = 30000
+    vocab_size: int = 30000
     embedding_size: Size = 128
     num_hidden_groups: Size = 1
     inner_group_num: Size = 1
-    hidden_act: Activation = "gelu_new"
-    hidden_dropout_prob: Dropout = 0.0
-    attention_probs_dropout_prob: Dropout = 0.0
-    classifier_dropout: OptionalDropout = 0.1
+    hidden_act: str = "gelu_new"
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    classifier_dropout: float | None = 0.1
 
     hf_names = MappingProxyType({"classifier_dropout": "classifier_dropout_prob"})
 

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from inspect import get_annotations
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Self, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_origin
 
 from bertzoo.checkpoints.json_files import (
     FLAG,
@@ -106,8 +107,8 @@ class EncoderConfig:
     """What defines an encoder. Names are those of Hugging Face's BERT; the defaults are BERT-base's (Devlin et al.
     2019).
 
-    A family whose file uses other names, or that has settings of its own, subclasses this; the rule in a field's type
-    is checked.
+    A family whose file uses other names, or that has settings of its own, subclasses this. The rule in a field's type
+    is checked; a subclass that only changes the default keeps it.
 
     Args:
         model_type: The family.
@@ -149,9 +150,8 @@ class EncoderConfig:
     required: ClassVar[tuple[str, ...]] = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
     def __post_init__(self):
-        types = get_type_hints(type(self), include_extras=True)
-        annotated = {f.name: types[f.name] for f in fields(self) if hasattr(types[f.name], "__metadata__")}
-        rules = {name: annotation.__metadata__[0] for name, annotation in annotated.items()}
+        annotations = [item for base in reversed(type(self).__mro__) for item in get_annotations(base).items()]
+        rules = {name: kind.__metadata__[0] for name, kind in annotations if get_origin(kind) is Annotated}
         check({name: getattr(self, name) for name in rules}, rules)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(

@@ -23,7 +23,7 @@ from bertzoo.layers.deberta import (
     RelativeEmbeddings,
 )
 from bertzoo.models.bert import Bert
-from bertzoo.models.config import Activation, Dropout, EncoderConfig, Epsilon, Flag, Size
+from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, Head, Names, dense, norm, two_layers
 
@@ -57,10 +57,10 @@ class DebertaConfig(EncoderConfig):
     """
 
     model_type: str = "deberta"
-    vocab_size: Size = 50265
+    vocab_size: int = 50265
     embedding_size: Annotated[int, integer(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
     type_vocab_size: Annotated[int, integer(0)] = 0
-    layer_norm_eps: Epsilon = 1e-7
+    layer_norm_eps: float = 1e-7
     relative_attention: Flag = True
     max_relative_positions: Annotated[int, integer(-1)] = -1  # as max_position_embeddings
     pos_att_type: Annotated[str | tuple[str, ...] | None, TEXT | list_of(TEXT) | NULL] = TERMS
@@ -138,7 +138,7 @@ class DebertaV2Config(DebertaConfig):
     """
 
     model_type: str = "deberta-v2"
-    vocab_size: Size = 128100
+    vocab_size: int = 128100
     position_buckets: Annotated[int, integer(-1)] = -1
     share_att_key: Flag = False
     norm_rel_ebd: Annotated[str, TEXT] = "none"
@@ -177,7 +177,7 @@ class Deberta(Family):
         "classifier": two_layers("ForSequenceClassification", "classifier", "pooler.dense"),
         "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "pooler.dense"),
     }
-    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
+    has_pooler, pooled_heads = False, ()
     decoder = Bert.decoder
     attention: type[DisentangledAttention] = FirstDisentangledAttention
 

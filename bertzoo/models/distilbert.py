@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from bertzoo.models.bert import EMBEDDINGS
-from bertzoo.models.config import Dropout, EncoderConfig, NoSegments, OptionalDropout, Size
+from bertzoo.models.config import Dropout, EncoderConfig, NoSegments
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, dense, masked_lm, norm, two_layers
 
@@ -19,9 +19,9 @@ class DistilBertConfig(EncoderConfig):
     """DistilBERT-base. `classifier_dropout` is for classification and multiple choice, `qa_dropout` for answers."""
 
     model_type: str = "distilbert"
-    num_hidden_layers: Size = 6
+    num_hidden_layers: int = 6
     type_vocab_size: NoSegments = 0
-    classifier_dropout: OptionalDropout = 0.2
+    classifier_dropout: float | None = 0.2
     qa_dropout: Dropout = 0.1
 
     hf_names = MappingProxyType(
@@ -60,7 +60,7 @@ class DistilBert(Family):
         "classifier": two_layers("ForSequenceClassification", "classifier", "pre_classifier"),
         "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "pre_classifier"),
     }
-    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
+    has_pooler, pooled_heads = False, ()
     decoder = "vocab_projector.weight"
 
     def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:

@@ -19,9 +19,9 @@ class ElectraConfig(EncoderConfig):
 
     model_type: str = "electra"
     embedding_size: Size = 128
-    hidden_size: Size = 256
-    num_attention_heads: Size = 4
-    intermediate_size: Size = 1024
+    hidden_size: int = 256
+    num_attention_heads: int = 4
+    intermediate_size: int = 1024
     summary_activation: Annotated[str | None, ACTIVATION | NULL] = "gelu"
     summary_last_dropout: Dropout = 0.1
 
@@ -48,7 +48,7 @@ class Electra(Family):
         "classifier": CLASSIFIER,
         "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "sequence_summary.summary"),
     }
-    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
+    has_pooler, pooled_heads = False, ()
     decoder = "generator_lm_head.weight"
 
     def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:

@@ -1,4 +1,4 @@
-"""The heads of a family: their layers, and Hugging Face's names of their tensors."""
+"""A family's heads, and what its files hold: Hugging Face's names of tensors, tied copies, buffers."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -59,12 +59,11 @@ FIXED_LABELS = {"qa": 2, "multiple_choice": 1, "pair": 2, "rtd": 1}
 
 
 class FamilyHeads:
-    """The heads of a family. The methods here make BERT's; a family overrides what differs."""
+    """The heads and the files of a family. The methods here are BERT's; a family overrides what differs."""
 
     heads: Mapping[str, Head]
-    # Whether these heads read the pooler; otherwise they read `head_vectors`.
-    classifier_uses_pooler: bool = True
-    multiple_choice_uses_pooler: bool = True
+    # The heads that read the pooler; other sequence-level heads read `head_vectors`.
+    pooled_heads: tuple[str, ...] = ("classifier", "multiple_choice", "pair")
     # Whether `head_vectors` reads the first token alone, so that the last block need not compute the others.
     heads_read_first_token: bool = True
     # The masked-LM decoder's kernel, which files have to themselves where it is not the token table.

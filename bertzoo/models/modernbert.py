@@ -11,18 +11,7 @@ from keras import ops
 from bertzoo.checkpoints.json_files import NULL, OBJECT, check, choice, list_of
 from bertzoo.layers.heads import weighted_mean
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
-from bertzoo.models.config import (
-    Activation,
-    Dropout,
-    EncoderConfig,
-    Epsilon,
-    Flag,
-    NonNegative,
-    NoSegments,
-    OptionalDropout,
-    PaddingId,
-    Size,
-)
+from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, Head, dense, norm
 from bertzoo.types import Tensor
@@ -42,16 +31,16 @@ class ModernBertConfig(EncoderConfig):
     """
 
     model_type: str = "modernbert"
-    vocab_size: Size = 50368
-    num_hidden_layers: Size = 22
-    intermediate_size: Size = 1152
-    hidden_dropout_prob: Dropout = 0.0
-    attention_probs_dropout_prob: Dropout = 0.0
+    vocab_size: int = 50368
+    num_hidden_layers: int = 22
+    intermediate_size: int = 1152
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
     embedding_dropout: Dropout = 0.0
-    classifier_dropout: OptionalDropout = 0.0
-    max_position_embeddings: Size = 8192
+    classifier_dropout: float | None = 0.0
+    max_position_embeddings: int = 8192
     type_vocab_size: NoSegments = 0
-    layer_norm_eps: Epsilon = 1e-5
+    layer_norm_eps: float = 1e-5
     pad_token_id: PaddingId = 50283
     local_attention: Size = 128  # tokens on both sides together
     # Every third is global, from the first, where None.
@@ -144,7 +133,7 @@ class ModernBert(Family):
         )
         for name, hf_class in HEADS.items()
     }
-    has_pooler = classifier_uses_pooler = multiple_choice_uses_pooler = False
+    has_pooler, pooled_heads = False, ()
     heads_read_first_token = False
     decoder = "decoder.weight"
 

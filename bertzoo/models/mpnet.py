@@ -9,7 +9,7 @@ import keras
 from bertzoo.checkpoints.json_files import Rule
 from bertzoo.layers import RelativeBias
 from bertzoo.models.bert import EMBEDDINGS, FEED_FORWARD_AND_POOLER
-from bertzoo.models.config import NoSegments, Size
+from bertzoo.models.config import NoSegments
 from bertzoo.models.heads import dense, norm
 from bertzoo.models.roberta import Roberta, RobertaConfig
 
@@ -26,7 +26,7 @@ class MPNetConfig(RobertaConfig):
     """
 
     model_type: str = "mpnet"
-    vocab_size: Size = 30527
+    vocab_size: int = 30527
     type_vocab_size: NoSegments = 0
     relative_attention_num_buckets: Annotated[int, Rule(f"{BUCKETS}", lambda value: value == BUCKETS)] = BUCKETS
 

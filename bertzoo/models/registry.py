@@ -22,9 +22,8 @@ def register(family: Family) -> None:
     FAMILIES[family.model_type] = family
 
 
-for _family in (Albert, Bert, Camembert, Deberta, DebertaV2, DistilBert, Electra, ModernBert, MPNet, Roberta):
-    register(_family())
-register(XLMRoberta())
+for _cls in (Albert, Bert, Camembert, Deberta, DebertaV2, DistilBert, Electra, ModernBert, MPNet, Roberta, XLMRoberta):
+    register(_cls())
 
 
 def family_of(content: Mapping[str, Any]) -> Family:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from bertzoo.models.bert import Bert
-from bertzoo.models.config import EncoderConfig, Epsilon, PaddingId, Size
+from bertzoo.models.config import EncoderConfig, PaddingId
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, masked_lm, two_layers
 
@@ -18,10 +18,10 @@ class RobertaConfig(EncoderConfig):
     """RoBERTa-base. Two rows of the position table are never used by tokens: positions start after the padding id."""
 
     model_type: str = "roberta"
-    vocab_size: Size = 50265
-    max_position_embeddings: Size = 514
-    type_vocab_size: Size = 1
-    layer_norm_eps: Epsilon = 1e-5
+    vocab_size: int = 50265
+    max_position_embeddings: int = 514
+    type_vocab_size: int = 1
+    layer_norm_eps: float = 1e-5
     pad_token_id: PaddingId = 1
 
     # Hugging Face's defaults for the last differ from all released models.
@@ -45,7 +45,7 @@ class XLMRobertaConfig(RobertaConfig):
     """XLM-R base."""
 
     model_type: str = "xlm-roberta"
-    vocab_size: Size = 250002
+    vocab_size: int = 250002
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CamembertConfig(RobertaConfig):
     """CamemBERT-base."""
 
     model_type: str = "camembert"
-    vocab_size: Size = 32005
+    vocab_size: int = 32005
 
 
 class Roberta(Family):
@@ -67,7 +67,7 @@ class Roberta(Family):
         "classifier": CLASSIFIER,
         **PLAIN_HEADS,
     }
-    classifier_uses_pooler = False
+    pooled_heads = ("multiple_choice",)
     decoder = "lm_head.decoder.weight"
 
     def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:

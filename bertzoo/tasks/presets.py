@@ -19,7 +19,6 @@ from bertzoo.data.labels import check_order, label_names, labels_for_file, label
 from bertzoo.export import export_model
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.family import Family
 from bertzoo.models.registry import FAMILIES, read_architecture
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -99,7 +98,7 @@ class PresetTask(keras.Model):
     @classmethod
     def needs_pooler(cls, config: EncoderConfig) -> bool:
         """Whether a head of the task reads the pooler of this family."""
-        return any(reads_pooler(FAMILIES[config.model_type], head) for head in cls.heads)
+        return any(head in FAMILIES[config.model_type].pooled_heads for head in cls.heads)
 
     @classmethod
     def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
@@ -153,11 +152,6 @@ class PresetTask(keras.Model):
             self.save_to_preset(Path(folder) / "preset")
             options: dict[str, Any] = {"private": private, "token": token, "commit_message": commit_message}
             push(Path(folder) / "preset", repo_id, **options, card=card)
-
-
-def reads_pooler(family: Family | type[Family], head: str) -> bool:
-    """Whether a head of a family reads the pooler's output."""
-    return head == "pair" or getattr(family, f"{head}_uses_pooler", False)
 
 
 def own_block(config: EncoderConfig) -> dict[str, Any]:

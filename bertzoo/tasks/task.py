@@ -17,7 +17,7 @@ from bertzoo.data.window_data import WindowedData
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import Salt, fold_in
 from bertzoo.tasks.compiled import CompiledTask
-from bertzoo.tasks.presets import PresetTask, reads_pooler
+from bertzoo.tasks.presets import PresetTask
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.callbacks import NaNGuard, check_rate_callbacks, with_callback
@@ -56,7 +56,7 @@ class Task(CompiledTask, PresetTask):
             ValueError: The head reads the pooler, and the encoder was made without one.
         """
         family = self.backbone.family
-        if reads_pooler(family, name) and self.backbone.pooler is None:
+        if name in family.pooled_heads and self.backbone.pooler is None:
             raise ValueError(
                 f"the head {name!r} of {family.hf_name} reads the pooler: make the encoder with pooler=True."
             )

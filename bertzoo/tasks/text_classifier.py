@@ -81,7 +81,7 @@ class TextClassifier(Task):
         self.custom_head = head
         if head is not None:
             self.heads, self.hf_class = (), "Model"  # none of the family's
-        self.uses_pooler = backbone.family.classifier_uses_pooler and backbone.pooler is not None
+        self.uses_pooler = "classifier" in backbone.family.pooled_heads and backbone.pooler is not None
         self.classifier = head or self.make_head("classifier", len(self.labels))
         self.head_takes_key = "key" in inspect.signature(self.classifier.call).parameters
         self.build()

@@ -155,7 +155,7 @@ def _from_json(path: Path, settings: Mapping, lowercase: bool | None):
         rust = Tokenizer.from_str(path.read_text("utf-8"))
     except Exception as error:  # the Rust library raises bare Exception
         raise ValueError(f"{path} is not a tokenizer that `tokenizers` can read: {error}.") from None
-    # all-MiniLM ships truncation to 128 and padding to 128, which nobody expects.
+    # all-MiniLM's file truncates and pads to 128, which users do not expect.
     rust.no_truncation()
     rust.no_padding()
     state = _normalizer_state(rust)

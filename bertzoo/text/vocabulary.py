@@ -47,7 +47,7 @@ def train_wordpiece(
     Args:
         texts_or_files: Strings, which are texts, or `pathlib.Path`s of UTF-8 text files (.gz too), read line by line.
             They are read twice; an iterator is kept in memory for that.
-        vocabulary_size: At most so many pieces, special tokens included.
+        vocabulary_size: The largest number of pieces, special tokens included.
         lowercase: Lowercase the texts and strip accents.
         min_frequency: Pairs of pieces that are seen less often are not joined.
         special_tokens: The first ids, in this order.
@@ -97,7 +97,7 @@ def train_byte_bpe(
 
     Args:
         texts_or_files: See `train_wordpiece`; read once.
-        vocabulary_size: At most so many pieces, special tokens and the 256 bytes included.
+        vocabulary_size: The largest number of pieces, special tokens and the 256 bytes included.
         min_frequency: Pairs of pieces that are seen less often are not joined.
         special_tokens: The first ids, in this order.
         progress: Show a progress bar.
@@ -137,7 +137,7 @@ def train_unigram(
 
     Args:
         texts_or_files: See `train_wordpiece`; read once.
-        vocabulary_size: At most so many pieces, special tokens included.
+        vocabulary_size: The largest number of pieces, special tokens included.
         lowercase: Lowercase the texts.
         special_tokens: The first ids, in this order. ALBERT's are `("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")`.
 

@@ -218,7 +218,7 @@ def build_wordpiece(
         if special_tokens.get(role) not in vocabulary:
             raise ValueError(
                 f"the vocabulary of {len(vocabulary)} tokens has no {role} token {special_tokens.get(role)!r}; add it, "
-                f"or name the one that it has as `{role}_token` in tokenizer_config.json."
+                f"or name its own as `{role}_token` in tokenizer_config.json."
             )
     rust = Tokenizer(models.WordPiece(vocabulary, unk_token=special_tokens["unk"]))
     rust.normalizer = normalizers.BertNormalizer(

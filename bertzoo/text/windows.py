@@ -80,7 +80,7 @@ def cut_windows(
         texts: The texts to cut.
         questions: Put before every row of its text, as the first of a pair; cut to `max_query_length` tokens.
         stride: How many tokens of text two neighbouring rows share. Where None, a quarter of a row and at most 128;
-            with questions, so many that rows start 128 tokens apart (Devlin et al. 2019's code for SQuAD).
+            with questions, as many as let rows start 128 tokens apart (Devlin et al. 2019's code for SQuAD).
         max_query_length: Longest question in tokens.
 
     Raises:

@@ -18,6 +18,7 @@ from bertzoo.checkpoints.saving import recover, write_preset
 from bertzoo.checkpoints.tensors import save_tensors
 
 FOLDER, NOTES, ARRAYS = "training_state", "state.json", "state.safetensors"
+FORMAT = 2  # of the notes
 ARRAY = "__array__"  # the key of a reference to an array
 
 
@@ -49,6 +50,8 @@ class TrainingState:
             return None
         try:
             notes = json.loads((folder / NOTES).read_text(encoding="utf-8"))
+            if notes.get("format") != FORMAT:
+                raise ValueError("another version of bertzoo wrote it")
             return cls(folder, notes, load_file(folder / ARRAYS))
         except (OSError, ValueError, SafetensorError) as error:
             raise CheckpointError(f"{folder} can't be read: {error}. Delete it to start again.") from error
@@ -64,7 +67,7 @@ class TrainingState:
         """
         # Copies: on PyTorch the arrays would share the variables' memory.
         variables = {name: np.array(keras.ops.convert_to_numpy(v)) for name, v in named_variables(model).items()}
-        content = (json.dumps(notes) + "\n").encode()
+        content = (json.dumps({"format": FORMAT, **notes}) + "\n").encode()
         tensors = partial(save_tensors, tensors={**arrays, **variables})
         write_preset(Path(directory) / FOLDER, {ARRAYS: tensors, NOTES: content})
 

@@ -40,7 +40,7 @@ COUNTED = {
 }
 
 
-def test_rows_are_well_formed():
+def test_entries_are_well_formed():
     catalog = load_catalog()
     assert len(catalog) >= 60
     for name, row in catalog.items():
@@ -76,7 +76,7 @@ def _places():
     return Path(package, "_bundled/weights/catalog.toml"), Path(package).parent / "weights" / "catalog.toml"
 
 
-def test_a_name_that_is_not_there_is_told():
+def test_an_unknown_name_is_an_error():
     with pytest.raises(ValueError, match=r"no 'google/bert-base-uncase'; similar names: google-bert/bert-base-uncased"):
         find_entry("hf://google/bert-base-uncase")
 

@@ -115,7 +115,7 @@ TORCH_SHARDS = ["pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.jso
 
 
 @pytest.mark.parametrize(
-    ("weights", "wanted"),
+    ("weights", "fetched"),
     [
         (BOTH, ["model.safetensors"]),
         (BOTH + SHARDS, ["model.safetensors"]),
@@ -124,11 +124,11 @@ TORCH_SHARDS = ["pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.jso
         (TORCH_SHARDS, TORCH_SHARDS),
     ],
 )
-def test_only_what_is_needed_is_fetched(tmp_path, monkeypatch, weights, wanted):
+def test_only_what_is_needed_is_fetched(tmp_path, monkeypatch, weights, fetched):
     hub = Hub(tmp_path / "cache", [*SMALL, *USELESS, *weights])
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     assert resolve("hf://owner/name@v1.0/x") == tmp_path / "cache"
-    assert hub.fetched == {*SMALL, *wanted}
+    assert hub.fetched == {*SMALL, *fetched}
     assert set(hub.revisions) == {"v1.0/x"}
 
 

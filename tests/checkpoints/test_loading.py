@@ -78,7 +78,7 @@ def test_there_and_back_bit_for_bit(write_checkpoint, tmp_path, name, dtype):
     for tensor, value in before.items():
         assert after[tensor].dtype == value.dtype == dtype and after[tensor].shape == value.shape
         assert torch.equal(after[tensor], value), tensor
-    old, new = (json.loads((place / "config.json").read_text()) for place in (directory, tmp_path / "out"))
+    old, new = (json.loads((path / "config.json").read_text()) for path in (directory, tmp_path / "out"))
     assert new["dtype"] == old["dtype"] and new["architectures"] == [name]
     assert {key: new[key] for key in old} == old
 
@@ -205,10 +205,10 @@ def test_other_files(checkpoint, copy, form):
         assert len(list(directory.glob("*.safetensors"))) > 2
     elif form == "pickled shards":
         names = sorted(weights)
-        places = {name: f"pytorch_model-0000{1 + i % 2}-of-00002.bin" for i, name in enumerate(names)}
-        for place in set(places.values()):
-            torch.save({n: weights[n] for n in names if places[n] == place}, directory / place)
-        (directory / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+        shard_of = {name: f"pytorch_model-0000{1 + i % 2}-of-00002.bin" for i, name in enumerate(names)}
+        for shard in set(shard_of.values()):
+            torch.save({n: weights[n] for n in names if shard_of[n] == shard}, directory / shard)
+        (directory / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": shard_of}))
     else:
         torch.save(weights, directory / "pytorch_model.bin", _use_new_zipfile_serialization=form == "zip")
     assert_same(load(directory), load(checkpoint[0]))
@@ -416,8 +416,8 @@ def test_killed_while_saving(copy):
     env = {**os.environ, "PYTHONPATH": str(Path(bz.__file__).resolve().parents[1])}
     directories = [copy(), copy()]
     writers = [
-        subprocess.Popen([sys.executable, "-c", SAVER, str(place)], stdout=subprocess.PIPE, text=True, env=env)
-        for place in directories
+        subprocess.Popen([sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE, text=True, env=env)
+        for path in directories
     ]
     for pause, (directory, process) in enumerate(zip(directories, writers)):
         for expected in ("ready", "0", "1", "2"):

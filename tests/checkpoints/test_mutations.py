@@ -1,4 +1,4 @@
-"""Values of JSON files changed at random places into others: an error with the file's or the directory's name, or a
+"""Values of JSON files changed at random paths into others: an error with the file's or the directory's name, or a
 model that computes as before, or one of the few changes that are legitimate."""
 
 import json
@@ -34,14 +34,14 @@ FREE = {
 }
 
 
-def places(content, path=()):
+def paths_in(content, path=()):
     """Paths to all values, those of vocabularies left out."""
     if path[:2] == ("model", "vocab") or len(path) > 4:
         return
     for key, value in content.items() if isinstance(content, dict) else enumerate(content):
         yield (*path, key)
         if isinstance(value, (dict, list)):
-            yield from places(value, (*path, key))
+            yield from paths_in(value, (*path, key))
 
 
 def changed(content, path, value):
@@ -65,8 +65,8 @@ def presets(write_checkpoint, tmp_path_factory):
     bz.SentenceEncoder.from_preset(write_checkpoint(num_hidden_layers=1)[0], **options).save_to_preset(folder / "st")
     bz.TextClassifier.from_preset(classifier, temperature=2.0, verbose=False).save_to_preset(folder / "classifier")
     return {
-        folder / "st": lambda place: bz.SentenceEncoder.from_preset(place, verbose=False).encode(TEXTS),
-        folder / "classifier": lambda place: bz.TextClassifier.from_preset(place, verbose=False).logits(TEXTS),
+        folder / "st": lambda path: bz.SentenceEncoder.from_preset(path, verbose=False).encode(TEXTS),
+        folder / "classifier": lambda path: bz.TextClassifier.from_preset(path, verbose=False).logits(TEXTS),
     }
 
 
@@ -80,23 +80,23 @@ def test_errors_name_the_file_and_what_loads_computes_as_before(presets, tmp_pat
         for file in sorted(directory.rglob("*.json")):
             name, original = file.relative_to(directory).as_posix(), file.read_text()
             content = json.loads(original)
-            paths = [(), *places(content), *((key,) for key in FURTHER if name == "config.json")]
+            paths = [(), *paths_in(content), *((key,) for key in FURTHER if name == "config.json")]
             for path in rng.sample(paths, min(len(paths), 16)):
                 value = rng.choice(VALUES)
                 file.write_text(json.dumps(changed(content, path, value)))
                 try:
-                    found = outputs(directory)
+                    actual = outputs(directory)
                 except (CheckpointError, ValueError, TypeError, FileNotFoundError) as error:
                     assert str(directory) in str(error) and len(str(error)) < 1500, (name, path, value, error)
                 else:
                     free = FREE.get(name, ())
                     if free is not None and not (path and path[0] in free) and not (not path and "" in free):
-                        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=f"{name} {path} {value}")
+                        np.testing.assert_allclose(actual, expected, atol=1e-6, err_msg=f"{name} {path} {value}")
             file.write_text(original)
 
 
-# What came through in silence, or as an internal error: the file, the place, the value.
-FOUND = [
+# What came through in silence, or as an internal error: the file, the path, the value.
+SILENT = [
     ("classifier", "config.json", ("id2label",), {"x": "a"}),
     ("classifier", "config.json", ("id2label",), "abc"),
     ("classifier", "config.json", ("bertzoo",), "x"),
@@ -125,7 +125,7 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("preset", "name", "path", "value"), FOUND, ids=str)
+@pytest.mark.parametrize(("preset", "name", "path", "value"), SILENT, ids=str)
 def test_values_that_came_through(presets, tmp_path, preset, name, path, value):
     source = next(directory for directory in presets if directory.name == preset)
     shutil.copytree(source, tmp_path / preset)
@@ -180,7 +180,7 @@ def test_values_of_other_families(model_type, key, value, tmp_path):
         bz.Encoder.from_preset(tmp_path)
 
 
-def test_half_a_vocabulary_is_spoken_of(write_checkpoint, tmp_path):
+def test_half_a_vocabulary_warns(write_checkpoint, tmp_path):
     directory = write_checkpoint(num_hidden_layers=1)[0]
     tokens = json.loads((directory / "tokenizer.json").read_text())["model"]["vocab"]
     (directory / "tokenizer.json").unlink()

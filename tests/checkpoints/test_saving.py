@@ -42,9 +42,9 @@ def test_a_new_preset_replaces_the_old_and_keeps_foreign_files(tmp_path):
     write_preset(
         directory, {"config.json": b"new", "1_Pooling/config.json": b"pool", **tensor_files({"a": np.ones(2)})}
     )
-    found = contents(directory)
-    assert found.pop("model.safetensors") != b"old model.safetensors"
-    assert found == {
+    actual = contents(directory)
+    assert actual.pop("model.safetensors") != b"old model.safetensors"
+    assert actual == {
         "README.md": b"old README.md",
         "link": b"old README.md",
         "training_state/step": b"old training_state/step",
@@ -70,7 +70,7 @@ def test_names_stay_inside(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_places_that_cannot_be_replaced(tmp_path, monkeypatch):
+def test_directories_that_cannot_be_replaced(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("x")
     with pytest.raises(CheckpointError, match="is a file"):
         write_preset(tmp_path / "file", {"config.json": b""})
@@ -319,9 +319,9 @@ def test_killed_50_times_at_random(tmp_path, helpers):
         time.sleep(generator.uniform(0, 0.06))
         os.kill(pid, signal.SIGKILL)
         assert int(helper.stdout.readline()) == -signal.SIGKILL
-        found = version_of(directory)
-        assert version <= found < version + 1000
-        version = found
+        actual = version_of(directory)
+        assert version <= actual < version + 1000
+        version = actual
     order(helper, directory, version + 1)
     assert helper.stdout.readline() == "0\n"
     assert left_overs(directory) == []

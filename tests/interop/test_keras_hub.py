@@ -87,7 +87,7 @@ def with_warning(encoder):
 
 
 @pytest.mark.parametrize("model_type", ["roberta", *others("camembert", "distilbert")])
-def test_our_encoders_become_theirs(model_type, numpy, close):
+def test_encoders_become_backbones(model_type, numpy, close):
     """Segments of one row, which KerasHub's RoBERTa lacks, are in its positions."""
     sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = FAMILIES[model_type].config_class(**sizes, intermediate_size=24, max_position_embeddings=14)
@@ -197,7 +197,7 @@ def test_quantized_models_are_refused():
 
 
 @pytest.mark.once
-def test_texts_are_split_as_theirs_are():
+def test_texts_are_split_as_in_keras_hub():
     """Accents stay unless KerasHub's tokenizer strips them, and rows are cut at the same length."""
     words = [*WORDS[:5], "café", "cafe", "w1"]
     for strip in (False, True):
@@ -214,7 +214,7 @@ def test_texts_are_split_as_theirs_are():
 
 
 @pytest.mark.once
-def test_the_head_of_a_task_s_preset_is_spoken_of(tmp_path):
+def test_the_head_of_a_task_s_preset_is_reported(tmp_path):
     hub_model = keras_hub.models.BertTextClassifier(make("BertBackbone"), num_classes=2, preprocessor=None)
     hub_model.save_to_preset(str(tmp_path / "preset"))
     assert "head was not read" in str(bz.from_keras_hub(tmp_path / "preset", verbose=False).load_report)

@@ -129,7 +129,7 @@ def test_fairseq_files_give_the_same_pieces(files, tmp_path, marked_probes):
         ("merges.txt", "qqqq zzzz\n", "merges do not belong to the vocabulary"),
     ],
 )
-def test_malformed_files_are_told(files, tmp_path, name, content, message):
+def test_malformed_files_are_refused(files, tmp_path, name, content, message):
     for file in ("vocab.json", "merges.txt"):
         (tmp_path / file).write_bytes((files["roberta"][0] / file).read_bytes())
     (tmp_path / name).write_text(content, "utf-8")
@@ -146,7 +146,7 @@ def test_files_saved_by_windows_give_the_same_ids(files, tmp_path, marked_probes
     assert actual.tolist() == expected.tolist()
 
 
-def test_a_vocabulary_without_its_special_tokens_is_told(files, tmp_path):
+def test_a_vocabulary_without_its_special_tokens_is_refused(files, tmp_path):
     for file in ("vocab.json", "merges.txt"):
         (tmp_path / file).write_bytes((files["deberta"][0] / file).read_bytes())
     with pytest.raises(ValueError, match=r"no token '<s>'"):  # nothing says that these are DeBERTa's

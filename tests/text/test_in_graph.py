@@ -110,7 +110,7 @@ def test_wrong_tokenizers_are_named():
         InGraphTokenizer(host, pad_to=9)
 
 
-def test_a_task_without_tokenizer_is_told(checkpoint):
+def test_a_task_without_tokenizer_is_refused(checkpoint):
     task = bz.TextClassifier.from_preset(checkpoint[0], labels=["a", "b"], tokenizer=None, verbose=False)
     with pytest.raises(ValueError, match="no tokenizer"):
         bz.text.in_graph.StringModel(task)

@@ -47,7 +47,7 @@ def test_labels_are_what_stood_there_and_nothing_else_changes(million):
     assert not labels[~counted].any() and not batch["mask_positions"][~counted].any()
     chosen = np.zeros(inputs["token_ids"].shape, bool)
     np.put_along_axis(chosen, np.where(counted, batch["mask_positions"], batch["mask_positions"][:, :1]), True, axis=1)
-    assert chosen.sum() == counted.sum()  # no place twice
+    assert chosen.sum() == counted.sum()  # no position twice
     assert (batch["token_ids"] == inputs["token_ids"])[~chosen].all()
 
 
@@ -76,7 +76,7 @@ def test_eighty_ten_ten(million):
     assert ((drawn - expected) ** 2 / expected).sum() < 994 + 5 * np.sqrt(2 * 994)
 
 
-def test_places_are_drawn_evenly(masking):
+def test_positions_are_drawn_evenly(masking):
     rows, length = 20_000, 32
     inputs = make_batch(rows, length, [length] * rows)
     batch, _, weights = masking(inputs, np.random.default_rng(3))

@@ -23,20 +23,20 @@ def make_batch(rows, length, seed=0, continued=0.3):
 
 
 def words_of(row):
-    """Lists of places: a word's first token and those that go on with it; special tokens part words."""
+    """Lists of positions: a word's first token and those that go on with it; special tokens part words."""
     words, before = [], False
-    for place, token in enumerate(row):
+    for position, token in enumerate(row):
         if token in SPECIAL:
             before = False
         elif token >= 800 and before:
-            words[-1].append(place)
+            words[-1].append(position)
         else:
-            words.append([place])
+            words.append([position])
             before = True
     return words
 
 
-def chosen_places(batch, weights):
+def chosen_positions(batch, weights):
     for positions, counts in zip(batch["mask_positions"], weights):
         yield set(positions[counts > 0].tolist())
 
@@ -46,22 +46,22 @@ def test_words_are_chosen_whole_and_no_row_exceeds_its_share(max_ngram):
     inputs = make_batch(400, 64)
     rule = Masking(VOCABULARY, MASK, SPECIAL, starts=STARTS, max_ngram=max_ngram)
     batch, labels, weights = rule(inputs, np.random.default_rng(1))
-    for row, places, label, count in zip(inputs["token_ids"], chosen_places(batch, weights), labels, weights):
-        assert len(places) == count.sum() <= round(0.15 * 64)
+    for row, positions, label, count in zip(inputs["token_ids"], chosen_positions(batch, weights), labels, weights):
+        assert len(positions) == count.sum() <= round(0.15 * 64)
         for word in words_of(row):
-            assert places.isdisjoint(word) or places.issuperset(word)
-        assert not places & set(np.flatnonzero(np.isin(row, SPECIAL)))
-        np.testing.assert_array_equal(sorted(row[list(places)]), sorted(label[count > 0]))
+            assert positions.isdisjoint(word) or positions.issuperset(word)
+        assert not positions & set(np.flatnonzero(np.isin(row, SPECIAL)))
+        np.testing.assert_array_equal(sorted(row[list(positions)]), sorted(label[count > 0]))
 
 
-def authors_whole_words(row, wanted, rng):
+def authors_whole_words(row, budget, rng):
     """google-research/bert, create_pretraining_data.py: how many tokens are chosen."""
     words, chosen = words_of(row), 0
     rng.shuffle(words)
     for word in words:
-        if chosen >= wanted:
+        if chosen >= budget:
             break
-        if chosen + len(word) <= wanted:
+        if chosen + len(word) <= budget:
             chosen += len(word)
     return chosen
 
@@ -79,10 +79,10 @@ def test_as_many_tokens_are_chosen_as_by_the_authors_code():
 def test_lengths_of_ngrams_are_six_to_three_to_two():
     inputs = make_batch(3000, 512, continued=0.2)
     candidate = ~np.isin(inputs["token_ids"], SPECIAL)
-    wanted = np.full(3000, round(0.15 * 512))
+    budget = np.full(3000, round(0.15 * 512))
     starts = np.isin(np.arange(VOCABULARY), STARTS)
-    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, wanted, np.random.default_rng(0))
-    assert 0.149 < (numbers > 0).mean() <= wanted[0] / 512
+    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, budget, np.random.default_rng(0))
+    assert 0.149 < (numbers > 0).mean() <= budget[0] / 512
     begins = candidate & (starts[inputs["token_ids"]] | ~np.roll(candidate, 1, axis=1))
     last = numbers.max(axis=1)
     words = [np.bincount(row[begin & (row > 0)], minlength=100) for row, begin in zip(numbers, begins)]
@@ -98,16 +98,16 @@ def test_ngrams_are_consecutive_words_of_one_segment():
     inputs = make_batch(500, 64)
     candidate = ~np.isin(inputs["token_ids"], SPECIAL)
     starts = np.isin(np.arange(VOCABULARY), STARTS)
-    wanted = np.full(500, 20)
-    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, wanted, np.random.default_rng(0))
+    budget = np.full(500, 20)
+    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, budget, np.random.default_rng(0))
     for row, marks in zip(inputs["token_ids"], numbers):
         words = words_of(row)
         for number in range(1, marks.max() + 1):
-            places = np.flatnonzero(marks == number)
-            np.testing.assert_array_equal(places, np.arange(places[0], places[-1] + 1))
-            assert not np.isin(row[places], SPECIAL).any()
-            covered = [word for word in words if set(word) & set(places)]
-            assert 1 <= len(covered) <= 3 and sum(covered, []) == places.tolist()
+            positions = np.flatnonzero(marks == number)
+            np.testing.assert_array_equal(positions, np.arange(positions[0], positions[-1] + 1))
+            assert not np.isin(row[positions], SPECIAL).any()
+            covered = [word for word in words if set(word) & set(positions)]
+            assert 1 <= len(covered) <= 3 and sum(covered, []) == positions.tolist()
 
 
 def test_one_word_too_long_for_its_share_is_left_alone():
@@ -126,9 +126,11 @@ def test_ngrams_of_tokens():
     inputs = make_batch(300, 64)
     batch, _, weights = Masking(VOCABULARY, MASK, SPECIAL, max_ngram=3)(inputs, np.random.default_rng(0))
     assert (weights.sum(axis=1) == round(0.15 * 64)).all()
-    neighbours = np.mean([len(places & {place + 1 for place in places}) for places in chosen_places(batch, weights)])
+    neighbours = np.mean(
+        [len(positions & {position + 1 for position in positions}) for positions in chosen_positions(batch, weights)]
+    )
     _, _, weights = single = Masking(VOCABULARY, MASK, SPECIAL)(inputs, np.random.default_rng(0))
-    alone = np.mean([len(p & {place + 1 for place in p}) for p in chosen_places(single[0], weights)])
+    alone = np.mean([len(p & {position + 1 for position in p}) for p in chosen_positions(single[0], weights)])
     assert neighbours > alone + 2
 
 

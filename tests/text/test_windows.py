@@ -22,7 +22,7 @@ def random_texts(count, rng):
 
 @pytest.mark.parametrize("stride", [None, 0, 1, 4])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_rows_are_what_the_tokenizer_makes_of_their_part_of_the_text(tokenizer, stride, pairs):
+def test_rows_equal_the_tokenizer_s_of_the_same_text(tokenizer, stride, pairs):
     rng = np.random.default_rng(0)
     texts = random_texts(40, rng)
     questions = random_texts(40, rng) if pairs else None

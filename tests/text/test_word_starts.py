@@ -1,4 +1,4 @@
-"""Where words begin, told by tokens alone, against what tokenizers says of texts."""
+"""Which tokens begin a word, compared with the words of the tokenizers library."""
 
 import pytest
 import tokenizers

@@ -1,4 +1,4 @@
-"""Directories that cannot be renamed or written: mount points, mounts inside a preset, places of the system."""
+"""Directories that cannot be renamed or written: mount points, mounts inside a preset, folders of the system."""
 
 import os
 import subprocess
@@ -84,28 +84,28 @@ def test_a_full_disk_leaves_the_files_of_a_directory_that_stays(tmp_path, monkey
     assert [(path.name, path.read_bytes()) for path in directory.iterdir()] == [("config.json", b"old")]
 
 
-@pytest.mark.parametrize("place", ["/proc/nowhere/out", "/dev/null/out", "/dev/null"])
+@pytest.mark.parametrize("path", ["/proc/nowhere/out", "/dev/null/out", "/dev/null"])
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="Linux's")
-def test_a_place_that_cannot_be_written_is_told_before_the_work(place, tmp_path):
+def test_a_directory_that_cannot_be_written_is_refused_before_the_work(path, tmp_path):
     """Of root too, to whom every folder looks writable. The table does not exist: nobody has looked at it yet."""
     from typer.testing import CliRunner
 
     from bertzoo.cli.main import app
 
-    with pytest.raises(CheckpointError, match=place):
-        check_writable(Path(place))
+    with pytest.raises(CheckpointError, match=path):
+        check_writable(Path(path))
     table = str(tmp_path / "table.csv")
     (tmp_path / "empty.toml").write_text("[encoder]\n[training]\nsteps = 1\nlearning_rate = 1\n[[batches]]\n")
     commands = [
-        ["fit", table, "--out", place],
-        ["grid", table, "--out", place],
-        ["convert", "bert_mini_en", place],
-        ["pretrain", str(tmp_path / "empty.toml"), "--corpus", str(tmp_path), "--out", place],
-        ["prepare", table, "--out", place],
+        ["fit", table, "--out", path],
+        ["grid", table, "--out", path],
+        ["convert", "bert_mini_en", path],
+        ["pretrain", str(tmp_path / "empty.toml"), "--corpus", str(tmp_path), "--out", path],
+        ["prepare", table, "--out", path],
     ]
     for command in commands:
         result = CliRunner().invoke(app, command)
-        assert result.exit_code == 1 and place in result.output, (command, result.output)
+        assert result.exit_code == 1 and path in result.output, (command, result.output)
 
 
 def test_files_too(tmp_path):
