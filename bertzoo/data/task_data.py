@@ -127,7 +127,7 @@ class TaskData:
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
             convert = partial(self._convert_prompted, prompt=prompt) if prompt else self.convert_batch
-            return StreamDataset(x, convert, steps, inputs_only=labelled is False)
+            return StreamDataset(x, convert, steps)
         examples = self.parse(x, y)
         if len(examples) == 0:
             raise ValueError("x is empty.")
