@@ -15,8 +15,7 @@ from bertzoo.data.schemas import TEXTS, Texts
 from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, host_generator
-from bertzoo.text.encoded import Encoded, encoded_from_arrays
-from bertzoo.text.inputs import with_prompt
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, with_prompt
 from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import whole_rows
