@@ -75,11 +75,6 @@ class Task(CompiledTask, PresetTask):
     def tokenizer(self, tokenizer: Tokenizer | None) -> None:
         self.data.tokenizer = tokenizer
 
-    @property
-    def seed(self) -> int:
-        """The seed of the order of batches and of masks."""
-        return self.data.seed
-
     def encode_inputs(
         self, inputs: Any, training: bool, query_positions: Tensor | None = None
     ) -> tuple[dict[str, Tensor], Tensor | None]:
