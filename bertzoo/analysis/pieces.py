@@ -7,8 +7,7 @@ import keras
 import numpy as np
 
 from bertzoo.models.encoder import Encoder
-from bertzoo.text.encoded import Encoded
-from bertzoo.text.inputs import as_pairs
+from bertzoo.text.encoded import Encoded, as_pairs
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import align_words, split_words
 

@@ -259,6 +259,8 @@ def _check_opcodes(stream: BytesIO) -> None:
     """Refuses, before anything is built, what would exhaust the memory or the stack."""
     tuples = 0
     for opcode, argument, _ in pickletools.genops(stream):
+        if opcode.name in ("EMPTY_SET", "FROZENSET"):  # whose members can all have one hash
+            raise CheckpointError("its pickle has sets, which no checkpoint needs")
         tuples += opcode.name.startswith("TUPLE")
         if tuples > MAX_TUPLES:
             raise CheckpointError(f"its pickle has more than {MAX_TUPLES} tuples")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertzoo.data.parsing import Schema, as_list, column_names, find_column, require_column
-from bertzoo.text.inputs import as_pairs, as_texts
+from bertzoo.text.encoded import as_pairs, as_texts
 from bertzoo.text.word_alignment import split_words
 
 # ---- texts and pairs of texts

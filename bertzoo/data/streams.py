@@ -47,15 +47,14 @@ class StreamDataset(keras.utils.PyDataset):
             row, most tokens of any, None if there is no limit) -> tokens to pad to; -> the same for the model. Texts
             may come as a list alone.
         steps: Batches in an epoch; the stream's own length where None, counted in a first pass if it has no `len`.
-        inputs_only: Whether targets and weights are left out, to predict.
 
     Raises:
         ValueError: A generator or a dataset without end comes without `steps`, or the data end before their time.
     """
 
-    def __init__(self, stream: Any, convert: Callable, steps: int | None = None, inputs_only: bool = False):
+    def __init__(self, stream: Any, convert: Callable, steps: int | None = None):
         super().__init__()
-        self.stream, self.convert, self.inputs_only = stream, convert, inputs_only
+        self.stream, self.convert = stream, convert
         self._once = hasattr(stream, "__next__")
         if steps is None and self._once:
             raise ValueError("a generator has no length: pass steps_per_epoch, or a list.")
@@ -86,7 +85,7 @@ class StreamDataset(keras.utils.PyDataset):
         batch = tuple(batch) if isinstance(batch, (tuple, list)) and not texts else (batch,)
         if not isinstance(self.stream, keras.utils.PyDataset):
             batch = tuple(map(_to_host, batch))
-        return self.convert(batch[:1] if self.inputs_only else batch, partial(self._width, index))
+        return self.convert(batch, partial(self._width, index))
 
     def _width(self, index: int, longest: int, most: int | None) -> int:
         # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.

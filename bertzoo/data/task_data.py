@@ -15,8 +15,7 @@ from bertzoo.data.schemas import TEXTS, Texts
 from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, host_generator
-from bertzoo.text.encoded import Encoded, encoded_from_arrays
-from bertzoo.text.inputs import with_prompt
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, with_prompt
 from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import whole_rows
@@ -128,7 +127,7 @@ class TaskData:
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
             convert = partial(self._convert_prompted, prompt=prompt) if prompt else self.convert_batch
-            return StreamDataset(x, convert, steps, inputs_only=labelled is False)
+            return StreamDataset(x, convert, steps)
         examples = self.parse(x, y)
         if len(examples) == 0:
             raise ValueError("x is empty.")

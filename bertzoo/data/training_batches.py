@@ -57,7 +57,8 @@ class TrainingBatches(keras.utils.PyDataset):
             epoch, index = divmod(position - self.begun, len(self.data))
             if position >= self.begun:  # what an earlier `fit` left in the optimizer is not known here
                 batches[position] = self._weighted(self.data.batch_of(self.first + epoch, index))
-        mean = float(np.mean([_weight(batch) for batch in batches.values()]))
+        weights = [np.sum(batch[2]) if len(batch) == 3 else _rows(batch) for batch in batches.values()]
+        mean = float(np.mean(weights))
         return group, mean or 1.0, batches  # nothing is learnt where all weights are 0
 
     def _weighted(self, batch: tuple) -> tuple:
@@ -100,16 +101,15 @@ def for_training(
     return TrainingBatches(data, class_weights, accumulated, begun, initial_epoch), updates
 
 
-def _weight(batch: tuple) -> float:
-    rows = len(keras.tree.flatten(batch[0])[0])
-    return float(np.sum(batch[2])) if len(batch) == 3 else float(rows)
-
-
 def with_divisor(batch: tuple, divisor: float) -> tuple:
     """A batch with a divisor for its loss beside its sample weights."""
     x, y, *weights = batch
-    rows = len(keras.tree.flatten(x)[0])
-    return x, y, {**({"weights": weights[0]} if weights else {}), DIVISOR: np.full(rows, divisor, "float32")}
+    divisors = np.full(_rows(batch), divisor, "float32")
+    return x, y, {**({"weights": weights[0]} if weights else {}), DIVISOR: divisors}
+
+
+def _rows(batch: tuple) -> int:
+    return len(keras.tree.flatten(batch[0])[0])
 
 
 def split_divisor(sample_weight: Any) -> tuple:

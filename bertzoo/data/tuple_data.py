@@ -16,8 +16,7 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES, Tuples
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
-from bertzoo.text.encoded import Encoded, encoded_from_arrays
-from bertzoo.text.inputs import as_texts, with_prompt
+from bertzoo.text.encoded import Encoded, as_texts, encoded_from_arrays, with_prompt
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import SentenceLoss
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 
 from bertzoo.data.batches import BucketedDataset
@@ -67,19 +66,10 @@ class WindowedData(TaskData):
         x, *rest = batch
         if is_tokenized(x):
             return batch
-        if not rest:
-            raise ValueError(
-                "the stream gives texts, which are cut into windows: to predict, pass them as a list, or batches with "
-                "token_ids; to train, pass batches (texts, targets)."
-            )
-        converted = self.batches(x, *rest, batch_size=1 << 30)[0]
-        tokens = converted[0]["token_ids"].shape[1]
-        wider = width(tokens, self.require_tokenizer().max_length) - tokens
-        # No other targets are as long as tokens but those of tokens, where 0 counts nothing, as in a mask.
-        return keras.tree.map_structure(
-            lambda array: np.pad(array, ((0, 0), (0, wider))) if wider and array.shape[1:2] == (tokens,) else array,
-            converted,
-        )
+        data = self.batches(x, *rest, batch_size=1 << 30)
+        # The only batch is as long as the last of the lengths.
+        data.lengths[-1] = width(int(data.lengths[-1]), self.require_tokenizer().max_length)
+        return data[0]
 
 
 class TagData(WindowedData):

@@ -118,7 +118,7 @@ class Encoder(BackendStep, EncoderBase):
                 hidden_states.append(x)
                 attentions.append(weights)
             elif queries is not None and number == len(blocks):
-                first, x = self._at(queries, block, x, key, **shared)
+                pooler_input, x = self._call_at(queries, block, x, key, **shared)
             else:
                 x = call_block(block, x, **shared, key=key)
 
@@ -132,7 +132,7 @@ class Encoder(BackendStep, EncoderBase):
         if query_positions is not None and queries is None:
             outputs = {name: vectors_at(vectors, query_positions) for name, vectors in outputs.items()}
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x if queries is None else first)
+            outputs["pooled_output"] = self.pooler(x if queries is None else pooler_input)
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
@@ -144,14 +144,13 @@ class Encoder(BackendStep, EncoderBase):
         bias = None if self.position_bias is None else self.position_bias(x)
         return x, {"attention_mask": make_attention_mask(padding_mask, inputs.get("lengths")), "position_bias": bias}
 
-    def _at(self, positions: Any, block: Any, x: Tensor, key: Any, attention_mask: Any, position_bias: Any) -> Any:
-        """A block's output that the pooler reads, and of that what is at these positions."""
-        first_only, bias = isinstance(positions, str), position_bias
-        with_first = self.pooler is not None and not first_only
+    def _call_at(self, positions: Any, block: Any, x: Tensor, key: Any, attention_mask: Any, position_bias: Any) -> Any:
+        """A block's output for the pooler, and the output at these positions; it computes no other tokens."""
+        bias, with_first = position_bias, self.pooler is not None and not isinstance(positions, str)
         if with_first:  # the pooler reads the first token, whatever else is read
             # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
             positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
-        if bias is not None and first_only:
+        if bias is not None and isinstance(positions, str):
             bias = bias[:, :, :1]
         elif bias is not None:  # (1, heads, length, length) -> (batch, heads, count, length)
             bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))

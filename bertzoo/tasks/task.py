@@ -1,5 +1,6 @@
 """What all tasks share: an encoder with a head, and `fit`, `evaluate` and `predict` on raw text."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,8 +10,8 @@ from bertzoo._keras_hooks import print_message
 from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.parsing import Examples
-from bertzoo.data.streams import check_steps, is_stream
-from bertzoo.data.task_data import TaskData
+from bertzoo.data.streams import StreamDataset, check_steps, is_stream
+from bertzoo.data.task_data import TaskData, is_tokenized
 from bertzoo.data.training_batches import for_training
 from bertzoo.data.window_data import WindowedData
 from bertzoo.models.encoder import Encoder
@@ -73,11 +74,6 @@ class Task(CompiledTask, PresetTask):
     @tokenizer.setter
     def tokenizer(self, tokenizer: Tokenizer | None) -> None:
         self.data.tokenizer = tokenizer
-
-    @property
-    def seed(self) -> int:
-        """The seed of the order of batches and of masks."""
-        return self.data.seed
 
     def encode_inputs(
         self, inputs: Any, training: bool, query_positions: Tensor | None = None
@@ -235,7 +231,7 @@ class Task(CompiledTask, PresetTask):
             check_steps(options.pop("steps", None))
             examples = self.data.add_prompt(self.data.parse(x), prompt).without_targets()
             return self.predict_examples(examples, batch_size, **options)
-        data = self.data.batches(x, steps=options.get("steps"), labelled=False, prompt=prompt)
+        data = self.data.batches(x, steps=options.get("steps"), prompt=prompt)
         outputs = self.predict_batches(data, **options)
         return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
 
@@ -284,6 +280,11 @@ class WindowedTask(Task):
 
     data: WindowedData
 
+    def logits(self, x: Any, batch_size: int | None = None, **options) -> Any:
+        if is_stream(x) and not isinstance(x, BucketedDataset):
+            x = StreamDataset(x, _inputs_alone, options.get("steps"))
+        return super().logits(x, batch_size, **options)
+
     def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> list[np.ndarray] | np.ndarray:
         if self.tokenizer is not None:
             windows = self.data.cut(examples)
@@ -316,6 +317,15 @@ class WindowedTask(Task):
         for row, output in zip(data.order, outputs):
             in_order[row] = np.asarray(output)[: encoded.lengths[row]]
         return in_order
+
+
+def _inputs_alone(batch: tuple, width: Callable) -> tuple:
+    """A batch of a stream to predict from, without its targets."""
+    if not is_tokenized(batch[0]):
+        raise ValueError(
+            "the stream gives texts, which are cut into windows: pass them as a list, or batches with token_ids."
+        )
+    return batch[:1]
 
 
 def token_shape(input_shape: Any) -> tuple[int | None, ...]:

@@ -14,7 +14,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import best_temperature, best_thresholds, sigmoid, softmax
 from bertzoo.tasks.task import Task, token_shape
-from bertzoo.text.inputs import as_texts
+from bertzoo.text.encoded import as_texts
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
 from bertzoo.training.compiled_losses import SmoothedCrossentropy

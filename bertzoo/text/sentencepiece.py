@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,23 +28,25 @@ UNIGRAM, BPE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
+class Piece(NamedTuple):
+    """A piece of the vocabulary; `kind` is NORMAL, CONTROL …"""
+
+    text: str
+    score: float
+    kind: int
+
+
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a `.model` file says. `kinds`: the types of the pieces (NORMAL, CONTROL …); `algorithm`: UNIGRAM or BPE."""
+    """What a `.model` file says: the pieces by id, `algorithm` UNIGRAM or BPE, and how texts are normalized."""
 
-    pieces: tuple[str, ...]
-    scores: tuple[float, ...]
-    kinds: tuple[int, ...]
+    pieces: list[Piece]
+    unk_id: int
     algorithm: int
     byte_fallback: bool
     charsmap: bytes
     add_dummy_prefix: bool
     remove_extra_whitespaces: bool
-
-    @property
-    def unk_id(self) -> int:
-        """The id of the unknown piece."""
-        return self.kinds.index(UNKNOWN)
 
 
 def read_sentencepiece(source: str | Path | bytes) -> SentencePieceModel:
@@ -79,15 +81,14 @@ def _model(data: bytes) -> SentencePieceModel:
         raise ValueError("it marks words at their end (treat_whitespace_as_suffix), which is not supported")
     if not normalizer.get(5, 1):
         raise ValueError("it does not escape white space (escape_whitespaces), which is not supported")
-    texts, scores, kinds = zip(*pieces)
-    if kinds.count(UNKNOWN) != 1:
-        raise ValueError(f"it must have one unknown piece; it has {kinds.count(UNKNOWN)}")
-    if len(set(texts)) < len(texts):
-        raise ValueError(f"{len(texts) - len(set(texts))} of its pieces occur twice")
+    unknown = [i for i, piece in enumerate(pieces) if piece.kind == UNKNOWN]
+    if len(unknown) != 1:
+        raise ValueError(f"it must have one unknown piece; it has {len(unknown)}")
+    if (double := len(pieces) - len({piece.text for piece in pieces})) > 0:
+        raise ValueError(f"{double} of its pieces occur twice")
     return SentencePieceModel(
-        pieces=texts,
-        scores=scores,
-        kinds=kinds,
+        pieces=pieces,
+        unk_id=unknown[0],
         algorithm=algorithm,
         byte_fallback=bool(trainer.get(35, 0)),
         charsmap=normalizer.get(2, b""),
@@ -96,12 +97,13 @@ def _model(data: bytes) -> SentencePieceModel:
     )
 
 
-def _piece(data: bytes) -> tuple[str, float, int]:
+def _piece(data: bytes) -> Piece:
     fields = dict(_fields(data, {1: bytes, 2: float, 3: int}))
     text, score, kind = fields.get(1, b"").decode("utf-8"), fields.get(2, 0.0), fields.get(3, NORMAL)
     if not text or kind not in range(NORMAL, BYTE + 1) or not math.isfinite(score):
         raise ValueError(f"a piece is malformed: text {text!r}, score {score}, type {kind}")
-    return text, score, kind
+    # The shortest decimal of this float32: the Rust library reads a longer one back from JSON with another last bit.
+    return Piece(text, float(str(np.float32(score))), kind)
 
 
 def _fields(data: bytes, types: Mapping[int, type]) -> Iterator[tuple[int, Any]]:
@@ -172,7 +174,7 @@ def build_sentencepiece(
 
     vocabulary = _vocabulary(model, front, skipped, split_digit_comma)
     ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
-    unk = model.pieces[model.unk_id]
+    unk = model.pieces[model.unk_id].text
     if model.algorithm == BPE:
         merges = _merges(model, ids)
         rust = Tokenizer(models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback))
@@ -191,7 +193,7 @@ def build_sentencepiece(
         steps.append(Prepend(SPACE))
     rust.normalizer = normalizers.Sequence(steps)
     scheme = "always" if model.add_dummy_prefix and split_punctuation else "never"
-    words = pre_tokenizers.Metaspace(SPACE, scheme, split=not any(SPACE in piece[1:] for piece in model.pieces))
+    words = pre_tokenizers.Metaspace(SPACE, scheme, split=not any(SPACE in p.text[1:] for p in model.pieces))
     splits = [pre_tokenizers.Punctuation("isolated")] if split_punctuation else []
     rust.pre_tokenizer = pre_tokenizers.Sequence([*splits, words]) if splits else words
     spaces = decoders.Metaspace(SPACE, "always" if model.add_dummy_prefix else "never")
@@ -220,26 +222,24 @@ def _vocabulary(
 ) -> list[tuple[str, float]]:
     """(piece, score) by id. Scores are made such that the Rust library, which knows no types, chooses as SentencePiece
     does."""
-    wrong = [p for p, kind in zip(model.pieces[:skipped], model.kinds) if kind not in (UNKNOWN, CONTROL)]
+    wrong = [piece.text for piece in model.pieces[:skipped] if piece.kind not in (UNKNOWN, CONTROL)]
     if wrong:
         raise ValueError(f"the first {skipped} pieces must be control pieces; {wrong[0]!r} is an ordinary one.")
-    # The shortest decimals of these float32: the Rust library reads longer ones back from JSON with another last bit.
-    scores = [float(str(np.float32(score))) for score in model.scores]
-    normal = [score for score, kind in zip(scores, model.kinds) if kind == NORMAL] or [0.0]
-    if front and (model.unk_id or model.pieces[0] not in front):
+    normal = [piece.score for piece in model.pieces if piece.kind == NORMAL] or [0.0]
+    if front and (model.unk_id or model.pieces[0].text not in front):
         raise ValueError(f"its piece 0 must be the unknown one, of {front}: is it another family's file?")
     lowest, highest = min(normal), max(normal)
     vocabulary = [(token, lowest) for token in front]
-    for piece, score, kind in list(zip(model.pieces, scores, model.kinds))[skipped:]:
+    for text, score, kind in model.pieces[skipped:]:
         if kind == USER_DEFINED:  # always chosen: its score is the best possible for its length
-            score = len(piece) * highest - 0.1
+            score = len(text) * highest - 0.1
         elif kind in (UNKNOWN, CONTROL, BYTE):
             score = lowest
         elif kind == UNUSED:  # the raw space is in no normalized text, so this never matches
-            piece, score = f"{piece} ", lowest
-        elif split_digit_comma and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+            text, score = f"{text} ", lowest
+        elif split_digit_comma and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
             score -= 100.0
-        vocabulary.append((piece, score))
+        vocabulary.append((text, score))
     double = sorted(set(front).intersection(piece for piece, _ in vocabulary[len(front) :]))
     if double:
         raise ValueError(f"the file holds {double[0]!r}, which this family adds: is it another family's file?")
@@ -248,11 +248,11 @@ def _vocabulary(
 
 def _merges(model: SentencePieceModel, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Joins the neighbours that make the piece of the best score; the file lists the pieces in that order."""
-    joined = {p: score for p, score, kind in zip(model.pieces, model.scores, model.kinds) if kind == NORMAL}
-    usable = {*joined, *(p for p, kind in zip(model.pieces, model.kinds) if kind == USER_DEFINED)}
+    usable = {piece.text for piece in model.pieces if piece.kind in (NORMAL, USER_DEFINED)}
+    joined = [piece for piece in model.pieces if piece.kind == NORMAL]
     return [
-        (piece[:i], piece[i:])
-        for piece in sorted(joined, key=lambda p: (-joined[p], ids[p]))
-        for i in range(1, len(piece))
-        if piece[:i] in usable and piece[i:] in usable
+        (text[:i], text[i:])
+        for text, _, _ in sorted(joined, key=lambda piece: (-piece.score, ids[piece.text]))
+        for i in range(1, len(text))
+        if text[:i] in usable and text[i:] in usable
     ]

@@ -106,6 +106,10 @@ def check_tags(rows: Iterable[Sequence[str]], scheme: str) -> None:
 def retag(tags: Sequence[str], scheme: str = "BIO") -> list[str]:
     """The same entities in another scheme; also mends tags that are out of order, such as those of IOB1 files.
 
+    Args:
+        tags: The tags of a sentence, in any scheme.
+        scheme: "BIO", "BIOES", "BILOU" or "IO".
+
     Raises:
         ValueError: The scheme is unknown.
     """

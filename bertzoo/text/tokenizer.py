@@ -14,8 +14,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import error_source
 from bertzoo.text import tokenizer_files
-from bertzoo.text.encoded import Encoded, row_splits_from
-from bertzoo.text.inputs import Texts, as_pairs, check_encodable, no_garbage_collection
+from bertzoo.text.encoded import Encoded, Texts, as_pairs, check_encodable, no_garbage_collection, row_splits_from
 from bertzoo.text.vocabulary_files import build_wordpiece
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load

@@ -204,6 +204,7 @@ def test_a_call_is_refused_by_name_and_never_made(tmp_path, monkeypatch, name, w
         b"\x8b\xff\xff\xff\x7fabc.",
         b"I" + b"9" * 100_000 + b"\n.",
         b"N" + b"r\xff\xff\xff\xff" + b"j\xfe\xff\xff\xff.",  # memo slots
+        b"\x8f.", b"(\x91.",  # sets, whose members can all have one hash
         b"t.", b"a.", b"s.", b"R.", b"b.", b".", b"Q.", b"(.", b"(Na.", b"]N\x86Rs.", b"\x95", b"",
         b"Pmodule\n.",
         dumps(("module",))[:-1] + b"Q.",

@@ -54,6 +54,25 @@ def targets_of(model, records):
     return result
 
 
+def test_streams_of_records(make):
+    """The first two batches have as many tokens each, which Keras takes on TensorFlow for the length of all."""
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return len(order)
+
+        def __getitem__(self, index):
+            return ([RECORDS[order[index]]],)
+
+    order, model = (0, 0, 2, 3), make(eager=False)
+    lengths = [model.batches([RECORDS[i]], batch_size=1)[0][0]["token_ids"].shape[1] for i in order]
+    assert lengths[0] == lengths[1] != lengths[2]
+    loss = model.evaluate([RECORDS[i] for i in order], verbose=0)[0]
+    assert model.evaluate(Batches(), verbose=0)[0] == pytest.approx(loss, rel=1e-4)
+    with pytest.raises(ValueError, match="the stream gives texts, which are cut into windows"):
+        model.predict(Batches(), verbose=0)
+
+
 def test_targets_are_the_tokens_of_the_answer(make):
     assert targets_of(make(), RECORDS[:4]) == ["a film", "rome", "friends", None]
 
