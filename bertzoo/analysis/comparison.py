@@ -11,6 +11,7 @@ import numpy as np
 from bertzoo._keras_hooks import without_values
 from bertzoo.analysis.parameters import Description, describe
 from bertzoo.backend import device_name, keras_versions
+from bertzoo.layers import RelativeBias, RelativeEmbeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.flops import encoder_flops
@@ -134,7 +135,7 @@ def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int =
         kernel = block.intermediate.kernel.shape  # its output is the input of the activation
         gate = kernel[1] - block.output_dense.kernel.shape[0]  # and of a product, if gated
         numbers += _kernel_inputs(block) + _normalized_values(block) + kernel[1] + gate + 3 * config.hidden_size
-        if encoder.position_bias is not None:
+        if isinstance(encoder.position_bias, (RelativeBias, RelativeEmbeddings)):
             numbers += config.num_attention_heads * length
     return int(np.int64(length) * numbers * bytes_per_number)
 

@@ -18,6 +18,7 @@ from bertzoo.layers.functional import LayerNorm, activation, dropout
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize, Pooling
 from bertzoo.layers.modernbert import PreNormBlock, RotaryAttention
 from bertzoo.layers.relative_bias import RelativeBias
+from bertzoo.layers.roformer import RoFormerAttention, RotaryTable
 
 __all__ = [
     "CRF",
@@ -38,7 +39,9 @@ __all__ = [
     "PreNormBlock",
     "RelativeBias",
     "RelativeEmbeddings",
+    "RoFormerAttention",
     "RotaryAttention",
+    "RotaryTable",
     "SelfAttention",
     "activation",
     "attention_weights",

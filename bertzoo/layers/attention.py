@@ -130,7 +130,7 @@ class SelfAttention(AttentionLayer):
         Args:
             x, attention_mask, position_bias, key, return_attention, query: As for `call`.
         """
-        queries, keys, values = self._project(x, query)
+        queries, keys, values = self._turn(*self._project(x, query), position_bias)
         mask, bias = self._mask_and_bias(queries, keys, as_attention_mask(attention_mask), position_bias, key)
         if return_attention or (key is not None and self.attention_dropout > 0):
             context, weights = self._explicit(queries, keys, values, mask, bias, key)
@@ -147,6 +147,12 @@ class SelfAttention(AttentionLayer):
         keys_and_values = linear(self.qkv, x, slice(self.hidden_size, 3 * self.hidden_size))
         queries = split_heads(queries, query, 1, self.num_heads)
         return *queries, *split_heads(keys_and_values, x, 2, self.num_heads)
+
+    def _turn(
+        self, queries: Tensor, keys: Tensor, values: Tensor, position_bias: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values as positions change them; here, they don't."""
+        return queries, keys, values
 
     def _mask_and_bias(
         self, queries: Tensor, keys: Tensor, mask: AttentionMask | None, bias: Tensor | None, key: Tensor | None

@@ -28,17 +28,24 @@ class EncoderBase(keras.Model):
         """The `query_positions` of `call` for sequence-level heads: FIRST, or None if they read all tokens."""
         return FIRST if self.family.heads_read_first_token else None
 
-    def head_vectors(self, outputs: dict[str, Any], inputs: dict[str, Tensor] | Tensor, uses_pooler: bool) -> Tensor:
+    def head_vectors(
+        self,
+        outputs: dict[str, Any],
+        inputs: dict[str, Tensor] | Tensor,
+        uses_pooler: bool,
+        head: str = "classifier",
+    ) -> Tensor:
         """What a sequence-level head reads, (batch, hidden).
 
         Args:
             outputs, inputs: The encoder's.
             uses_pooler: Whether the head reads the pooler's output; else the family's choice.
+            head: The head's name in the family's `heads`.
         """
         if uses_pooler:
             return outputs["pooled_output"]
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-        return self.family.head_vectors(self.config, outputs["sequence_output"], mask)
+        return self.family.head_vectors(self.config, outputs["sequence_output"], mask, head)
 
     def token_table(self) -> Tensor:
         """The token embeddings, (vocabulary, width), which tied decoders share."""

@@ -106,8 +106,10 @@ class FamilyHeads:
         """Dropout before a task's last layer."""
         return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
 
-    def head_vectors(self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
-        """What sequence-level heads read instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
+    def head_vectors(
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+    ) -> Tensor:
+        """What a sequence-level head reads instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
         return sequence[:, 0]
 
     def names_of_head(self, config: Any, head: str) -> Names:

@@ -172,7 +172,9 @@ class ModernBert(Family):
             **options,
         )
 
-    def head_vectors(self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+    def head_vectors(
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+    ) -> Tensor:
         if config.classifier_pooling == "cls":
             return super().head_vectors(config, sequence, padding_mask)
         wide = ops.cast(sequence, "float32")  # in half precision a sum over the row could overflow

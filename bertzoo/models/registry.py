@@ -13,6 +13,7 @@ from bertzoo.models.family import Family
 from bertzoo.models.modernbert import ModernBert
 from bertzoo.models.mpnet import MPNet
 from bertzoo.models.roberta import Camembert, Roberta, XLMRoberta
+from bertzoo.models.roformer import RoFormer
 
 FAMILIES: dict[str, Family] = {}
 
@@ -22,7 +23,20 @@ def register(family: Family) -> None:
     FAMILIES[family.model_type] = family
 
 
-for _cls in (Albert, Bert, Camembert, Deberta, DebertaV2, DistilBert, Electra, ModernBert, MPNet, Roberta, XLMRoberta):
+for _cls in (
+    Albert,
+    Bert,
+    Camembert,
+    Deberta,
+    DebertaV2,
+    DistilBert,
+    Electra,
+    ModernBert,
+    MPNet,
+    Roberta,
+    RoFormer,
+    XLMRoberta,
+):
     register(_cls())
 
 

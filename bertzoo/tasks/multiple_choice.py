@@ -49,7 +49,8 @@ class MultipleChoice(Task):
         present = inputs.pop("choice_mask", None)
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
         outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.pooled_positions)
-        vectors = self.backbone.head_vectors(outputs, rows, "multiple_choice" in self.backbone.family.pooled_heads)
+        name = self.heads[0]
+        vectors = self.backbone.head_vectors(outputs, rows, name in self.backbone.family.pooled_heads, name)
         logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 

@@ -86,6 +86,7 @@ def read_directory(
     for key, value in read_json(directory / "special_tokens_map.json", RULES, default={}).items():
         if settings.get(key) is None:
             settings[key] = value
+    _check_class(directory, settings)
     try:
         if (directory / "tokenizer.json").is_file():
             rust = _from_json(directory / "tokenizer.json", settings, lowercase)
@@ -101,6 +102,25 @@ def read_directory(
             raise
         raise ValueError(f"{directory}: its tokenizer's files break the library `tokenizers`: {error}.") from None
     return rust, special_tokens, settings
+
+
+def _check_class(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Refuses RoFormer's tokenizer, which first looks Chinese words up in jieba's dictionary. Its tokenizer.json names
+    BERT's rule instead, and from vocab.txt BERT's tokenizer would be made: both give other ids without a warning.
+
+    Raises:
+        ValueError: tokenizer_config.json names that class, or none where config.json names the family.
+    """
+    named = settings.get("tokenizer_class")
+    if named is None and read_json(directory / "config.json", default={}).get("model_type") == "roformer":
+        has_tokenizer = any((directory / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+        named = "RoFormerTokenizer" if has_tokenizer else None
+    if str(named).removesuffix("Fast") == "RoFormerTokenizer":
+        raise ValueError(
+            f"{directory} has RoFormerTokenizer, which finds Chinese words with jieba; bertzoo does not have it. Load "
+            "the model with tokenizer=None and pass token ids. If the vocabulary has no Chinese words of several "
+            'characters, set tokenizer_class in tokenizer_config.json to "BertTokenizer".'
+        )
 
 
 def stored_max_length(settings: Mapping) -> int | None:

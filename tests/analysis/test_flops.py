@@ -47,6 +47,7 @@ CASES = {
     "deberta-v2": ("deberta-v2", DEBERTA_V3),
     "deberta-v2-xl": ("deberta-v2", {**DEBERTA_V3, "conv_kernel_size": 3, "share_att_key": False}),
     "modernbert": ("modernbert", {**SMALL, "local_attention": 6, "pad_token_id": 0}),
+    "roformer": ("roformer", {**SMALL, "embedding_size": 8}),
 }
 
 

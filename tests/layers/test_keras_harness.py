@@ -26,6 +26,7 @@ LAYERS = {
     layers.RelativeBias: ({"num_heads": 2}, X, (1, 2, 4, 4)),
     layers.RelativeEmbeddings: ({"span": 8, "hidden_size": 16, "layer_norm_eps": 1e-6}, X, (16, 16)),
     layers.RotaryAttention: (ATTENTION, X, X),
+    layers.RotaryTable: ({"max_positions": 8, "head_size": 8}, X, (2, 4, 1, 4)),
     layers.SelfAttention: (ATTENTION, X, X),
 }
 # Those that read a table besides. Class: arguments, the table's name and shape, shape of the output.
@@ -33,6 +34,7 @@ HEAD = {"vocab_size": 9, "width": 16}
 WITH_A_TABLE = {
     layers.DisentangledAttention: ({**ATTENTION, "max_distance": 8}, "position_bias", (16, 16), X),
     layers.EnhancedMaskDecoder: ({**HEAD, "max_positions": 8}, "token_table", (9, 16), (2, 4, 9)),
+    layers.RoFormerAttention: (ATTENTION, "position_bias", (2, 4, 1, 4), X),
     layers.MaskedLMHead: (HEAD, "token_table", (9, 16), (2, 4, 9)),
 }
 EMBEDDINGS = (layers.Embeddings, layers.MaskedEmbeddings)
@@ -69,7 +71,7 @@ def test_a_layer(layer):
     arguments, x, y = LAYERS[layer]
     if layer is layers.PreNormBlock:
         arguments = {**arguments, "attention": layers.SelfAttention(16, 2)}
-    trains = layer not in (layers.CRF, layers.RelativeBias, layers.RelativeEmbeddings)
+    trains = layer not in (layers.CRF, layers.RelativeBias, layers.RelativeEmbeddings, layers.RotaryTable)
     TestCase().run_layer_test(
         layer,
         arguments,

@@ -65,6 +65,7 @@ CASES = {
     "deberta": ("deberta", DEBERTA),
     "deberta-v2": ("deberta-v2", DEBERTA_V3),
     "modernbert": ("modernbert", MODERN),
+    "roformer": ("roformer", {**SMALL, "embedding_size": 8}),
 }
 # Other settings of the same families, tested without heads, or with the one head that depends on them.
 VARIANTS = {
@@ -110,6 +111,7 @@ VARIANTS = {
             "classifier_activation": "relu",
         },
     ),
+    "roformer-values": ("roformer", {**SMALL, "rotary_value": True, "hidden_act": "relu", "summary_type": "mean"}),
     # Long enough for the last bucket, which starts at a distance of 91.
     "mpnet-long": ("mpnet", {**SMALL, "max_position_embeddings": 140, "layer_norm_eps": 1e-5, "pad_token_id": 1}),
 }
@@ -137,6 +139,7 @@ def on_backends(cases):
 EVERY_HEAD = [(case, head) for case, (model_type, _) in CASES.items() for head in heads_of(model_type)]
 EVERY_HEAD += [(case, "masked_lm") for case in VARIANTS if not case.endswith("-long")]
 EVERY_HEAD += [("modernbert-biases", head) for head in ("classifier", "multiple_choice", "qa")]
+EVERY_HEAD += [("roformer-values", head) for head in ("classifier", "multiple_choice")]
 
 
 def make_reference(case: str, head: str | None = None, dtype=torch.float32):
@@ -316,7 +319,7 @@ def test_tied_copies_are_ignored_and_stand_in(case, alias, name, tmp_path):
     assert_close(task(inputs), run_reference(reference, inputs).logits, inputs["padding_mask"] == 1)
 
 
-@pytest.mark.parametrize("case", ["albert", "mpnet", "deberta", "deberta-v2-xl", "modernbert"])
+@pytest.mark.parametrize("case", ["albert", "mpnet", "deberta", "deberta-v2-xl", "modernbert", "roformer-values"])
 def test_one_step_of_training_equals_torch(case, tmp_path, eager):
     """Weights that all blocks share get their whole gradient, also where blocks are recomputed in the backward pass."""
     reference = make_reference(case, "token_classifier")
@@ -327,9 +330,9 @@ def test_one_step_of_training_equals_torch(case, tmp_path, eager):
     logits = run_reference(reference, inputs).logits
     torch.nn.functional.cross_entropy(logits[real], torch.tensor(labels)[real]).backward()
     expected = {
-        name: weight.detach() - 0.5 * weight.grad
+        name: weight.detach() - (0.5 * weight.grad if weight.requires_grad else 0)
         for name, weight in reference.named_parameters()
-        if weight.grad is not None
+        if weight.grad is not None or not weight.requires_grad
     }
 
     task = bz.TokenClassifier.from_preset(tmp_path / "before", tokenizer=None, verbose=False, dropout=0.0, remat=True)
@@ -508,6 +511,16 @@ COUNTS = {
         395_881_664,
     ),
     "mpnet-base": ("mpnet", {}, 109_486_464, 108_895_872, 23_444_736, 109_518_527),
+    # The table of positions, 1536 × 64, among them.
+    "roformer_chinese_base": ("roformer", {}, 123_555_840, 123_555_840, 38_400_000, 124_197_968),
+    "roformer_chinese_small": (
+        "roformer",
+        {**mini(6, 384, vocabulary=50000), "embedding_size": 128},
+        17_195_136,
+        17_195_136,
+        6_400_000,
+        17_294_672,
+    ),
 }
 
 
@@ -565,7 +578,9 @@ def test_a_head_that_the_family_lacks():
         bz.NextSentencePredictor(encoder)
 
 
-@pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert"])
+@pytest.mark.parametrize(
+    "model_type", ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "roformer"]
+)
 def test_untied_decoders(model_type, tmp_path, close, numpy):
     arguments = {key: value for key, value in CASES[model_type][1].items() if key != "tie_word_embeddings"}
     config = transformers.AutoConfig.for_model(CASES[model_type][0], **arguments, tie_word_embeddings=False)

@@ -200,6 +200,18 @@ def test_refused(key, value, kind, with_setting):
         Tokenizer.from_directory(directory)
 
 
+@pytest.mark.parametrize("kind", ["bert", "vocab"])
+@pytest.mark.parametrize("named", ["RoFormerTokenizer", "RoFormerTokenizerFast", None])
+def test_jieba_is_refused(named, kind, with_setting):
+    """Both files could be read, as another tokenizer: transformers writes BERT's rule into its tokenizer.json."""
+    directory = with_setting(kind, {"tokenizer_class": named})
+    (directory / "config.json").write_text('{"model_type": "roformer"}')
+    with pytest.raises(ValueError, match="jieba"):
+        Tokenizer.from_directory(directory)
+    change(directory, {"tokenizer_class": "BertTokenizer"})
+    assert token_ids(directory) == hf_token_ids(directory)
+
+
 @pytest.mark.parametrize("kind", ["bert", "vocab", "roberta"])
 def test_without_effect_on_tokens(kind, directories, tmp_path):
     expected = hf_token_ids(directories / kind)

@@ -1,0 +1,103 @@
+"""RoFormer (Su et al. 2021): BERT with rotary positions, without a pooler; its embeddings may be narrow."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import keras
+from keras import ops
+
+from bertzoo.checkpoints.json_files import NULL, choice, integer
+from bertzoo.layers.roformer import RoFormerAttention, RotaryTable
+from bertzoo.models.bert import Bert
+from bertzoo.models.config import EncoderConfig, Flag
+from bertzoo.models.family import Family
+from bertzoo.models.heads import dense
+from bertzoo.models.roberta import CLASSIFIER
+from bertzoo.types import Tensor
+
+
+@dataclass(frozen=True)
+class RoFormerConfig(EncoderConfig):
+    """RoFormer-base, Chinese. `summary_type` says which tokens' vectors multiple choice reads.
+
+    Raises:
+        ValueError: A head's width is odd, so that it can't be turned in pairs.
+    """
+
+    model_type: str = "roformer"
+    vocab_size: int = 50000
+    embedding_size: Annotated[int, integer(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
+    max_position_embeddings: int = 1536
+    rotary_value: Flag = False
+    summary_type: Annotated[str, choice("last", "first", "mean")] = "last"
+
+    hf_names = MappingProxyType({"classifier_dropout": None})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.embedding_size is None:
+            object.__setattr__(self, "embedding_size", self.hidden_size)
+        if self.head_size % 2:
+            raise ValueError(
+                f"hidden_size / num_attention_heads must be even. Received: {self.hidden_size} and "
+                f"{self.num_attention_heads}."
+            )
+
+
+class RoFormer(Family):
+    model_type = "roformer"
+    hf_name = "RoFormer"
+    prefix = "roformer."
+    config_class = RoFormerConfig
+    names = (
+        *(pair for pair in Bert.names if not pair[0].startswith(("pooler/", "embeddings/position"))),
+        *dense("embeddings/projection", "embeddings_project"),
+        ("relative/table", "encoder.embed_positions.weight"),
+    )
+    heads = {**{name: head for name, head in Bert.heads.items() if name != "pair"}, "classifier": CLASSIFIER}
+    has_pooler, pooled_heads = False, ()
+    heads_read_first_token = False
+    decoder = Bert.decoder
+
+    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+        narrow = config.embedding_size != config.hidden_size
+        projection = config.hidden_size if narrow else None
+        return super().embeddings(config, max_positions=0, projection=projection, **options)
+
+    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+        return RotaryTable(config.max_position_embeddings, config.head_size, **options)
+
+    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
+        attention = RoFormerAttention(
+            config.hidden_size,
+            config.num_attention_heads,
+            config.attention_probs_dropout_prob,
+            config.initializer_range,
+            rotary_value=config.rotary_value,
+            **options,
+        )
+        return super().block(config, index, attention=attention, **options)
+
+    def head_vectors(
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+    ) -> Tensor:
+        """As the family's; what multiple choice reads is Hugging Face's choice, which takes padding for tokens: by
+        default the last of the longest row, so that scores depend on the other rows."""
+        if head != "multiple_choice" or config.summary_type == "first":
+            return super().head_vectors(config, sequence, padding_mask)
+        if config.summary_type == "last":
+            return sequence[:, -1]
+        return ops.cast(ops.mean(ops.cast(sequence, "float32"), axis=1), sequence.dtype)
+
+    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+        """As the family's; raises ValueError where the file describes a summary with layers of its own."""
+        options = super().head_options(config, name)
+        if name == "classifier":
+            options["dense_activation"] = config.hidden_act
+        elif name == "multiple_choice":
+            for key in ("summary_use_proj", "summary_activation"):
+                if value := config.extra.get(key):
+                    raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has none.")
+            options["dropout_rate"] = 0.0
+        return options
