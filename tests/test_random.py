@@ -118,6 +118,7 @@ def test_all_bits_are_even(key):
     assert ((counts - values.size / 256) ** 2 / (values.size / 256)).sum() < 255 + 5 * np.sqrt(2 * 255)
 
 
+@pytest.mark.slow
 def test_streams_do_not_resemble_each_other():
     """No correlation between steps, seeds, layers and sites; nor between one stream and itself moved by rows or
     tokens."""
