@@ -107,6 +107,7 @@ async def lint(python: str) -> None:
     await step("lint", [python, "-m", "ruff", "check", "."])
     await step("format", [python, "-m", "ruff", "format", "--check", "--diff", "."])
     await step("order of imports", [str(Path(python).with_name("lint-imports"))])
+    await step("types", [python, "-m", "mypy"])
 
 
 async def prepare(venv: Path, backends: list[str]) -> str:

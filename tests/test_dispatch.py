@@ -48,6 +48,7 @@ def test_unknown_operations_are_refused():
         dispatch.faster(len)(len)
 
 
+@pytest.mark.slow
 def test_a_bare_layer_takes_the_fast_forms(backend, python):
     """Without an encoder: importing the layers registers the forms of this backend."""
     code = (

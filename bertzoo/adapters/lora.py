@@ -155,9 +155,7 @@ def enable_lora(
     """
     encoder = getattr(task, "backbone", task)
     ranks, alphas = dict(rank_pattern or {}), dict(alpha_pattern or {})
-    for value in (rank, *ranks.values()):
-        if type(value) is bool or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"rank must be a whole number of at least 1. Received: {value!r}.")
+    _check_ranks(rank, *ranks.values())
     if targets is None:
         targets = TARGETS.get(encoder.family.model_type, TARGETS["bert"])
     prefix = encoder.family.prefix if encoder is not task else ""
@@ -178,10 +176,8 @@ def enable_lora(
             own = [settings(prefix + module) for module in layer.modules]
             if any(own):
                 replacements.append((layer, LoRADense(layer.dense, own, layer.modules)))
-        in_encoder = {id(weight) for weight in encoder.weights}
-        for weight in task.weights:
-            if id(weight) in in_encoder or not train_head:
-                weight.trainable = False
+        for weight in encoder.weights if train_head else task.weights:
+            weight.trainable = False
         for layer, replacement in replacements:
             replace_sublayer(layer.owner, layer.attribute, replacement)
     _forget_compiled(task)
@@ -260,6 +256,12 @@ def lora_factors(task: keras.Model) -> dict[str, tuple[keras.Variable, keras.Var
 
 def _is_called(module: str, name: str) -> bool:
     return module == name or module.endswith(f".{name}")
+
+
+def _check_ranks(*ranks: Any) -> None:
+    for rank in ranks:
+        if type(rank) is bool or not isinstance(rank, (int, np.integer)) or rank < 1:
+            raise ValueError(f"rank must be a whole number of at least 1. Received: {rank!r}.")
 
 
 def _matching(names: Sequence[str], targets: Sequence[str] | str) -> list[str]:

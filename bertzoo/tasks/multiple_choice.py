@@ -59,7 +59,7 @@ class MultipleChoice(Task):
 
     # ---- use
 
-    def choose(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> dict[str, Any] | list[dict[str, Any]]:
+    def choose(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> Any:
         """The best choice for each question.
 
         Args:

@@ -360,6 +360,7 @@ def test_or_refused(make, preset, tmp_path, options, message):
         load_adapter(make(), tmp_path / "of_peft")
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_every_setting_of_peft_is_known(make, preset, tmp_path):
     """With its default, an adapter loads; another value of a key that is neither done nor inert is refused."""

@@ -26,6 +26,7 @@ def slope(function, x):
     return (function(x + way).imag / STEP).reshape(x.shape)
 
 
+@pytest.mark.slow
 def test_integrated_gradients_are_the_formulas_and_sum_to_the_difference(pair, close):
     task, numpy_model = pair
     ids = ids_of(task)

@@ -129,6 +129,7 @@ def test_numbers_by_head_and_signed_maps():
         by_head_figure(np.ones(3), "entropy")
 
 
+@pytest.mark.slow
 def test_map():
     points = RNG.normal(size=(30, 2))
     names = [f"the word number {i}" for i in range(30)]

@@ -17,6 +17,7 @@ def two(write_checkpoint):
     return write_checkpoint(), write_checkpoint("BertForSequenceClassification", num_hidden_layers=1)
 
 
+@pytest.mark.slow
 def test_numbers_on_screen_in_the_file_and_drawn(two, tmp_path):
     (first, one), (second, other) = two
     out, plot = tmp_path / "found.json", tmp_path / "found.svg"

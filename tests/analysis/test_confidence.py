@@ -33,6 +33,7 @@ def test_from_text(write_checkpoint):
         predictions(bz.TextClassifier(task.backbone, task.tokenizer, labels=1), TEXTS, [1.0] * 4)
 
 
+@pytest.mark.slow
 def test_bins_and_error():
     metrics = pytest.importorskip("torchmetrics.functional.classification")
     rng = np.random.default_rng(0)

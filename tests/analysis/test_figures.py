@@ -57,6 +57,7 @@ def test_one_head(names):
     assert axes.get_title() == "layer 1, head 2" and axes.images[0].get_cmap().name == "cividis"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [NAMES, ("[CLS]", "yes", "[SEP]")])
 def test_grid_of_heads(names):
     actual = made(names)

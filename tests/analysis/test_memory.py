@@ -62,6 +62,7 @@ def test_as_pytorch_keeps(model_type):
     assert activation_bytes(config, LENGTH) == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.slow
 def test_longer_texts_and_learnt_scores():
     bert = EncoderConfig.from_hf({**SHAPE, "model_type": "bert"})
     mpnet = EncoderConfig.from_hf({**SHAPE, "model_type": "mpnet", "pad_token_id": 1, "layer_norm_eps": 1e-5})

@@ -19,6 +19,7 @@ def test_what_runs_in_a_contestants_process(backend, monkeypatch):
     assert 1e9 < speed.child("bfloat16") < np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_it_measures_the_library_beside_a_peer(tmp_path, monkeypatch, capsys):
     """The library in a process of its own. The others run in this one, which has imported all they need."""

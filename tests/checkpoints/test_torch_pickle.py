@@ -338,6 +338,7 @@ def test_files_cut_short_are_refused(tmp_path, is_zip):
             read_all(path)
 
 
+@pytest.mark.slow
 def test_flipped_bits_in_a_zip_are_refused_or_harmless(tmp_path):
     whole, expected = state_bytes(True)
     path = tmp_path / "x.bin"
@@ -359,6 +360,7 @@ def test_flipped_bits_in_a_zip_are_refused_or_harmless(tmp_path):
     assert refused > 100
 
 
+@pytest.mark.slow
 def test_random_bytes_in_a_stream_are_refused_or_read(tmp_path):
     """A stream has no checksums: a changed byte may change a number or a name, as for PyTorch; nothing worse."""
     whole, expected = state_bytes(False)

@@ -44,6 +44,7 @@ def fake(monkeypatch):
 # ---- grid
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_the_best_cell_is_fit_again_and_saved(preset, tmp_path):
     file = write(tmp_path / "a.tsv", text=TEXTS, label=LABELS)

@@ -428,6 +428,7 @@ def test_course_grades_a_copy(tmp_path, cell, said):
     assert result.exit_code == int(said != "passed")
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_course_grades_all_notebooks_and_counts(tmp_path):
     write_notebook(tmp_path / "01_mine.ipynb", RIGHT, CHECK)

@@ -169,6 +169,7 @@ def graded(folder: Path, number: str, answer: str) -> str:
     return grading.verdicts(folder / path.name)[number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_right_answers_pass_however_they_are_written(name, tmp_path):
     number, answer, (old, new) = ANSWERS[name]

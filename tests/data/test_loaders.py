@@ -111,6 +111,7 @@ def test_sets_by_name_through_datasets(monkeypatch):
     assert asked == [("nyu-mll/glue", "mnli", "validation_matched")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_dir(), reason="the public sets are not on disk")
 def test_the_real_files(monkeypatch):
     monkeypatch.setenv("BERTZOO_DATA", str(REAL))

@@ -22,6 +22,7 @@ def test_a_product_and_a_bias(bias):
     np.testing.assert_allclose(ops.convert_to_numpy(linear(dense, ops.convert_to_tensor(x))), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [lambda dense: dense.enable_lora(2), lambda dense: dense.quantize("int8")])
 def test_layers_that_keras_changes_compute_as_keras_says(change):
     dense, x = made()

@@ -18,6 +18,7 @@ BIOES = ["O"] + [f"{letter}-{kind}" for letter in "BIES" for kind in ("A", "B")]
 # ---- entities, as seqeval
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [TAGS, BIOES], ids=["BIO", "BIOES"])
 def test_entities_are_scored_as_seqeval_does(labels):
     """500 cases a scheme, tags in any order."""
@@ -170,6 +171,7 @@ def test_errors_of_answers():
 # ---- classes and numbers, as scikit-learn and SciPy
 
 
+@pytest.mark.slow
 def test_classes_are_scored_as_scikit_learn_does():
     """300 cases, since scikit-learn takes 20 ms for each."""
     sklearn = pytest.importorskip("sklearn.metrics")
@@ -190,6 +192,7 @@ def test_classes_are_scored_as_scikit_learn_does():
         assert metrics.f1(*named, "macro") == pytest.approx(metrics.f1(truth, predicted, "macro"))
 
 
+@pytest.mark.slow
 def test_numbers_are_correlated_as_scipy_does():
     """1,000 cases, many with ties."""
     stats = pytest.importorskip("scipy.stats")

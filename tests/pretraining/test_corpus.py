@@ -88,6 +88,7 @@ def content(directory):
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
+@pytest.mark.slow
 def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     seen = []

@@ -115,6 +115,7 @@ def test_a_student_whose_vectors_are_0_can_learn(teacher, batch, numpy, eager):
     assert numpy(weights["layer_0/output_norm/beta"]).any()
 
 
+@pytest.mark.slow
 def test_only_the_student_learns_and_transformers_loads_it(teacher, batch, tmp_path, numpy, close):
     model = Distillation(teacher, make_student(teacher, 1, dropout=0.0))
     model.compile(bz.AdamW(3e-3, warmup=0.0))

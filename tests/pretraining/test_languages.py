@@ -60,6 +60,7 @@ def test_rows_reach_all_of_the_corpus(shards):
         assert (batch["lengths"] == 128).mean() > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_the_program_runs_on_them(shards, tmp_path):
     (tmp_path / "run.toml").write_text(
@@ -85,6 +86,7 @@ def test_marks_of_any_script_end_a_sentence():
             assert set(marks) == ends
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_vocabulary_keeps_the_characters_of_a_script_that_has_many():
     texts = corpus("Chinese", 12, 1500)

@@ -72,6 +72,7 @@ if keras.backend.backend() != "torch":  # each takes a compilation; what differs
     CASES = CASES[1:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "encoder", "architecture"), CASES)
 def test_what_is_saved_is_the_model_that_transformers_loads(
     shards, write, tmp_path, objective, encoder, architecture, numpy, close, compiled
@@ -126,6 +127,7 @@ def test_losses_are_true_means(shards, numpy, eager, compiled):
     model.fit(data, verbose=0)  # as any Keras model
 
 
+@pytest.mark.slow
 @pytest.mark.once  # both are fit on each backend in test_electra.py and test_distillation.py
 def test_replaced_tokens_and_distillation(shards, write, tmp_path):
     result = pretrain(
@@ -151,6 +153,7 @@ def arrays(directory):
     return load_file(directory / "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mlm", "rtd"] if keras.backend.backend() == "torch" else ["mlm"])
 def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
     shards, write, tmp_path, objective, monkeypatch, capsys
@@ -193,6 +196,7 @@ def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
         np.testing.assert_allclose(value, expected[name], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.once  # the state is written and read as in the test above
 def test_killed_it_goes_on_from_the_last_state(shards, write, tmp_path, monkeypatch):
     config = write(steps=9, log_every=3)

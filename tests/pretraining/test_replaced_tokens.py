@@ -184,6 +184,7 @@ def test_the_discriminator_moves_the_generator_through_shared_tables_only(batch,
     assert any("embeddings/token" in path for path in moved) and any("rtd/" in path for path in moved)
 
 
+@pytest.mark.slow
 def test_it_learns(batch, numpy):
     model = make(dropout=0.1)
     model.compile(bz.AdamW(3e-3))

@@ -104,6 +104,7 @@ def test_rows_are_full_where_documents_are_long_and_short_ones_are_asked_for(cor
     assert lengths.min() < 14
 
 
+@pytest.mark.slow
 def test_all_sentences_are_read(shards):
     """Each document's first and last words too; without shifting rows over their place the first would be rare."""
     reader, seen = Reader(shards), np.zeros(len(shards.tokens), int)

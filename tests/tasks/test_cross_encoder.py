@@ -79,6 +79,7 @@ def test_the_activation_of_the_files_is_used_and_kept(form, written, st, tmp_pat
     close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), expected)
 
 
+@pytest.mark.slow
 def test_an_activation_that_we_do_not_have_is_refused(written):
     directory = written(1, seed=2)
     content = json.loads((directory / "config.json").read_text())

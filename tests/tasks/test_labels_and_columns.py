@@ -296,6 +296,7 @@ def test_commands_print_on_any_console(encoding):
     assert text.startswith("\\u2192 na") and "\\u65e5\\u672c" in text
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_closed_output_is_no_error():
     done = subprocess.run(

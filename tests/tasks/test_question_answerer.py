@@ -110,6 +110,7 @@ def test_a_list_of_two_records_is_validated_on(make):
     assert history["val_loss"] == [pytest.approx(model.evaluate(RECORDS[:2], verbose=0)[0])]
 
 
+@pytest.mark.slow
 def test_it_learns(make):
     model = make(new=True, eager=False, no_answer_threshold=0.0)
     losses = model.fit(RECORDS, batch_size=4, epochs=60, verbose=0).history["loss"]

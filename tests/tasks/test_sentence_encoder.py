@@ -246,6 +246,7 @@ def test_other_layers_and_prompts_are_refused(plain):
 # ---- real weights
 
 
+@pytest.mark.slow
 @pytest.mark.once  # tiny models are compared above on each backend, and MiniLM's encoder in test_encoder.py
 def test_minilm_equals_sentence_transformers(minilm, st, close):
     texts = [

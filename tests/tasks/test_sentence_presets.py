@@ -76,6 +76,7 @@ def encoder(plain):
 
 
 # How tokens are pooled is compared on each backend in layers/test_pooling.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.once] * ("dense" not in n)) for n in NAMES])
 def test_loads_and_saves_what_sentence_transformers_does(name, st, make_st, tmp_path, close):
     directory, reference = make_st(*parts_of(st)[name])

@@ -215,6 +215,7 @@ def test_several_labels_at_once(make):
         model.fit(TEXTS[:2], [["nice"], None], verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, pytest.param(2, marks=pytest.mark.once)])
 def test_regression(make, width):
     """Fault 9: num_classes=1 with float targets trained at loss 0."""

@@ -178,6 +178,7 @@ def weights_after(model, x, y, **options):
 UPDATES = ["tags", "crf", "masked", "answers", "classes", "pairs", "choices"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", once_but(UPDATES, ["tags"]))
 def test_accumulated_batches_are_one_batch(kind, make):
     task, options, (x, y) = TASKS[kind]

@@ -44,6 +44,7 @@ def test_hard_strings_agree_with_the_library(files, family, marked_probes):
     assert [encoded.row(i)[1:-1].tolist() for i in range(len(probes))] == [oracle.encode(p).ids for p in probes]
 
 
+@pytest.mark.slow
 def test_roberta_agrees_with_transformers(files, marked_probes):
     directory, _ = files["roberta"]
     tokenizer = Tokenizer.from_directory(directory)
