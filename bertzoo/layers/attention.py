@@ -130,7 +130,7 @@ class SelfAttention(AttentionLayer):
         Args:
             x, attention_mask, position_bias, key, return_attention, query: As for `call`.
         """
-        queries, keys, values = self._turn(*self._project(x, query), position_bias)
+        queries, keys, values = self._project(x, query, position_bias)
         mask, bias = self._mask_and_bias(queries, keys, as_attention_mask(attention_mask), position_bias, key)
         if return_attention or (key is not None and self.attention_dropout > 0):
             context, weights = self._explicit(queries, keys, values, mask, bias, key)
@@ -139,7 +139,7 @@ class SelfAttention(AttentionLayer):
         context = ops.reshape(context, (*ops.shape(context)[:2], self.hidden_size))
         return context, weights if return_attention else None
 
-    def _project(self, x: Tensor, query: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
         """Queries (of `query`, if any), keys and values of x: (batch, length, heads, head size) each."""
         if query is None:
             return split_heads(linear(self.qkv, x), x, 3, self.num_heads)
@@ -147,12 +147,6 @@ class SelfAttention(AttentionLayer):
         keys_and_values = linear(self.qkv, x, slice(self.hidden_size, 3 * self.hidden_size))
         queries = split_heads(queries, query, 1, self.num_heads)
         return *queries, *split_heads(keys_and_values, x, 2, self.num_heads)
-
-    def _turn(
-        self, queries: Tensor, keys: Tensor, values: Tensor, position_bias: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values as positions change them; here, they don't."""
-        return queries, keys, values
 
     def _mask_and_bias(
         self, queries: Tensor, keys: Tensor, mask: AttentionMask | None, bias: Tensor | None, key: Tensor | None

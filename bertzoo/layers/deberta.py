@@ -114,7 +114,7 @@ class DisentangledAttention(SelfAttention):
             if dense is not None:
                 build_dense(self, dense, self.hidden_size, self.initializer_range)
 
-    def _project(self, x: Tensor, query: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
         queries, keys, values = self._project_content(x)
         if query is not None:
             queries = self._project_content(query)[0]

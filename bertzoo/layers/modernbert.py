@@ -60,8 +60,8 @@ class RotaryAttention(SelfAttention):
             mask = AttentionMask(near if mask is None else ops.logical_and(mask.mask, near))
         return mask, bias
 
-    def _project(self, x: Tensor, query: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = super()._project(x, query)
+    def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
+        queries, keys, values = super()._project(x, query, position_bias)
         angles = self._angles(x)
         return rotate(queries, *(angles if query is None else self._angles(query))), rotate(keys, *angles), values
 

@@ -71,9 +71,8 @@ class RoFormerAttention(SelfAttention):
         super().__init__(*args, **kwargs)
         self.rotary_value = rotary_value
 
-    def _turn(
-        self, queries: Tensor, keys: Tensor, values: Tensor, position_bias: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
+        queries, keys, values = super()._project(x, query, position_bias)
         if position_bias is None:
             return queries, keys, values
         queries = rotate_neighbours(queries, position_bias[:, : ops.shape(queries)[1]])

@@ -38,7 +38,7 @@ def test_scores_depend_on_distance_alone(close, numpy):
     attention = bz.layers.RoFormerAttention(16, 2)
     same = np.repeat(x, 12, axis=1)  # one token everywhere
     attention.build(same.shape)
-    queries, keys, values = attention._turn(*attention._project(keras.ops.convert_to_tensor(same)), table(same))
+    queries, keys, values = attention._project(keras.ops.convert_to_tensor(same), None, table(same))
     scores = np.einsum("thk,shk->hts", numpy(queries)[0], numpy(keys)[0])
     for offset in range(-11, 12):
         diagonal = np.diagonal(scores, offset, axis1=1, axis2=2)
