@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.analysis.pieces import hidden_states
-from bertzoo.metrics.vector_similarity import as_array, prepare_vectors
+from bertzoo.metrics.vector_similarity import finite_float32_array, prepare_vectors
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
@@ -177,7 +177,7 @@ class Whitening:
         Raises:
             ValueError: `dimensions` is out of range, or the vectors vary in fewer directions.
         """
-        array = as_array(vectors).astype("float64")
+        array = finite_float32_array(vectors).astype("float64")
         width = array.shape[1]
         dimensions = width if dimensions is None else dimensions
         if not 1 <= dimensions <= width:
@@ -195,7 +195,7 @@ class Whitening:
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         """Whitened vectors, float32 (n, dimensions)."""
-        return ((as_array(vectors) - self.mean) @ self.kernel).astype("float32")
+        return ((finite_float32_array(vectors) - self.mean) @ self.kernel).astype("float32")
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def pca(vectors: np.ndarray) -> PrincipalComponents:
     Raises:
         ValueError: There are too few, or all are equal.
     """
-    array = as_array(vectors).astype("float64")
+    array = finite_float32_array(vectors).astype("float64")
     if array.ndim != 2 or len(array) < 3 or array.shape[1] < 2:
         raise ValueError(f"pca needs at least three vectors of two or more dimensions. Received: shape {array.shape}.")
     units, spread, directions = np.linalg.svd(array - array.mean(axis=0), full_matrices=False)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.data.datasets import load_conll, load_squad
-from bertzoo.data.files import Rows, kind_of, read_rows
+from bertzoo.data.files import StringTable, format_suffix, read_string_table
 from bertzoo.data.parsing import Examples, Schema, describe_columns, find_column, parse_inputs, require_column
 from bertzoo.data.schemas import (
     CHOICES,
@@ -19,8 +19,8 @@ from bertzoo.data.schemas import (
     TEXT_COLUMNS,
     TEXTS,
     WORDS,
+    find_numbered_choice_columns,
     find_text_columns,
-    numbered_columns,
 )
 
 VALIDATION_SHARE = 0.1
@@ -56,15 +56,15 @@ def read_examples(file: Path, columns: Columns = Columns()) -> tuple[Schema, Exa
     Raises:
         ValueError: The file can't be used, or lacks a column.
     """
-    kind = kind_of(file)
+    kind = format_suffix(file)
     table: Any
     if kind == ".json":
         table, schema = load_squad(file), QUESTIONS
     elif kind in (".conll", ".conllu"):
         table, schema = load_conll(file), WORDS
     else:
-        rows = read_rows(file)
-        if not numbered_columns(list(rows.columns)):
+        rows = read_string_table(file)
+        if not find_numbered_choice_columns(list(rows.columns)):
             return TEXTS, read_texts(rows, columns, labelled=True)
         table, schema = rows.columns, CHOICES
     if columns != Columns():
@@ -72,7 +72,7 @@ def read_examples(file: Path, columns: Columns = Columns()) -> tuple[Schema, Exa
     return schema, parse_inputs(table, schema=schema)
 
 
-def read_texts(rows: Rows, columns: Columns = Columns(), labelled: bool = False) -> Examples:
+def read_texts(rows: StringTable, columns: Columns = Columns(), labelled: bool = False) -> Examples:
     """The texts or pairs of a table, without the rows that lack a cell.
 
     Raises:
@@ -91,10 +91,10 @@ def read_texts(rows: Rows, columns: Columns = Columns(), labelled: bool = False)
         if len(complete) < len(rows):
             print(f"{rows.source}: {len(rows) - len(complete)} rows that lack one of these are left out")
         found["label"] = [label.strip() for label in found["label"]]
-    return Examples(*TEXTS.validate(found, found.pop("label", None)))
+    return Examples(*TEXTS.normalize_inputs(found, found.pop("label", None)))
 
 
-def _column_names(rows: Rows, columns: Columns, labelled: bool) -> dict[str, str | None]:
+def _column_names(rows: StringTable, columns: Columns, labelled: bool) -> dict[str, str | None]:
     """Role -> the name of its column."""
     known = list(rows.columns)
     for name in vars(columns).values():
@@ -129,7 +129,7 @@ def read_given_texts(texts: list[str], file: Path | None, columns: Columns = Col
         raise ValueError("give texts, or a file of texts with --file: one of both.")
     if texts and texts != ["-"]:
         return parse_inputs(texts, schema=TEXTS)
-    rows = read_rows(file or Path("-"))
+    rows = read_string_table(file or Path("-"))
     examples = read_texts(rows, columns)
     if len(examples) < len(rows):
         missing = len(rows) - len(examples)
@@ -167,13 +167,13 @@ def split(examples: Examples, seed: int, classes: list[str] | None = None) -> tu
     Raises:
         ValueError: There are too few examples.
     """
-    from bertzoo.data.task_data import split_rows  # imports Keras, which a wrong command does not wait for
+    from bertzoo.data.task_data import split_row_indices  # imports Keras, which a wrong command does not wait for
 
     count = len(examples)
     if count < 2 or (classes is not None and count <= len(classes)):
         raise ValueError(f"{count} rows are too few to hold some out: pass held-out rows with --dev.")
     numbers = None if classes is None else np.array([classes.index(label) for label in examples.targets])
-    train, validation = split_rows(count, max(VALIDATION_SHARE, 1.5 / count), seed, numbers)
+    train, validation = split_row_indices(count, max(VALIDATION_SHARE, 1.5 / count), seed, numbers)
     return examples.select(train), examples.select(validation)
 
 

@@ -13,7 +13,7 @@ from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFil
 from bertzoo.cli.dataset import Columns, read_given_texts
 from bertzoo.cli.paths import check_file, write_atomically
 from bertzoo.data.datasets import load_squad
-from bertzoo.data.files import kind_of, read_rows
+from bertzoo.data.files import format_suffix, read_string_table
 from bertzoo.data.parsing import Examples, parse_inputs, require_column
 from bertzoo.data.schemas import CHOICES, QUESTIONS
 
@@ -82,10 +82,10 @@ def _load(task: str, model: str):
 def _read_questions(file: Path, task: str) -> Examples:
     """Questions with contexts or with choices, without their answers."""
     if task == "MultipleChoice":
-        return parse_inputs(read_rows(file).columns, schema=CHOICES).without_targets()
-    if kind_of(file) == ".json":
+        return parse_inputs(read_string_table(file).columns, schema=CHOICES).without_targets()
+    if format_suffix(file) == ".json":
         return parse_inputs(load_squad(file), schema=QUESTIONS).without_targets()
-    columns = read_rows(file).columns
+    columns = read_string_table(file).columns
     names = [require_column([name], list(columns)) for name in ("question", "context")]
     return parse_inputs(tuple(columns[name] for name in names), schema=QUESTIONS)
 

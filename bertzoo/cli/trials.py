@@ -93,7 +93,7 @@ def score_model(model: TextClassifier, splits: Splits) -> dict[str, float]:
     predicted = [answer["label"] for answer in answers]
     positive = next((name for name in splits.classes if name in _POSITIVE), None)
     binary = len(splits.classes) == 2 and positive is not None
-    score = f1(truth, predicted, positive=positive) if binary else f1(truth, predicted, "macro")
+    score = f1(truth, predicted, positive_label=positive) if binary else f1(truth, predicted, "macro")
     matthews = matthews_corrcoef(truth, predicted)
     return {"accuracy": accuracy(truth, predicted), "f1": score, "matthews": matthews}
 

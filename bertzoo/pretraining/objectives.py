@@ -21,7 +21,7 @@ from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments, FullSentences, Sampler, SentencePairs
 from bertzoo.pretraining.distillation import Distillation, make_student
 from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
-from bertzoo.tasks.added_tokens import with_new_rows
+from bertzoo.tasks.added_tokens import extend_token_table
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ForPreTraining
 from bertzoo.text.masking import Masking
@@ -196,5 +196,5 @@ def load_task(
     for name, weight in weight_names(larger).items():
         value = ops.convert_to_numpy(sources[name])
         by_token = name.endswith(("/token", "/bias", "/decoder")) and value.shape[0] == size
-        weight.assign(with_new_rows(value, old, tokenizer, config.vocab_size) if by_token else value)
+        weight.assign(extend_token_table(value, old, tokenizer, config.vocab_size) if by_token else value)
     return larger

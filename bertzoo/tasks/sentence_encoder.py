@@ -17,8 +17,8 @@ from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sente
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.labels import encode_sentence_targets
-from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
-from bertzoo.data.tuple_data import TupleData, one_by_one
+from bertzoo.data.streams import ROWS_AT_ONCE, is_text_loader, iterate_chunks
+from bertzoo.data.tuple_data import TupleData, flatten_tuple_inputs
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
 from bertzoo.layers.heads import Normalize, Pooling
@@ -26,13 +26,13 @@ from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.sentence_modules import (
     PromptedTask,
-    fill_layers,
-    layers_from,
-    module_of,
-    prompt_options,
-    tokenizer_from,
+    layers_from_modules,
+    load_layer_weights,
+    load_sentence_tokenizer,
+    module_from_layer,
+    prompt_options_from_settings,
 )
-from bertzoo.tasks.task import Task, token_shape
+from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import sentence_loss
 from bertzoo.types import Tensor
@@ -108,7 +108,7 @@ class SentenceEncoder(PromptedTask, Task):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         shape = ops.shape(inputs["token_ids"])
         if len(shape) == 3:
-            inputs = one_by_one(inputs)
+            inputs = flatten_tuple_inputs(inputs)
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
         # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
         first = counted is None or (counted is inputs.get("padding_mask") and "lengths" in inputs)
@@ -121,7 +121,7 @@ class SentenceEncoder(PromptedTask, Task):
         return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (*token_shape(input_shape)[:-1], self.width)
+        return (*token_ids_shape(input_shape)[:-1], self.width)
 
     # ---- presets
 
@@ -156,14 +156,14 @@ class SentenceEncoder(PromptedTask, Task):
             pooler = any("pooler." in name for name in tensors)
         encoder = Encoder.from_preset(files.directory, pooler=pooler, verbose=False, **for_encoder, **policy)
         with error_source(files.directory):
-            layers = layers_from(files.modules) if files.modules else []
-            in_files = prompt_options(files.settings)
+            layers = layers_from_modules(files.modules) if files.modules else []
+            in_files = prompt_options_from_settings(files.settings)
             if layers:
                 in_files |= {"pooling": layers[0], "after_pooling": layers[1:]}
             if "tokenizer" not in options:
-                in_files["tokenizer"] = tokenizer_from(files, encoder.config, max_length, lowercase)
+                in_files["tokenizer"] = load_sentence_tokenizer(files, encoder.config, max_length, lowercase)
             model = cls(encoder, **in_files | options)
-        fill_layers(files.modules, layers)
+        load_layer_weights(files.modules, layers)
         model.load_report = encoder.load_report
         model.load_report.source = str(preset)
         model.load_report.notes.append(f"sentence vectors of {model.width} numbers: {model.describe()}")
@@ -189,7 +189,7 @@ class SentenceEncoder(PromptedTask, Task):
             directory,
             tokenizer=self.tokenizer,
             more_files=sentence_files(
-                [module_of(layer) for layer in (self.pooling, *self.after_pooling)], length, settings
+                [module_from_layer(layer) for layer in (self.pooling, *self.after_pooling)], length, settings
             ),
         )
 
@@ -238,7 +238,7 @@ class SentenceEncoder(PromptedTask, Task):
             raise ValueError(f"truncate_dim must be from 1 to {self.width}. Received: {truncate_dim!r}.")
         if set(mteb) - MTEB:
             raise TypeError(f"encode has no argument {', '.join(sorted(set(mteb) - MTEB))}.")
-        prompt = self.find_prompt(prompt, prompt_name, mteb.get("prompt_type"))
+        prompt = self.resolve_prompt(prompt, prompt_name, mteb.get("prompt_type"))
 
         def finish(vectors):
             vectors = vectors[:, :truncate_dim]
@@ -247,9 +247,9 @@ class SentenceEncoder(PromptedTask, Task):
             return vectors if output == "numpy" else ops.convert_to_tensor(vectors)
 
         if hasattr(texts, "__next__"):
-            chunks = self._vectors_of(in_chunks(texts, ROWS_AT_ONCE), prompt, batch_size, False)
+            chunks = self._vectors_of(iterate_chunks(texts, ROWS_AT_ONCE), prompt, batch_size, False)
             return (vector for vectors in chunks for vector in finish(vectors))
-        if is_loader_of_texts(texts):
+        if is_text_loader(texts):
             texts = [text for batch in texts for text in batch["text"]]
         (vectors,) = map(finish, self._vectors_of([texts], prompt, batch_size, show_progress_bar))
         return vectors[0] if isinstance(texts, str) else vectors
@@ -276,10 +276,10 @@ class SentenceEncoder(PromptedTask, Task):
             progress.update(done + batch + 1)
 
         shown = keras.callbacks.LambdaCallback(on_predict_batch_end=show)
-        vectors = np.empty((len(data.order), self.width), "float32")
+        vectors = np.empty((len(data.row_order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
-        for chunk in data.chunks(ROWS_KEPT):
-            vectors[chunk.order] = self.predict_batches(chunk, verbose=0, callbacks=[shown])
+        for chunk in data.split_into_datasets(ROWS_KEPT):
+            vectors[chunk.row_order] = self.predict_batches(chunk, verbose=0, callbacks=[shown])
             done += len(chunk)
         return vectors
 
@@ -310,9 +310,9 @@ class SentenceEncoder(PromptedTask, Task):
         """
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
-    def for_mteb(self) -> "ForMteb":
+    def for_mteb(self) -> "_ForMteb":
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
-        return ForMteb(self)
+        return _ForMteb(self)
 
     # ---- training
 
@@ -362,13 +362,13 @@ class SentenceEncoder(PromptedTask, Task):
             x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
         """
         # A stream's batches are not looked at before: they may be to predict from.
-        self.data.compiled_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
+        self.data.require_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
-            y = encode_sentence_targets(None, self.data.compiled_loss().target, 1)
+            y = encode_sentence_targets(None, self.data.require_loss().target, 1)
         return super().batch_loss(x, y, y_pred, sample_weight, training)
 
 
-class ForMteb:
+class _ForMteb:
     """What `SentenceEncoder.for_mteb` gives: the encoder without its other methods.
 
     mteb takes whatever has a `predict`, as every Keras model does, for a cross-encoder, and would refuse the encoder

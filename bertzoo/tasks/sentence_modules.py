@@ -19,7 +19,7 @@ from bertzoo.text.tokenizer import Tokenizer
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
-def document_prompt(prompts: Mapping[str, str]) -> str | None:
+def document_prompt_name(prompts: Mapping[str, str]) -> str | None:
     """The name of the prompt for documents, or None."""
     return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
 
@@ -40,9 +40,9 @@ class PromptedTask:
             ValueError: `default_prompt` is not among the prompts.
         """
         self.prompts, self.default_prompt, self.settings = dict(prompts or {}), default_prompt, dict(settings or {})
-        self.find_prompt()
+        self.resolve_prompt()
 
-    def find_prompt(self, prompt: str | None = None, name: str | None = None, purpose: Any = None) -> str:
+    def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None, purpose: Any = None) -> str:
         """The text to put before texts: `prompt`, else the prompt of the name, else that for the purpose, "query" or
         another, else the default prompt, else nothing.
 
@@ -51,26 +51,26 @@ class PromptedTask:
         """
         if prompt is not None:
             return prompt
-        if name is None and purpose is not None:
-            kind = "query" if getattr(purpose, "value", purpose) == "query" else document_prompt(self.prompts)
-            name = kind if kind in self.prompts else None
-        name = self.default_prompt if name is None else name
-        if name is None:
+        if prompt_name is None and purpose is not None:
+            kind = "query" if getattr(purpose, "value", purpose) == "query" else document_prompt_name(self.prompts)
+            prompt_name = kind if kind in self.prompts else None
+        prompt_name = self.default_prompt if prompt_name is None else prompt_name
+        if prompt_name is None:
             return ""
-        if name not in self.prompts:
+        if prompt_name not in self.prompts:
             known = ", ".join(self.prompts) or "none"
             raise ValueError(
-                f"the name of a prompt must be one of the model's prompts: {known}. Received: {name!r}. Or pass "
+                f"the name of a prompt must be one of the model's prompts: {known}. Received: {prompt_name!r}. Or pass "
                 "prompt=, the text."
             )
-        return self.prompts[name]
+        return self.prompts[prompt_name]
 
     def prompt_settings(self) -> dict[str, Any]:
-        """The keys of config_sentence_transformers.json, as `prompt_options` reads them."""
+        """The keys of config_sentence_transformers.json, as `prompt_options_from_settings` reads them."""
         return {**self.settings, "prompts": self.prompts, "default_prompt_name": self.default_prompt}
 
 
-def prompt_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+def prompt_options_from_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Constructor options from the keys of config_sentence_transformers.json."""
     settings = dict(settings)
     prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
@@ -81,7 +81,7 @@ def prompt_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 # ---- the tokenizer
 
 
-def tokenizer_from(
+def load_sentence_tokenizer(
     files: SentenceFiles, config: EncoderConfig, max_length: int | None, lowercase: bool | None
 ) -> Tokenizer:
     """The tokenizer of the files, with their longest input where `max_length` is None.
@@ -103,7 +103,7 @@ def tokenizer_from(
 # ---- the layers after the encoder
 
 
-def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
+def layers_from_modules(modules: Sequence[Module]) -> list[keras.layers.Layer]:
     """The pooling layer and those after it, without their weights.
 
     Raises:
@@ -123,8 +123,8 @@ def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
     return layers
 
 
-def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
-    """Puts the weights of the files into the layers that `layers_from` made of them, those that are in use.
+def load_layer_weights(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
+    """Puts the weights of the files into the layers that `layers_from_modules` made of them, those that are in use.
 
     Raises:
         CheckpointError: A tensor is missing or misshapen.
@@ -149,7 +149,7 @@ def _weights(layer: keras.layers.Layer) -> list[tuple[keras.Variable, str]]:
     return [(weight, f"bertzoo.{weight.name}") for weight in layer.weights]
 
 
-def module_of(layer: keras.layers.Layer) -> Module:
+def module_from_layer(layer: keras.layers.Layer) -> Module:
     """What `sentence_files` writes of a layer.
 
     Raises:

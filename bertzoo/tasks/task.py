@@ -10,9 +10,9 @@ from bertzoo._keras_hooks import print_message
 from bertzoo.adapters.serialization import adapter_config, apply_adapters
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.parsing import Examples
-from bertzoo.data.streams import StreamDataset, check_steps, is_stream
+from bertzoo.data.streams import StreamDataset, is_batch_stream, refuse_steps_without_stream
 from bertzoo.data.task_data import TaskData, is_tokenized
-from bertzoo.data.training_batches import for_training
+from bertzoo.data.training_batches import training_batches_and_num_updates
 from bertzoo.data.window_data import WindowedData
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import Salt, fold_in
@@ -147,23 +147,23 @@ class Task(CompiledTask, PresetTask):
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
-        if not is_stream(x):
+        if not is_batch_stream(x):
             x, y = self.data.parse(x, y), None
             if verbose and x.description:
                 print_message(f"fit: {x.description}")
         if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = self.data.split(x, y, sample_weight, validation_split)
+            (x, y, sample_weight), validation_data = self.data.split_validation(x, y, sample_weight, validation_split)
         train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
         steps = min(len(train), steps_per_epoch or len(train))
         if validation_data is not None:
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         optimizer = self._built_optimizer()
         check_rate_callbacks(optimizer, callbacks)
-        class_weights = self.data.class_weights(class_weight)
-        data, updates = for_training(train, optimizer, class_weights, steps, initial_epoch, epochs)
+        class_weights = self.data.encode_class_weight(class_weight)
+        data, updates = training_batches_and_num_updates(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
-        callbacks = with_callback(with_callback(callbacks, NaNGuard()), train.begin_at(initial_epoch))
+        callbacks = with_callback(with_callback(callbacks, NaNGuard()), train.initial_epoch_callback(initial_epoch))
         return super().fit(
             self.to_device(data),
             epochs=epochs,
@@ -185,8 +185,8 @@ class Task(CompiledTask, PresetTask):
 
     def _validation(self, data, batch_size: int | None, steps: int | None) -> keras.utils.PyDataset:
         if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows
-            return self.data.batches(*data, batch_size=batch_size, shuffle=False, labelled=True)
-        return self.data.batches(data, batch_size=batch_size, steps=steps, shuffle=False, labelled=True)
+            return self.data.batches(*data, batch_size=batch_size, shuffle=False, with_targets=True)
+        return self.data.batches(data, batch_size=batch_size, steps=steps, shuffle=False, with_targets=True)
 
     def evaluate(
         self,
@@ -203,7 +203,9 @@ class Task(CompiledTask, PresetTask):
         """As `keras.Model.evaluate`, on raw text in any form that `fit` takes. The loss is Σ weight · loss / Σ weight
         over all examples, the same for every `batch_size`, except where a loss compares the rows of a batch."""
         if not kwargs.pop("_use_cached_eval_dataset", False):
-            x = self.data.batches(x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=False, labelled=True)
+            x = self.data.batches(
+                x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=False, with_targets=True
+            )
         return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
     def predict(
@@ -227,8 +229,8 @@ class Task(CompiledTask, PresetTask):
             options: `verbose`, `steps` and `callbacks` of `keras.Model.predict`.
         """
         options = {"verbose": 0, **options}
-        if not is_stream(x):
-            check_steps(options.pop("steps", None))
+        if not is_batch_stream(x):
+            refuse_steps_without_stream(options.pop("steps", None))
             examples = self.data.add_prompt(self.data.parse(x), prompt).without_targets()
             return self.predict_examples(examples, batch_size, **options)
         data = self.data.batches(x, steps=options.get("steps"), prompt=prompt)
@@ -281,13 +283,13 @@ class WindowedTask(Task):
     data: WindowedData
 
     def logits(self, x: Any, batch_size: int | None = None, **options) -> Any:
-        if is_stream(x) and not isinstance(x, BucketedDataset):
+        if is_batch_stream(x) and not isinstance(x, BucketedDataset):
             x = StreamDataset(x, _inputs_alone, options.get("steps"))
         return super().logits(x, batch_size, **options)
 
     def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> list[np.ndarray] | np.ndarray:
         if self.tokenizer is not None:
-            windows = self.data.cut(examples)
+            windows = self.data.make_windows(examples)
             return windows.join(self.predict_rows(windows.rows, batch_size, **options))
         rows = self.predict_rows(self.data.encode(examples), batch_size, **options)
         outputs = np.zeros((*np.shape(examples["token_ids"]), rows[0].shape[-1] if rows else 0), dtype="float32")
@@ -314,7 +316,7 @@ class WindowedTask(Task):
             callbacks.on_predict_batch_end(i, {"outputs": logits})
         callbacks.on_predict_end()
         in_order: list = [None] * len(encoded)
-        for row, output in zip(data.order, outputs):
+        for row, output in zip(data.row_order, outputs):
             in_order[row] = np.asarray(output)[: encoded.lengths[row]]
         return in_order
 
@@ -328,6 +330,6 @@ def _inputs_alone(batch: tuple, width: Callable) -> tuple:
     return batch[:1]
 
 
-def token_shape(input_shape: Any) -> tuple[int | None, ...]:
+def token_ids_shape(input_shape: Any) -> tuple[int | None, ...]:
     """The shape of `token_ids` among inputs, a dict or `token_ids` alone."""
     return tuple(input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape)

@@ -9,13 +9,13 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.data.labels import label_names
+from bertzoo.data.labels import make_label_names
 from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import TagData
 from bertzoo.layers.crf import CRF
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import WindowedTask, token_shape
+from bertzoo.tasks.task import WindowedTask, token_ids_shape
 from bertzoo.text import tags as bio
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import WordAlignment, align_words
@@ -70,7 +70,7 @@ class TokenClassifier(WindowedTask):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.labels = label_names(labels)
+        self.labels = make_label_names(labels)
         if crf and label_all_tokens:
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
         self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
@@ -92,7 +92,7 @@ class TokenClassifier(WindowedTask):
         return self.token_classifier(outputs["sequence_output"], key=key)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (*token_shape(input_shape), len(self.labels))
+        return (*token_ids_shape(input_shape), len(self.labels))
 
     # ---- use
 
@@ -159,7 +159,7 @@ class TokenClassifier(WindowedTask):
         """The examples, and (alignment, label ids, scores) of each one's words."""
         self.data.require_tokenizer()
         examples = self.data.parse(x)
-        windows = self.data.cut(examples)
+        windows = self.data.make_windows(examples)
         logits = windows.join(self.predict_rows(windows.rows, batch_size, verbose))
         alignments = [align_words(windows.offsets(i), words) for i, words in enumerate(examples["words"])]
         if self.crf is not None:
@@ -240,7 +240,7 @@ class TokenClassifier(WindowedTask):
 
     # ---- files
 
-    def own_values(self) -> dict[str, Any]:
+    def _own_values(self) -> dict[str, Any]:
         return {"crf": self.crf is not None, "label_all_tokens": self.label_all_tokens}
 
     def get_config(self) -> dict[str, Any]:

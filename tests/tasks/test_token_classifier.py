@@ -230,8 +230,8 @@ def test_long_texts_are_labelled_as_short_ones(make):
         if "attention/output" in weight.path or "embeddings/position" in weight.path:
             weight.assign(np.zeros(weight.shape))
     words = list(np.random.default_rng(0).choice(["paris", "rome", "unhappy", "film", "we", "."], 400))
-    whole, one_by_one = model.tag_words([words])[0], model.tag_words([[word] for word in words])
-    assert whole == [tags[0] for tags in one_by_one]
+    whole, flatten_tuple_inputs = model.tag_words([words])[0], model.tag_words([[word] for word in words])
+    assert whole == [tags[0] for tags in flatten_tuple_inputs]
 
 
 def test_every_word_of_a_long_text_is_learnt_once(make):
