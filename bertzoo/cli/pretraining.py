@@ -63,7 +63,7 @@ def prepare(
 def _tokenize(texts: list[Path], tokenizer, out: Path, processes: int, column: str, lines: bool):
     from rich.progress import Progress
 
-    from bertzoo.pretraining.corpus import prepare as prepare_corpus
+    from bertzoo.pretraining.corpus import prepare_corpus
 
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
@@ -112,7 +112,9 @@ def pretrain(
 
     if held_out is not None:
         TokenCorpus.open(held_out)  # reports a missing one before hours of training
-    result = program.pretrain(config, corpus, out, held_out, resume=resume, minutes=minutes, devices=devices)
+    result = program.pretrain(
+        config, corpus, out, held_out, resume=resume, minutes_between_saves=minutes, num_devices=devices
+    )
     if result.get("stopped"):
         print(f"stopped after {result['steps']:,} steps; the same command with --resume continues.")
         return

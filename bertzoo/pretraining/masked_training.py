@@ -39,7 +39,7 @@ class MaskedTraining(BackendStep):
     def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         raise NotImplementedError
 
-    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+    def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
         """Masks a batch.
 
         Args:

@@ -106,7 +106,7 @@ class ForPreTraining(MaskingTask):
         shape = self._logits_shape(input_shape)
         return {"masked_lm": shape, "pair": (shape[0], 2)}
 
-    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
+    def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
         """Masks a batch: -> inputs, targets and weights, keyed as the outputs are.
 
         Args:

@@ -272,10 +272,10 @@ def test_steps_per_epoch_does_not_break_a_pass():
 def test_validation_does_not_move_and_predictions_can_be_put_in_order():
     data = BucketedDataset(make_encoded(60), transform=zeros(60), batch_size=16)
     validation = BucketedDataset(make_encoded(40), transform=zeros(40), batch_size=16, shuffle=False)
-    before = validation.order.tolist()
+    before = validation.row_order.tolist()
     model = compiled()
     fit(data, model, validation_data=validation, epochs=2)
-    assert validation.order.tolist() == before and validation.epoch == 0
+    assert validation.row_order.tolist() == before and validation.epoch == 0
     outputs = validation.unsort(model.predict(validation, verbose=0))
     np.testing.assert_allclose(outputs[:, 0], np.arange(1, 41) / 100, rtol=1e-5)
 

@@ -27,7 +27,7 @@ def inputs(model):
     ids = np.random.default_rng(0).integers(5, len(WORDS), (4, 12)).astype("int32")
     ids[:, 0], ids[:, -1] = 2, 3
     batch = {"token_ids": ids, "padding_mask": np.ones_like(ids), "lengths": np.full(4, 12, "int32")}
-    return model.mask(batch, np.random.default_rng(1))[0]
+    return model.mask_batch(batch, np.random.default_rng(1))[0]
 
 
 def table(model, numpy):

@@ -76,7 +76,7 @@ def test_small_sides_and_mistakes():
     for options, message in (
         ({"top_k": 0}, "top_k must be a whole number"),
         ({"measure": "euclid"}, "the measure must be one of cosine, dot"),
-        ({"corpus_at_once": -1}, "corpus_at_once must be"),
+        ({"corpus_chunk_size": -1}, "corpus_chunk_size must be"),
     ):
         with pytest.raises(ValueError, match=message):
             retrieval.semantic_search(vectors(2), vectors(2), **options)

@@ -259,7 +259,7 @@ def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
     inputs = (model if kind == "heads" else student).tokenizer(TEXTS)
     if kind == "heads":
         inputs["pair"] = np.array(CLASSES) % 2
-    whole = model.mask(inputs, np.random.default_rng(0))
+    whole = model.mask_batch(inputs, np.random.default_rng(0))
     cut = [keras.tree.map_structure(lambda part, i=i: part[i : i + 3], whole) for i in range(0, len(TEXTS), 3)]
     scores = [keras.Model.evaluate(model, Stream(*data), verbose=0, return_dict=True) for data in ([whole], cut)]
     if kind != "rtd":  # whose generator draws other tokens in another batch
