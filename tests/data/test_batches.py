@@ -336,4 +336,4 @@ def test_rows_that_share_a_text_do_not_meet():
         data.epoch += 1
     assert len({str(order) for order in orders}) == 3
     same = BucketedDataset(make_encoded(6), batch_size=3, group_by_length=False, keep_apart_ids=np.zeros((6, 1), int))
-    assert sorted(same.order) == list(range(6))  # where all are alike, they meet
+    assert sorted(same.row_order) == list(range(6))  # where all are alike, they meet
