@@ -12,7 +12,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from bertzoo._keras_hooks import print_message, sublayers
+from bertzoo._keras_hooks import flatten_layers, print_message
 from bertzoo.checkpoints.errors import CheckpointError, error_source
 from bertzoo.checkpoints.files import resolve
 from bertzoo.checkpoints.formats import ReadArchitecture, open_checkpoint
@@ -28,7 +28,7 @@ from bertzoo.checkpoints.tensors import (
     save_tensors,
     tensor_files,
 )
-from bertzoo.layers.base import skip_drawing
+from bertzoo.layers.base import skip_random_initialization
 
 SCALE = "_scale"  # the suffix of the tensor by which int8 codes are divided to get the weights
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
@@ -97,8 +97,8 @@ def weight_map(
 
 
 def _table(family: Family, config: Any, heads: tuple[str, ...]) -> list[Entry]:
-    names = sum((family.names_of_head(config, head) for head in heads), family.names)
-    return expand(names, family.counts(config))
+    names = sum((family.head_tensor_names(config, head) for head in heads), family.names)
+    return expand(names, family.layer_counts(config))
 
 
 def load_model(
@@ -132,14 +132,16 @@ def load_model(
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
         file_keys = _file_keys(checkpoint.tensors, family, report)
         tensors = checkpoint.tensors.renamed(file_keys)
-        config = family.infer_config_from_tensors(checkpoint.config, tensors)
+        config = family.complete_config_from_tensors(checkpoint.config, tensors)
         table = _table(family, config, () if new_heads else heads)
         held = {entry.keras_name for entry in table if entry.is_in(tensors)}
-        with skip_drawing(lambda path: path.split("/", 1)[-1] in held):
+        with skip_random_initialization(lambda path: path.split("/", 1)[-1] in held):
             model = make(config, directory)
         report.new = _fill(model, tensors, heads, new_heads)
         report.loaded = len(model.checkpoint_dtypes)
-        unused = (name for name in file_keys if name not in model.checkpoint_dtypes and not family.is_inert(name))
+        unused = (
+            name for name in file_keys if name not in model.checkpoint_dtypes and not family.is_ignored_tensor(name)
+        )
         report.unused = sorted(file_keys[name] for name in unused)
         _note(report, config, file_keys)
     model.load_report = report
@@ -158,7 +160,7 @@ def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> di
         other = file_keys.setdefault(normalize_key(name.removeprefix(wrapper), family), name)
         if other != name:
             raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
-    for alias, name in family.aliases.items():
+    for alias, name in family.tensor_aliases.items():
         if alias in file_keys:
             file_keys.setdefault(name, file_keys[alias])
         elif name in file_keys:  # an untied decoder has its bias under the other name
@@ -188,7 +190,7 @@ def _quantize_as_stored(
     model: keras.Model, entries: Iterable[Entry], tensors: Tensors, weights: Mapping[str, keras.Variable]
 ) -> None:
     """Quantizes the layers whose kernels, among `weights`, the file holds as int8 codes."""
-    layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
+    layers = {id(layer.kernel): layer for layer in flatten_layers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
         layer = layers.get(id(weights.get(entry.keras_name)))
         is_int8 = entry.is_in(tensors) and all(tensors.dtype(name) == "I8" for name in entry.hf_names)
@@ -259,7 +261,7 @@ def _note(report: LoadReport, config: Any, file_keys: Mapping[str, str]) -> None
 
 def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """The layers whose kernel is quantized."""
-    return [layer for layer in sublayers(model) if getattr(layer, "quantization_mode", None)]
+    return [layer for layer in flatten_layers(model) if getattr(layer, "quantization_mode", None)]
 
 
 def file_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -271,7 +273,7 @@ def file_tensors(model: keras.Model, encoder: keras.Model, heads: tuple[str, ...
                 "Save the model as a .keras file."
             )
     weights, prefix = weight_names(model), encoder.family.prefix if heads else ""
-    in_heads = {name for head in heads for name, _ in encoder.family.names_of_head(encoder.config, head)}
+    in_heads = {name for head in heads for name, _ in encoder.family.head_tensor_names(encoder.config, head)}
     entries = weight_map(model, encoder, heads)
     tensors: dict[str, np.ndarray] = {}
     keys: dict[str, str] = {}

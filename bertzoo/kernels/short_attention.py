@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from bertzoo.kernels.pallas import call_kernel
+from bertzoo.kernels.pallas import make_kernel_call
 from bertzoo.layers.attention import MASKED
 
 LONGEST = 128  # a program holds all scores of a head
@@ -22,7 +22,7 @@ QUERIES = 32  # per iteration of the backward pass
 QUERY, KEY, VALUE = map(np.int32, range(3))
 
 
-def fits(length: int, head_size: int) -> bool:
+def supports_shape(length: int, head_size: int) -> bool:
     """Whether the kernels support this shape."""
     return length <= LONGEST and head_size in (16, 32, 64, 128)
 
@@ -72,7 +72,7 @@ def _forward(product, bias, lengths, heads):
     )
     arrays, specs = _operands(product, bias, lengths, heads)
     specs = {"in_specs": specs, "out_specs": (_head(rows, size), _queries(rows))}
-    call = call_kernel(kernel, outs, (batch, heads), 8 if rows > 64 else 4, "short_attention", **specs)
+    call = make_kernel_call(kernel, outs, (batch, heads), 8 if rows > 64 else 4, "short_attention", **specs)
     context, logarithm = call(*arrays)
     return context.reshape(batch, length, heads * size), logarithm
 
@@ -126,7 +126,7 @@ def _backward(heads, kept, gradient):
     )
     biases = pl.BlockSpec((None, 3, None, size), lambda b, h: (b, 0, h, 0))
     specs = {"in_specs": (*specs, _queries(rows), _head(rows, size)), "out_specs": (specs[0], biases)}
-    call = call_kernel(kernel, outs, (batch, heads), 4, "short_attention_gradient", stages=3, **specs)
+    call = make_kernel_call(kernel, outs, (batch, heads), 4, "short_attention_gradient", stages=3, **specs)
     d_product, d_bias = call(*arrays, logarithm, gradient.reshape(batch, length, heads, size))
     return d_product.reshape(product.shape), jnp.sum(d_bias, axis=0).reshape(bias.shape).astype(bias.dtype), None
 

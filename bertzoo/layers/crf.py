@@ -64,9 +64,9 @@ class CRF(Layer):
             labels: int (batch, length); any label where the mask is 0.
             mask: (batch, length); all positions count where None.
         """
-        return self.score(emissions, labels, mask) - self.log_partition(emissions, mask)
+        return self.sequence_score(emissions, labels, mask) - self.log_partition(emissions, mask)
 
-    def score(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    def sequence_score(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """The score of each sequence of labels before normalisation, float32 (batch,).
 
         Args:

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from bertzoo.layers.base import DropoutLayer, build_dense
-from bertzoo.layers.functional import LayerNorm, dropout, lookup, select
+from bertzoo.layers.functional import LayerNorm, dropout, lookup_in_small_table, lookup_rows
 from bertzoo.types import Tensor
 
 
@@ -57,9 +57,9 @@ class Embeddings(DropoutLayer):
             build_dense(self, self.dense, self.width, self.initializer_range)
 
     def _make_tables(self) -> None:
-        self.token = self.add_table("token", self.vocab_size, self.width)
-        self.position = self.add_table("position", self.max_positions, self.width)
-        self.segment = self.add_table("segment", self.segments, self.width)
+        self.token = self.add_embedding_table("token", self.vocab_size, self.width)
+        self.position = self.add_embedding_table("position", self.max_positions, self.width)
+        self.segment = self.add_embedding_table("segment", self.segments, self.width)
 
     def call(
         self,
@@ -77,7 +77,7 @@ class Embeddings(DropoutLayer):
             key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
             perturbation: float (batch, length, norm_width), added between normalisation and scale.
         """
-        key = self.key_of(key, training)
+        key = self.resolve_dropout_key(key, training)
         return self._finish(self._sum_tables(token_ids, segment_ids), padding_mask, key, perturbation)
 
     def _finish(self, x, padding_mask, key, perturbation) -> Tensor:
@@ -91,10 +91,10 @@ class Embeddings(DropoutLayer):
         return x + ops.cast(ops.cast(perturbation, "float32") * self.norm.gamma, x.dtype)
 
     def _sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
-        x = lookup(self.token, token_ids)
+        x = lookup_rows(self.token, token_ids)
         # The order of the sum is Hugging Face's, for equality to the last bits.
         if self.segment is not None:
-            x = x + (select(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
+            x = x + (lookup_in_small_table(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
         if self.position is not None:
             x = x + self._positions(token_ids)
         return ops.cast(x, self.compute_dtype)
@@ -109,4 +109,4 @@ class Embeddings(DropoutLayer):
         if self.pad_id is None:
             return self.position[: ops.shape(token_ids)[1]]
         real = ops.cast(token_ids != self.pad_id, "int32")
-        return lookup(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)
+        return lookup_rows(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)

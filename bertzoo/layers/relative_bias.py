@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.backend import constant
+from bertzoo.backend import as_backend_constant
 from bertzoo.layers.base import Layer
-from bertzoo.layers.functional import lookup
+from bertzoo.layers.functional import lookup_rows
 from bertzoo.types import Tensor
 
 
@@ -42,17 +42,17 @@ class RelativeBias(Layer):
         self.initializer_range = initializer_range
 
     def build(self, input_shape: Any) -> None:
-        self.table = self.add_table("table", self.buckets, self.num_heads)
-        self._bucket_of_offset = constant(bucket_of_offset(self.buckets, self.max_distance))
+        self.table = self.add_embedding_table("table", self.buckets, self.num_heads)
+        self._offset_buckets = as_backend_constant(_buckets_of_offsets(self.buckets, self.max_distance))
 
     def call(self, x: Tensor) -> Tensor:
         position = ops.arange(ops.shape(x)[1], dtype="int32")
         offset = ops.clip(position[None, :] - position[:, None], -self.max_distance, self.max_distance)
-        by_offset = lookup(self.table, self._bucket_of_offset)
-        return ops.transpose(lookup(by_offset, offset + self.max_distance), (2, 0, 1))[None]
+        by_offset = lookup_rows(self.table, self._offset_buckets)
+        return ops.transpose(lookup_rows(by_offset, offset + self.max_distance), (2, 0, 1))[None]
 
 
-def bucket_of_offset(buckets: int, max_distance: int) -> np.ndarray:
+def _buckets_of_offsets(buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of key position - query position, for -max_distance to max_distance: int32 (2 max_distance + 1,)."""
     half = buckets // 2
     exact = half // 2

@@ -23,7 +23,7 @@ class Family(FamilyHeads):
     names: Names
     has_pooler: bool = True
 
-    def embeddings(self, config: Any, *, layer: type = Embeddings, **options: Any) -> keras.layers.Layer:
+    def build_embeddings(self, config: Any, *, layer: type = Embeddings, **options: Any) -> keras.layers.Layer:
         """Token ids -> (batch, length, hidden)."""
         options.setdefault("max_positions", config.max_position_embeddings)
         return layer(
@@ -36,11 +36,11 @@ class Family(FamilyHeads):
             **options,
         )
 
-    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+    def build_position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         """A layer that computes, once per forward pass, relative positions for the attention of all blocks."""
         return None
 
-    def block(self, config: Any, index: int, *, layer: type = EncoderBlock, **options: Any) -> keras.layers.Layer:
+    def build_block(self, config: Any, index: int, *, layer: type = EncoderBlock, **options: Any) -> keras.layers.Layer:
         """Block `index`: (batch, length, hidden) -> the same."""
         options.setdefault("name", f"layer_{index}")
         return layer(
@@ -55,11 +55,11 @@ class Family(FamilyHeads):
             **options,
         )
 
-    def layer_schedule(self, config: Any) -> tuple[int, ...]:
+    def block_order(self, config: Any) -> tuple[int, ...]:
         """The blocks' indices in the order in which they are applied; each index from 0 occurs, once or more often."""
         return tuple(range(config.num_hidden_layers))
 
-    def pooler(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+    def build_pooler(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
         if not self.has_pooler:
             return None

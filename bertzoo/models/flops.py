@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import without_values
+from bertzoo._keras_hooks import build_without_values
 from bertzoo.layers.deberta import DisentangledAttention, RelativeEmbeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
@@ -40,7 +40,7 @@ def flops_by_part(
         raise ValueError(f"batch_size must be 1 or more. Received: {batch_size}.")
     length = np.asarray(length, "float64")
     encoder = _encoder(config)
-    blocks = [encoder.blocks[index] for index in encoder.layer_schedule]
+    blocks = [encoder.blocks[index] for index in encoder.block_order]
     projections = [_kernels(block.attention.qkv) + _kernels(block.attention.output_dense) for block in blocks]
     feed_forward = [_kernels(block) - _kernels(block.attention) for block in blocks]
     spared = 0.0 * length  # tokens that the last block does not compute
@@ -95,7 +95,7 @@ def head_flops(config: EncoderConfig, queries: int) -> float:
 
 @lru_cache(maxsize=64)
 def _encoder(config: EncoderConfig) -> Encoder:
-    return without_values(lambda: Encoder(config))
+    return build_without_values(lambda: Encoder(config))
 
 
 def _kernels(layer: keras.layers.Layer) -> int:

@@ -7,12 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import model_of
+from bertzoo._keras_hooks import model_of_callback
 from bertzoo.metrics.entities import entity_scores
 from bertzoo.metrics.squad import squad_scores
 
 
-def with_callback(callbacks: Any, first: keras.callbacks.Callback) -> Any:
+def prepend_callback(callbacks: Any, first: keras.callbacks.Callback) -> Any:
     """The callbacks that a caller passed, in any of Keras's forms, with one put before them."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.append(first)
@@ -20,7 +20,7 @@ def with_callback(callbacks: Any, first: keras.callbacks.Callback) -> Any:
     return [first, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
 
 
-def check_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
+def check_learning_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
     """Refuses a `LearningRateScheduler` beside a schedule of the optimizer's own, which would scale what it sets.
 
     Raises:
@@ -28,7 +28,7 @@ def check_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
     """
     callbacks = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
     sets_rate = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
-    if sets_rate and getattr(optimizer, "scales_the_rate", False):
+    if sets_rate and getattr(optimizer, "has_own_schedule", False):
         raise ValueError(
             "LearningRateScheduler sets the learning rate, and so does the optimizer's own schedule (warm-up, then "
             f"{optimizer.schedule!r}): compile with AdamW(rate, warmup=0, schedule='constant'), or leave the callback "
@@ -66,7 +66,7 @@ class NaNGuard(keras.callbacks.Callback):
                 self.last_good, self.last_loss = batch + 1, loss
             else:
                 self.bad_batch = batch + 1
-                model_of(self).stop_training = True
+                model_of_callback(self).stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         loss = float((logs or {}).get("loss", 0.0))

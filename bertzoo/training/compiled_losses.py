@@ -57,7 +57,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         return {**super().get_config(), "smoothing": self.smoothing}
 
 
-def loss_of_logits(loss: Any, default: Callable) -> Any:
+def resolve_logits_loss(loss: Any, default: Callable) -> Any:
     """A loss in any of Keras's forms, as a `Loss` that takes logits and is a mean by sample weights.
 
     Args:
@@ -102,7 +102,7 @@ def _as_loss(loss, default: Callable) -> keras.losses.Loss:
     return copy
 
 
-def metrics_of_logits(metrics: Any, default: Callable) -> Any:
+def resolve_logits_metrics(metrics: Any, default: Callable) -> Any:
     """Metrics in any of Keras's forms; those given by name take logits.
 
     Args:
@@ -128,7 +128,7 @@ def metrics_of_logits(metrics: Any, default: Callable) -> Any:
     return keras.tree.map_structure(resolve, metrics, none_is_leaf=False)
 
 
-def refuse_one_hot(losses: Any, metrics: Any) -> None:
+def check_not_one_hot(losses: Any, metrics: Any) -> None:
     """Refuses losses and metrics of Keras that compare one-hot rows, for targets that are the indices of classes.
 
     Raises:
@@ -145,7 +145,7 @@ def refuse_one_hot(losses: Any, metrics: Any) -> None:
             )
 
 
-def joined(metrics: Any, weighted_metrics: Any) -> Any:
+def join_metrics(metrics: Any, weighted_metrics: Any) -> Any:
     """Both of two arguments of metrics: lists, or dicts of lists by output."""
     if not metrics or not weighted_metrics:
         return weighted_metrics or metrics
