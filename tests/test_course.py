@@ -398,6 +398,16 @@ def test_quiz_keeps_its_answers_for_a_second_try(capsys):
     assert "4. nine: not right, try again" in printed and "9.37" not in printed
 
 
+def test_files_that_texts_name_exist():
+    """Paths of the package's files in the documents and notebooks."""
+    texts = [*COURSE.rglob("*.ipynb"), *COURSE.parent.glob("*.md"), *COURSE.parent.glob("[cdtw]*/**/*.md")]
+    named = {
+        (text.name, name) for text in texts for name in re.findall(r"\bbertzoo/[\w/]+\.py\b", text.read_text("utf-8"))
+    }
+    assert len(named) > 30
+    assert [pair for pair in sorted(named) if not (COURSE.parent / pair[1]).is_file()] == []
+
+
 @pytest.mark.parametrize(
     "questions",
     [

@@ -186,7 +186,7 @@ def prepare(
     depend on the number of processes, and the corpus is never held in memory.
 
     Args:
-        sources: Paths of files, or objects that yield mappings; see `bertzoo.data.documents.Documents`.
+        sources: Paths of files, or objects that yield mappings; see `bertzoo.data.files.Documents`.
         tokenizer: The tokenizer; its separator ends each document.
         directory: The directory to write.
         processes: Processes that tokenize; with 1, this process with the tokenizer's threads.
