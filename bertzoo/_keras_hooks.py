@@ -83,8 +83,8 @@ def without_autocast() -> AbstractContextManager:
     return AutocastScope(None)
 
 
-def build_without_values(make: Callable[[], Any]) -> Any:
-    """The result of `make`, whose variables have shapes but no values.
+def build_without_values(build_model: Callable[[], Any]) -> Any:
+    """The result of `build_model`, whose variables have shapes but no values.
 
     In a stateless scope Keras defers the initialization of variables and keeps a list of them, without a public way to
     remove them from it.
@@ -93,7 +93,7 @@ def build_without_values(make: Callable[[], Any]) -> Any:
     before = list(global_state.get_global_attribute(pending, []))
     try:
         with keras.StatelessScope(initialize_variables=False):
-            return make()
+            return build_model()
     finally:
         global_state.set_global_attribute(pending, before)
 
@@ -199,11 +199,11 @@ def state_shardings(model: keras.Model) -> tuple:
 # ---- PyTorch
 
 
-def torch_foreach(operation: str) -> Callable[..., Any]:
+def torch_foreach(operation_name: str) -> Callable[..., Any]:
     """PyTorch's operation on lists of tensors in one kernel, such as "norm" or "add_"."""
     import torch
 
-    return getattr(torch, f"_foreach_{operation}")
+    return getattr(torch, f"_foreach_{operation_name}")
 
 
 def torch_fused_adamw(*arguments: Any, **options: Any) -> None:

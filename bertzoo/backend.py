@@ -180,7 +180,7 @@ def keras_versions_text() -> str:
     return f"keras {keras.__version__}, {backend} {import_module(backend).__version__}"
 
 
-def is_ampere_gpu_or_later() -> bool:
+def has_ampere_gpu_or_later() -> bool:
     """Whether JAX computes on an NVIDIA GPU that cuDNN's attention and Triton's bfloat16 support."""
     import jax
 

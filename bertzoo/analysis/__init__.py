@@ -21,7 +21,7 @@ _HOMES = {
     "flops_by_part": "bertzoo.models.flops",
     "gradient_times_attention": "attribution",
     "head_figure": "figures",
-    "head_flops": "bertzoo.models.flops",
+    "masked_lm_head_flops": "bertzoo.models.flops",
     "heads_figure": "figures",
     "heat_map": "figures",
     "integrated_gradients": "attribution",

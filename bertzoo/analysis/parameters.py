@@ -15,7 +15,7 @@ from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import expand, normalize_key
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import read_architecture
+from bertzoo.models.registry import config_and_family_from_hf
 
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
@@ -62,11 +62,13 @@ def describe(name: str | Path) -> Description:
         published = find_entry(text)
         config = EncoderConfig.from_hf(published.config)
         return Description(published.name, config, _by_part(config, pooler=True), published)
-    with open_checkpoint(resolve(name), read_architecture) as checkpoint:
+    with open_checkpoint(resolve(name), config_and_family_from_hf) as checkpoint:
         config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
     own = {
-        name: entry.keras_name for entry in expand(family.names, family.layer_counts(config)) for name in entry.hf_names
+        name: entry.keras_name
+        for entry in expand(family.names, family.placeholder_counts(config))
+        for name in entry.hf_names
     }
     # DeBERTa's positions are among the encoder's names but belong to its masked-LM head.
     own = {name: keras_name for name, keras_name in own.items() if not keras_name.startswith("masked_lm/")}

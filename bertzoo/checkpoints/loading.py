@@ -98,7 +98,7 @@ def weight_map(
 
 def _table(family: Family, config: Any, heads: tuple[str, ...]) -> list[Entry]:
     names = sum((family.head_tensor_names(config, head) for head in heads), family.names)
-    return expand(names, family.layer_counts(config))
+    return expand(names, family.placeholder_counts(config))
 
 
 def load_model(

@@ -16,7 +16,7 @@ from keras import ops
 
 from bertzoo import dispatch
 from bertzoo._keras_hooks import flatten_layers, is_jax_tracer, without_autocast
-from bertzoo.backend import is_ampere_gpu_or_later
+from bertzoo.backend import has_ampere_gpu_or_later
 from bertzoo.dispatch import register_faster_form
 from bertzoo.kernels.general import bias_in_stored_dtype, is_plain_dense, is_plain_dense_for_dtype_of
 from bertzoo.kernels.pallas import kernel_rows_per_device, shard_over_devices
@@ -64,7 +64,7 @@ def _has_kernel(query) -> bool:
 def _has_cudnn(query) -> bool:
     """Whether cuDNN's fused kernel supports these heads on this device."""
     size = query.shape[-1]
-    return query.dtype in HALF and size % 8 == 0 and size <= 128 and is_ampere_gpu_or_later()
+    return query.dtype in HALF and size % 8 == 0 and size <= 128 and has_ampere_gpu_or_later()
 
 
 def _cudnn_attention(query, key, value, lengths, bias, cross):

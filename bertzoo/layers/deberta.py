@@ -73,7 +73,7 @@ class DisentangledAttention(SelfAttention):
         args, kwargs: SelfAttention's.
         terms: Which of "c2p" (query and relative position) and "p2c" (key and relative position) there are.
         max_distance: Distances beyond it have the row of the last.
-        buckets: Distances beyond half of it share rows on a logarithmic scale; 0 gives each a row of its own.
+        num_buckets: Distances beyond half of it share rows on a logarithmic scale; 0 gives each a row of its own.
         share_projections: Project the table as the contents are, not with kernels of its own.
         position_dropout: Fraction of the table's elements dropped.
     """
@@ -86,18 +86,18 @@ class DisentangledAttention(SelfAttention):
         *args,
         terms: Sequence[str] = ("c2p", "p2c"),
         max_distance: int = 512,
-        buckets: int = 0,
+        num_buckets: int = 0,
         share_projections: bool = False,
         position_dropout: float = 0.0,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        self.terms, self.max_distance, self.buckets = tuple(terms), max_distance, buckets
+        self.terms, self.max_distance, self.num_buckets = tuple(terms), max_distance, num_buckets
         self.share_projections, self.position_dropout = share_projections, position_dropout
-        self.rows = table_rows_of_distances(max_distance, buckets)
+        self.rows = table_rows_of_distances(max_distance, num_buckets)
         # Both look-ups are in tables of two axes: for others Keras squeezes on PyTorch, which ONNX takes at its word.
         self._row_table = as_backend_constant(self.rows[:, None])
-        self.span = buckets or max_distance
+        self.span = num_buckets or max_distance
         # Up to this length, a distance's row is the distance itself and the table needs no look-up.
         self.linear = int((self.rows[max_distance:] == self.span + np.arange(max_distance + 1)).cumprod().sum())
         self.position_key = self._position_dense("position_key", "c2p")
@@ -236,16 +236,16 @@ def skew(x: Tensor, first: int) -> Tensor:
     return ops.reshape(flat, (*outer, length, 2 * length - 1))[:, :, :, :length]
 
 
-def table_rows_of_distances(max_distance: int, buckets: int = 0) -> np.ndarray:
+def table_rows_of_distances(max_distance: int, num_buckets: int = 0) -> np.ndarray:
     """The table's row of each distance from -max_distance to max_distance: int32 (2 max_distance + 1,).
 
     Computed on the host, since the last bit of a logarithm decides where some buckets begin.
     """
     distance = np.arange(-max_distance, max_distance + 1)
-    span = buckets or max_distance
+    span = num_buckets or max_distance
     bucket = distance
-    if buckets:
-        half = buckets // 2
+    if num_buckets:
+        half = num_buckets // 2
         far = np.maximum(np.abs(distance), half).astype("float32")
         steps = np.log(far / half) / np.log(np.float32((max_distance - 1) / half)) * (half - 1)
         bucket = np.where(np.abs(distance) <= half, distance, np.sign(distance) * (np.ceil(steps) + half))
@@ -331,7 +331,7 @@ class EnhancedMaskDecoder(MaskedLMHead):
         super().build(input_shape)
         self.position = self.add_embedding_table("position", self.max_positions, input_shape[-1])
 
-    def prepare_hidden(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
+    def hidden_states_to_decode(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
         """(batch, length, hidden). Args: `x`, `before`, `last_block` and `key` are MaskedLMHead's."""
         length = before.shape[1]
         if length is not None and length > self.max_positions:

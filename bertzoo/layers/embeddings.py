@@ -16,7 +16,7 @@ class Embeddings(DropoutLayer):
 
     Args:
         vocab_size, width: Shape of the token table.
-        max_positions, segments: Rows of the tables of positions and segments; 0 for no table.
+        max_positions, num_segments: Rows of the tables of positions and segments; 0 for no table.
         pad_id: Where given (RoBERTa), positions count the real tokens, from row `pad_id + 1`, and padding gets row
             `pad_id`; None counts all tokens from row 0 (BERT).
         hidden_dropout: Fraction of elements dropped after normalisation.
@@ -31,7 +31,7 @@ class Embeddings(DropoutLayer):
         vocab_size: int,
         width: int,
         max_positions: int = 512,
-        segments: int = 2,
+        num_segments: int = 2,
         pad_id: int | None = None,
         hidden_dropout: float = 0.0,
         layer_norm_eps: float = 1e-12,
@@ -42,8 +42,8 @@ class Embeddings(DropoutLayer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
-        self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
+        self.vocab_size, self.width, self.max_positions = vocab_size, width, max_positions
+        self.num_segments, self.pad_id, self.hidden_dropout = num_segments, pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
         self.projection, self.norm_bias, self.norm_width, self.dense = projection, norm_bias, width, None
         if projection is not None:
@@ -59,7 +59,7 @@ class Embeddings(DropoutLayer):
     def _make_tables(self) -> None:
         self.token = self.add_embedding_table("token", self.vocab_size, self.width)
         self.position = self.add_embedding_table("position", self.max_positions, self.width)
-        self.segment = self.add_embedding_table("segment", self.segments, self.width)
+        self.segment = self.add_embedding_table("segment", self.num_segments, self.width)
 
     def call(
         self,

@@ -103,7 +103,7 @@ class MaskedLMHead(Layer):
         self.decoder = None if self.tied else self.add_embedding_table("decoder", self.vocab_size, self.width)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
-    def prepare_hidden(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
+    def hidden_states_to_decode(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
         """What the head reads, (batch, length, hidden); here, the encoder's output.
 
         Args:

@@ -101,8 +101,8 @@ class PreNormBlock(AttentionLayer):
         layer_norm_eps: Added to the variance.
         initializer_range, output_initializer_range: Standard deviations of the initial kernels of W1 and W2.
         use_bias, norm_bias: Whether the dense layers, and the normalisations, have biases.
-        first, last: Whether the block is the encoder's first, which does not normalise what attention reads, and its
-            last, which normalises what comes out.
+        is_first, is_last: Whether the block is the encoder's first, which does not normalise what attention reads, and
+            its last, which normalises what comes out.
         name: The layer's name.
     """
 
@@ -121,8 +121,8 @@ class PreNormBlock(AttentionLayer):
         output_initializer_range: float = 0.02,
         use_bias: bool = False,
         norm_bias: bool = False,
-        first: bool = False,
-        last: bool = False,
+        is_first: bool = False,
+        is_last: bool = False,
         name: str | None = None,
         **kwargs,
     ):
@@ -131,12 +131,12 @@ class PreNormBlock(AttentionLayer):
         self.activation, self.hidden_dropout = activation, hidden_dropout
         self.attention_output_dropout, self.layer_norm_eps = attention_output_dropout, layer_norm_eps
         self.initializer_range, self.output_initializer_range = initializer_range, output_initializer_range
-        self.use_bias, self.norm_bias, self.first, self.last = use_bias, norm_bias, first, last
+        self.use_bias, self.norm_bias, self.is_first, self.is_last = use_bias, norm_bias, is_first, is_last
         norm = {"epsilon": layer_norm_eps, "center": norm_bias, "dtype": self.dtype_policy}
-        if not first:
+        if not is_first:
             self.attention_norm = LayerNorm(name="attention_norm", **norm)
         self.intermediate_norm = LayerNorm(name="intermediate_norm", **norm)
-        if last:
+        if is_last:
             self.final_norm = LayerNorm(name="final_norm", **norm)
         dense = {"use_bias": use_bias, "dtype": self.dtype_policy}
         self.intermediate = keras.layers.Dense(2 * intermediate_size, name="intermediate", **dense)
@@ -152,7 +152,7 @@ class PreNormBlock(AttentionLayer):
         build_dense(self, self.output_dense, self.intermediate_size, self.output_initializer_range)
 
     def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
-        read = x if self.first else self.attention_norm(x)
+        read = x if self.is_first else self.attention_norm(x)
         options = {"attention_mask": attention_mask, "position_bias": position_bias, "key": key}
         out = self.attention(read, **options, return_attention=return_attention)
         out, weights = out if return_attention else (out, None)
@@ -160,7 +160,7 @@ class PreNormBlock(AttentionLayer):
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
         inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, Salt.FEED_FORWARD)
         x = add(x, self.output_dense(inner))
-        return self.final_norm(x) if self.last else x, weights
+        return self.final_norm(x) if self.is_last else x, weights
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -171,7 +171,7 @@ class NormedHead(ClassificationHead):
         args, kwargs: ClassificationHead's.
         use_bias, norm_bias: Whether the first dense layer, and the normalisation, have biases.
         layer_norm_eps: Added to the variance.
-        dense_range: Standard deviation of the initial kernel of the first dense layer.
+        dense_initializer_range: Standard deviation of the initial kernel of the first dense layer.
     """
 
     def __init__(
@@ -180,18 +180,18 @@ class NormedHead(ClassificationHead):
         use_bias: bool = False,
         norm_bias: bool = False,
         layer_norm_eps: float = 1e-5,
-        dense_range: float = 0.02,
+        dense_initializer_range: float = 0.02,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
         self.use_bias, self.norm_bias = use_bias, norm_bias
-        self.layer_norm_eps, self.dense_range = layer_norm_eps, dense_range
+        self.layer_norm_eps, self.dense_initializer_range = layer_norm_eps, dense_initializer_range
         self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         width = input_shape[-1]
         self.dense = keras.layers.Dense(width, use_bias=self.use_bias, name="dense", dtype=self.dtype_policy)
-        build_dense(self, self.dense, width, self.dense_range)
+        build_dense(self, self.dense, width, self.dense_initializer_range)
         self.norm.build(input_shape)
         build_dense(self, self.logits, width, self.initializer_range)
 

@@ -22,7 +22,7 @@ class RelativeBias(Layer):
 
     Args:
         num_heads: Number of attention heads.
-        buckets: Number of buckets.
+        num_buckets: Number of buckets.
         max_distance: Distances from here on are in the last bucket.
         initializer_range: Standard deviation of the initial table.
         name: The layer's name.
@@ -31,19 +31,19 @@ class RelativeBias(Layer):
     def __init__(
         self,
         num_heads: int,
-        buckets: int = 32,
+        num_buckets: int = 32,
         max_distance: int = 128,
         initializer_range: float = 0.02,
         name: str = "relative",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.num_heads, self.buckets, self.max_distance = num_heads, buckets, max_distance
+        self.num_heads, self.num_buckets, self.max_distance = num_heads, num_buckets, max_distance
         self.initializer_range = initializer_range
 
     def build(self, input_shape: Any) -> None:
-        self.table = self.add_embedding_table("table", self.buckets, self.num_heads)
-        self._offset_buckets = as_backend_constant(_buckets_of_offsets(self.buckets, self.max_distance))
+        self.table = self.add_embedding_table("table", self.num_buckets, self.num_heads)
+        self._offset_buckets = as_backend_constant(_buckets_of_offsets(self.num_buckets, self.max_distance))
 
     def call(self, x: Tensor) -> Tensor:
         position = ops.arange(ops.shape(x)[1], dtype="int32")
@@ -52,9 +52,9 @@ class RelativeBias(Layer):
         return ops.transpose(lookup_rows(by_offset, offset + self.max_distance), (2, 0, 1))[None]
 
 
-def _buckets_of_offsets(buckets: int, max_distance: int) -> np.ndarray:
+def _buckets_of_offsets(num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of key position - query position, for -max_distance to max_distance: int32 (2 max_distance + 1,)."""
-    half = buckets // 2
+    half = num_buckets // 2
     exact = half // 2
     # Where each logarithmic bucket starts: made of integers, so that no backend's logarithm decides an edge.
     ratio = max_distance / exact

@@ -79,7 +79,7 @@ class Albert(Family):
         group, layer = divmod(index, config.inner_group_num)
         return super().build_block(config, index, name=f"group_{group}_layer_{layer}", **options)
 
-    def layer_counts(self, config: Any) -> dict[str, int]:
+    def placeholder_counts(self, config: Any) -> dict[str, int]:
         return {"g": config.num_hidden_groups, "j": config.inner_group_num}
 
     def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class Deberta(Family):
             options["max_positions"] = 0
         if config.embedding_size != config.hidden_size:
             options["projection"] = config.hidden_size
-        return super().build_embeddings(config, layer=MaskedEmbeddings, **options)
+        return super().build_embeddings(config, layer_class=MaskedEmbeddings, **options)
 
     def build_position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         if not config.relative_attention:
@@ -205,14 +205,14 @@ class Deberta(Family):
             config.initializer_range,
             terms=config.terms,
             max_distance=config.max_distance,
-            buckets=max(config.position_buckets, 0),
+            num_buckets=max(config.position_buckets, 0),
             # Without relative attention, files have no kernels for it.
             share_projections=config.share_att_key or not config.relative_attention,
             position_dropout=config.hidden_dropout_prob,
             **options,
         )
         if index == 0 and config.conv_kernel_size > 0:
-            options |= {"layer": ConvolvedBlock, "kernel_size": config.conv_kernel_size}
+            options |= {"layer_class": ConvolvedBlock, "kernel_size": config.conv_kernel_size}
             options["convolution_activation"] = config.conv_act
         return super().build_block(config, index, attention=attention, **options)
 
@@ -223,7 +223,7 @@ class Deberta(Family):
         elif name == "token_classifier":
             options["dropout_rate"] = config.hidden_dropout_prob
         elif name == "masked_lm" and config.enhanced_mask_decoder:
-            options |= {"layer": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
+            options |= {"layer_class": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
         return options
 
     def head_tensor_names(self, config: Any, head: str) -> Names:
@@ -266,7 +266,11 @@ class DebertaV2(Deberta):
 
     def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
         options = super().head_layer_options(config, name)
-        return options | {"layer": ContextHead, "layer_norm_eps": config.layer_norm_eps} if name == "rtd" else options
+        return (
+            options | {"layer_class": ContextHead, "layer_norm_eps": config.layer_norm_eps}
+            if name == "rtd"
+            else options
+        )
 
 
 def _split(terms: str) -> tuple[str, ...]:

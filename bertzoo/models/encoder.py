@@ -128,7 +128,7 @@ class Encoder(BackendModel, EncoderBase):
             def last_block(query, key):
                 return blocks[-1](before, **shared, key=key, query=query)
 
-            outputs["decoded_output"] = decoder.prepare_hidden(x, before, last_block, key_of(len(blocks) + 1))
+            outputs["decoded_output"] = decoder.hidden_states_to_decode(x, before, last_block, key_of(len(blocks) + 1))
         if query_positions is not None and queries is None:
             outputs = {name: gather_positions(vectors, query_positions) for name, vectors in outputs.items()}
         if self.pooler is not None:

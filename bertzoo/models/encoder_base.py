@@ -11,7 +11,7 @@ from bertzoo.export import export_model
 from bertzoo.layers.functional import FIRST
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
-from bertzoo.models.registry import FAMILIES, read_architecture
+from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
 from bertzoo.types import Tensor
 
 
@@ -65,7 +65,7 @@ class EncoderBase(keras.Model):
             TypeError: An option is unknown.
         """
         check_options(cls, options)
-        return load_model(preset, read_architecture, lambda config, _: cls(config, **options), verbose=verbose)
+        return load_model(preset, config_and_family_from_hf, lambda config, _: cls(config, **options), verbose=verbose)
 
     def save_to_preset(self, directory: str | Path, tokenizer: Any = None) -> None:
         """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads.

@@ -89,17 +89,17 @@ class FamilyHeads:
         """
         options = {"initializer_range": config.initializer_range, **self.head_layer_options(config, name), **options}
         if name != "masked_lm":
-            layer = options.pop("layer", ClassificationHead)
-            return layer(num_labels or FIXED_LABELS[name], name=name, **options)
+            layer_class = options.pop("layer_class", ClassificationHead)
+            return layer_class(num_labels or FIXED_LABELS[name], name=name, **options)
         names = dict(self.head_tensor_names(config, "masked_lm"))
         tied = "masked_lm/decoder" not in names
         if tied and not has_tied_decoder(config):
             raise ValueError("config.json has tie_word_embeddings = false; this head's decoder is the token table.")
         options = {"layer_norm_eps": config.layer_norm_eps, "tied": tied, **options}
-        return options.pop("layer", MaskedLMHead)(config.vocab_size, config.embedding_size, **options)
+        return options.pop("layer_class", MaskedLMHead)(config.vocab_size, config.embedding_size, **options)
 
     def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
-        """The arguments of a head's layer, and as `layer` its class."""
+        """The arguments of a head's layer, and as `layer_class` its class."""
         if name == "masked_lm":
             return {"activation": config.hidden_act}
         if name == "rtd":
@@ -134,7 +134,7 @@ class FamilyHeads:
         bias = dict(self.heads["masked_lm"].names)["masked_lm/bias"]
         return {self._decoder_bias: bias} if bias != self._decoder_bias else {}
 
-    def layer_counts(self, config: Any) -> dict[str, int]:
+    def placeholder_counts(self, config: Any) -> dict[str, int]:
         """The range of each index in `names`."""
         return {"i": config.num_hidden_layers}
 

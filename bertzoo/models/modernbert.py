@@ -166,8 +166,8 @@ class ModernBert(Family):
             config.output_initializer_range,
             config.mlp_bias,
             config.norm_bias,
-            first=index == 0,
-            last=index == config.num_hidden_layers - 1,
+            is_first=index == 0,
+            is_last=index == config.num_hidden_layers - 1,
             name=f"layer_{index}",
             **options,
         )
@@ -194,10 +194,10 @@ class ModernBert(Family):
             }
         return {
             **biases,
-            "layer": NormedHead,
+            "layer_class": NormedHead,
             "dropout_rate": self.head_dropout(config),
             "initializer_range": config.hidden_size**-0.5,
             "dense_activation": config.classifier_activation,
             "layer_norm_eps": config.layer_norm_eps,
-            "dense_range": config.output_initializer_range,
+            "dense_initializer_range": config.output_initializer_range,
         }

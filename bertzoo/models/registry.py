@@ -60,7 +60,7 @@ def find_family(content: Mapping[str, Any]) -> Family:
     return FAMILIES[model_type]
 
 
-def read_architecture(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
+def config_and_family_from_hf(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
     """The configuration that the content of a `config.json` makes, and its family.
 
     Raises:

@@ -72,7 +72,7 @@ class MaskedTraining(BackendModel):
     def compile(self, optimizer: keras.optimizers.Optimizer | None = None, **kwargs: Any) -> None:
         """As `keras.Model.compile`; the loss is the model's own, the default optimizer that of the source."""
         super().compile(optimizer=optimizer or AdamW(**self.recipe), **kwargs)
-        LossMean.attach(self, terms=sum(name.endswith("_loss") for name in self.score_names))
+        LossMean.attach(self, num_terms=sum(name.endswith("_loss") for name in self.score_names))
         # TensorFlow traces the step twice if its first trace creates the moments.
         self.optimizer.build(self.trainable_variables)
 

@@ -189,7 +189,7 @@ class DisentangledEmbeddings(MaskedEmbeddings):
         self._owner = lambda: owner
 
     def _make_tables(self) -> None:
-        self.segment = self.add_embedding_table("segment", self.segments, self.width)
+        self.segment = self.add_embedding_table("segment", self.num_segments, self.width)
         self.token_difference = self._difference("token")
         self.position_difference = self._difference("position")
 

@@ -40,7 +40,7 @@ class NaNGuard(keras.callbacks.Callback):
     """Stops `fit` with an error once the loss is NaN or infinite. A task's `fit` has one already.
 
     Args:
-        every: Batches from one look at the loss to the next; each look waits for the device.
+        every_batches: Batches from one look at the loss to the next; each look waits for the device.
 
     Raises:
         FloatingPointError: In `fit`. The message says between which batches it happened, at which learning rate, and
@@ -50,9 +50,9 @@ class NaNGuard(keras.callbacks.Callback):
     # Keras then calls it from another thread, so that steps do not wait; it must not touch the model's weights there.
     async_safe = True
 
-    def __init__(self, every: int = 50):
+    def __init__(self, every_batches: int = 50):
         super().__init__()
-        self.every, self.last_good = every, 0
+        self.every_batches, self.last_good = every_batches, 0
         self.last_loss: float | None = None
         self.bad_batch: int | None = None
 
@@ -60,7 +60,7 @@ class NaNGuard(keras.callbacks.Callback):
         self.last_good = 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.bad_batch is None and logs and ((batch + 1) % self.every == 0 or batch == 0):
+        if self.bad_batch is None and logs and ((batch + 1) % self.every_batches == 0 or batch == 0):
             loss = float(logs.get("loss", 0.0))
             if math.isfinite(loss):
                 self.last_good, self.last_loss = batch + 1, loss

@@ -20,16 +20,16 @@ class LossMean(keras.metrics.Metric):
     `compute_loss`.
 
     Args:
-        terms: Number of terms, each a mean with weights of its own.
+        num_terms: Number of terms, each a mean with weights of its own.
         perplexity: Whether to report the perplexity too, e to the power of the mean.
     """
 
-    def __init__(self, terms: int = 1, perplexity: bool = False, name: str = "loss"):
+    def __init__(self, num_terms: int = 1, perplexity: bool = False, name: str = "loss"):
         super().__init__(name=name)
         self.perplexity, self._recorded = perplexity, False
         self.reports_sums = False  # report the sums too, from which the means over some of the steps follow
-        self.totals = self.add_variable(shape=(terms,), initializer="zeros", name="totals")
-        self.weights = self.add_variable(shape=(terms,), initializer="zeros", name="weights")
+        self.totals = self.add_variable(shape=(num_terms,), initializer="zeros", name="totals")
+        self.weights = self.add_variable(shape=(num_terms,), initializer="zeros", name="weights")
 
     @classmethod
     def attach(cls, model: keras.Model, **options: Any) -> None:

@@ -97,23 +97,23 @@ class SoftmaxOfPairs(SentenceLoss):
     """Cross-entropy of a class, from a dense layer over (u, v, |u - v|) (Reimers and Gurevych 2019, section 3).
 
     Args:
-        labels: Number of classes.
+        num_labels: Number of classes.
     """
 
-    arguments = ("labels",)
+    arguments = ("num_labels",)
     target = "classes"
     head_inputs = 3
 
-    def __init__(self, labels: int = 3, **kwargs: Any):
+    def __init__(self, num_labels: int = 3, **kwargs: Any):
         super().__init__(**kwargs)
-        self.labels = labels
-        self.head: keras.layers.Dense = keras.layers.Dense(labels, name="softmax_of_pairs", dtype="float32")
+        self.num_labels = num_labels
+        self.head: keras.layers.Dense = keras.layers.Dense(num_labels, name="softmax_of_pairs", dtype="float32")
 
     def check_targets(self, targets: np.ndarray, width: int) -> None:
-        if targets.size and not 0 <= targets.min() <= targets.max() < self.labels:
+        if targets.size and not 0 <= targets.min() <= targets.max() < self.num_labels:
             raise ValueError(
-                f"y must hold classes from 0 to {self.labels - 1}. Received: {targets.min()} to {targets.max()}. "
-                "Number the classes from 0, or pass SoftmaxOfPairs(labels=…) with their number."
+                f"y must hold classes from 0 to {self.num_labels - 1}. Received: {targets.min()} to {targets.max()}. "
+                "Number the classes from 0, or pass SoftmaxOfPairs(num_labels=…) with their number."
             )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def test_the_kernel(monkeypatch, width, programs):
 
 
 def test_who_takes_the_kernel(monkeypatch):
-    monkeypatch.setattr(kernels, "is_ampere_gpu_or_later", lambda: True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: True)
     x = jnp.ones((2, 16, 8))
 
     def taken(policy="mixed_bfloat16", units=1024, name="gelu", **options):
@@ -73,7 +73,7 @@ def test_who_takes_the_kernel(monkeypatch):
 
     assert taken() and taken("mixed_float16")
     assert not any((taken("float32"), taken(units=1000), taken(name="relu"), taken(use_bias=False)))
-    monkeypatch.setattr(kernels, "is_ampere_gpu_or_later", lambda: False)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: False)
     assert not taken()
 
 

@@ -58,7 +58,7 @@ def test_an_encoder_computes_the_same_with_them(monkeypatch, compiled):
         return [np.asarray(step()) for step in steps]
 
     usual, called = outputs(), []
-    monkeypatch.setattr(kernels, "is_ampere_gpu_or_later", lambda: called.append(1) or True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: called.append(1) or True)
     for actual, expected in zip(outputs(), usual, strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert len(called) == 2 * 2  # blocks alike are traced once

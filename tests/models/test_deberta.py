@@ -232,7 +232,7 @@ def test_skew_is_a_lookup():
 
 @pytest.mark.parametrize("terms", [("c2p",), ("c2p", "p2c")])
 def test_the_order_of_a_gpu_gives_the_same(terms, compiled):
-    attention = DisentangledAttention(16, 2, max_distance=24, buckets=8, terms=terms, share_projections=True)
+    attention = DisentangledAttention(16, 2, max_distance=24, num_buckets=8, terms=terms, share_projections=True)
     attention.build((None, None, 16))
     draws = np.random.default_rng(0)
     x, table = (draws.normal(size=shape).astype("float32") for shape in ((3, 9, 16), (16, 16)))
@@ -249,7 +249,7 @@ def test_the_order_of_a_gpu_gives_the_same(terms, compiled):
 
 @pytest.mark.parametrize("length", [4, 9, 30])
 def test_lengths_known_only_when_it_runs(length, backend):
-    attention = DisentangledAttention(16, 2, max_distance=24, buckets=8)
+    attention = DisentangledAttention(16, 2, max_distance=24, num_buckets=8)
     attention._project_positions = lambda table: (None, table)
     table = np.random.default_rng(0).normal(size=(16, 16)).astype("float32")
     if backend == "tensorflow":

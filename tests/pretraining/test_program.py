@@ -15,7 +15,7 @@ import torch
 import transformers
 
 import bertzoo as bz
-from bertzoo.models.flops import encoder_flops, head_flops
+from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining import program
 from bertzoo.pretraining.config import PretrainConfig, TrainingConfig
@@ -317,7 +317,7 @@ def test_flops_by_hand():
     config = bz.EncoderConfig()
     per_token = encoder_flops(config, 512) / 512
     assert per_token == pytest.approx(2 * 12 * (4 * 768**2 + 2 * 768 * 3072) + 12 * 4 * 512 * 768)
-    assert head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
+    assert masked_lm_head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
 
 
 @pytest.mark.once
