@@ -20,7 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.checkpoints.files import expand_path
+from bertzoo.checkpoints.files import expand_user
 from bertzoo.dispatch import use_formulas_only
 from bertzoo.types import Tensor
 
@@ -98,7 +98,7 @@ def export_model(
         raise ValueError(f"ONNX needs a model that computes in float32. Received: {model.compute_dtype}.")
     wrapper = _PositionalModel(model, input_dtype)
     example = wrapper(*[np.ones((2, 3, 4)[: len(wrapper.axes)], "int32")] * len(wrapper.names))
-    target = expand_path(filepath)
+    target = expand_user(filepath)
     target.parent.mkdir(parents=True, exist_ok=True)
     options["verbose"] = verbose
     if format not in _MAKERS:

@@ -405,7 +405,8 @@ def test_files_that_texts_name_exist():
         (text.name, name) for text in texts for name in re.findall(r"\bbertzoo/[\w/]+\.py\b", text.read_text("utf-8"))
     }
     assert len(named) > 30
-    assert [pair for pair in sorted(named) if not (COURSE.parent / pair[1]).is_file()] == []
+    lost = [pair for pair in sorted(named) if not (COURSE.parent / pair[1]).is_file()]
+    assert [pair for pair in lost if not pair[1].endswith("/NAME.py")] == []  # NAME.py is a guide's
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import flatten_layers, layer_attributes, own_trainable_weights, replace_sublayer
-from bertzoo.checkpoints.loading import weight_map, weight_names
+from bertzoo.checkpoints.loading import map_weights_to_tensors, weights_by_name
 from bertzoo.random import get_seed, numpy_generator
 from bertzoo.types import Tensor
 
@@ -114,10 +114,10 @@ def find_dense_layers(encoder: keras.Model) -> list[_DenseLayer]:
     """
     if lora_layers(encoder):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
-    weights = weight_names(encoder)
+    weights = weights_by_name(encoder)
     modules = {
         id(weights[entry.keras_name]): tuple(name.removesuffix(".weight") for name in entry.hf_names)
-        for entry in weight_map(encoder, encoder, ())
+        for entry in map_weights_to_tensors(encoder, encoder, ())
     }
     layers = _attributes(encoder, keras.layers.Dense)
     return [_DenseLayer(owner, name, dense, modules.get(id(dense.kernel), ())) for owner, name, dense in layers]

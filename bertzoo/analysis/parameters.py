@@ -9,10 +9,10 @@ from pathlib import Path
 import keras
 
 from bertzoo._keras_hooks import build_without_values
-from bertzoo.checkpoints.catalog import CatalogEntry, find_entry
-from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.catalog import CatalogEntry, find_catalog_entry
+from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.checkpoints.formats import open_checkpoint
-from bertzoo.checkpoints.names import expand, normalize_key
+from bertzoo.checkpoints.names import expand_name_patterns, normalize_tensor_name
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import config_and_family_from_hf
@@ -59,20 +59,20 @@ def describe(name: str | Path) -> Description:
     """
     text = os.fspath(name)
     if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):
-        published = find_entry(text)
+        published = find_catalog_entry(text)
         config = EncoderConfig.from_hf(published.config)
         return Description(published.name, config, _by_part(config, pooler=True), published)
-    with open_checkpoint(resolve(name), config_and_family_from_hf) as checkpoint:
+    with open_checkpoint(find_preset_directory(name), config_and_family_from_hf) as checkpoint:
         config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
     own = {
         name: entry.keras_name
-        for entry in expand(family.names, family.placeholder_counts(config))
+        for entry in expand_name_patterns(family.names, family.placeholder_counts(config))
         for name in entry.hf_names
     }
     # DeBERTa's positions are among the encoder's names but belong to its masked-LM head.
     own = {name: keras_name for name, keras_name in own.items() if not keras_name.startswith("masked_lm/")}
-    names = {stored: normalize_key(stored, family) for stored in sizes}
+    names = {stored: normalize_tensor_name(stored, family) for stored in sizes}
     pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
     parts = _by_part(config, pooler)
     parts["head"] = sum(

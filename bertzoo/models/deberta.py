@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import keras
 
-from bertzoo.checkpoints.json_files import NULL, TEXT, integer, list_of
+from bertzoo.checkpoints.json_files import NULL, TEXT, integer_rule, list_rule
 from bertzoo.layers.deberta import (
     ContextHead,
     ConvolvedBlock,
@@ -58,12 +58,12 @@ class DebertaConfig(EncoderConfig):
 
     model_type: str = "deberta"
     vocab_size: int = 50265
-    embedding_size: Annotated[int, integer(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
-    type_vocab_size: Annotated[int, integer(0)] = 0
+    embedding_size: Annotated[int, integer_rule(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
+    type_vocab_size: Annotated[int, integer_rule(0)] = 0
     layer_norm_eps: float = 1e-7
     relative_attention: Flag = True
-    max_relative_positions: Annotated[int, integer(-1)] = -1  # as max_position_embeddings
-    pos_att_type: Annotated[str | tuple[str, ...] | None, TEXT | list_of(TEXT) | NULL] = TERMS
+    max_relative_positions: Annotated[int, integer_rule(-1)] = -1  # as max_position_embeddings
+    pos_att_type: Annotated[str | tuple[str, ...] | None, TEXT | list_rule(TEXT) | NULL] = TERMS
     position_biased_input: Flag = False
     pooler_hidden_act: Activation = "gelu"
     pooler_dropout: Dropout = 0.0
@@ -139,10 +139,10 @@ class DebertaV2Config(DebertaConfig):
 
     model_type: str = "deberta-v2"
     vocab_size: int = 128100
-    position_buckets: Annotated[int, integer(-1)] = -1
+    position_buckets: Annotated[int, integer_rule(-1)] = -1
     share_att_key: Flag = False
     norm_rel_ebd: Annotated[str, TEXT] = "none"
-    conv_kernel_size: Annotated[int, integer(0)] = 0
+    conv_kernel_size: Annotated[int, integer_rule(0)] = 0
     conv_act: Activation = "tanh"
 
     def __post_init__(self):

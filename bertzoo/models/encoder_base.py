@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_config
-from bertzoo.checkpoints.loading import check_options, load_model, save_model
+from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
 from bertzoo.export import export_model
 from bertzoo.layers.functional import FIRST
 from bertzoo.models.config import EncoderConfig
@@ -64,7 +64,7 @@ class EncoderBase(keras.Model):
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        check_options(cls, options)
+        check_constructor_options(cls, options)
         return load_model(preset, config_and_family_from_hf, lambda config, _: cls(config, **options), verbose=verbose)
 
     def save_to_preset(self, directory: str | Path, tokenizer: Any = None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.json_files import NULL, OBJECT, check, choice, list_of
+from bertzoo.checkpoints.json_files import NULL, OBJECT, check_json, choice_rule, list_rule
 from bertzoo.layers.heads import weighted_mean_over_tokens
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
@@ -44,7 +44,7 @@ class ModernBertConfig(EncoderConfig):
     pad_token_id: PaddingId = 50283
     local_attention: Size = 128  # tokens on both sides together
     # Every third is global, from the first, where None.
-    layer_types: Annotated[tuple[str, ...] | None, list_of(choice(GLOBAL, LOCAL)) | NULL] = None
+    layer_types: Annotated[tuple[str, ...] | None, list_rule(choice_rule(GLOBAL, LOCAL)) | NULL] = None
     global_rope_theta: NonNegative = 160000.0
     local_rope_theta: NonNegative = 10000.0
     attention_bias: Flag = False
@@ -52,7 +52,7 @@ class ModernBertConfig(EncoderConfig):
     norm_bias: Flag = False
     classifier_bias: Flag = False
     classifier_activation: Activation = "gelu"
-    classifier_pooling: Annotated[str, choice("cls", "mean")] = "cls"
+    classifier_pooling: Annotated[str, choice_rule("cls", "mean")] = "cls"
 
     hf_names = MappingProxyType(
         {
@@ -89,7 +89,7 @@ class ModernBertConfig(EncoderConfig):
     def _read(cls, content):
         config = super()._read(content)
         parameters, scaling, thetas = content.get("rope_parameters") or {}, content.get("rope_scaling"), {}
-        check(parameters, dict.fromkeys((GLOBAL, LOCAL), OBJECT | NULL), "rope_parameters.")
+        check_json(parameters, dict.fromkeys((GLOBAL, LOCAL), OBJECT | NULL), "rope_parameters.")
         for name, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
             rope = parameters.get(kind) or {}
             if rope.get("rope_type", "default") != "default" or scaling:

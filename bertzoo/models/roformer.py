@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.json_files import NULL, choice, integer
+from bertzoo.checkpoints.json_files import NULL, choice_rule, integer_rule
 from bertzoo.layers.roformer import RoFormerAttention, RotaryTable
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import EncoderConfig, Flag
@@ -27,10 +27,10 @@ class RoFormerConfig(EncoderConfig):
 
     model_type: str = "roformer"
     vocab_size: int = 50000
-    embedding_size: Annotated[int, integer(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
+    embedding_size: Annotated[int, integer_rule(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
     max_position_embeddings: int = 1536
     rotary_value: Flag = False
-    summary_type: Annotated[str, choice("last", "first", "mean")] = "last"
+    summary_type: Annotated[str, choice_rule("last", "first", "mean")] = "last"
 
     hf_names = MappingProxyType({"classifier_dropout": None})
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import regex
 
-from bertzoo.checkpoints.saving import link_or_copy, recover, write_preset
+from bertzoo.checkpoints.saving import link_or_copy, recover_interrupted_save, write_preset
 from bertzoo.data.files import Documents
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -57,7 +57,7 @@ class TokenCorpus:
             ValueError: The directory holds no corpus, or its tokens exceed the vocabulary beside them.
         """
         directory = Path(directory)
-        recover(directory)
+        recover_interrupted_save(directory)
         missing = [
             name for name in ("tokens.npy", "documents.npy", "tokenizer.json") if not (directory / name).exists()
         ]
@@ -201,7 +201,7 @@ def prepare(
     tokenizer = tokenizer.with_tokens(())  # the caller's keeps its max_length
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
-    recover(directory)
+    recover_interrupted_save(directory)
     unfinished = _PartialCorpus(directory, tokenizer, documents)
     rest = islice(documents, unfinished.documents, None)
     with unfinished:

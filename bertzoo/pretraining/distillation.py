@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bertzoo.checkpoints.loading import weight_names
+from bertzoo.checkpoints.loading import weights_by_name
 from bertzoo.layers.heads import cosine_similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.distilbert import DistilBertConfig
@@ -67,8 +67,8 @@ def make_student(teacher: MaskedLM, layers: int, **options: Any) -> MaskedLM:
     encoder = Encoder(student_config(config, layers), False, name="student", **options)
     dtype = options.get("dtype")
     student = MaskedLM(encoder, teacher.tokenizer, teacher.masking, name="student_task", dtype=dtype)
-    sources = weight_names(teacher)
-    for name, weight in weight_names(student).items():
+    sources = weights_by_name(teacher)
+    for name, weight in weights_by_name(student).items():
         source = LAYER.sub(lambda match: f"layer_{kept[int(match[1])]}/", name)
         if source not in sources or sources[source].shape != weight.shape:
             raise ValueError(f"the teacher must have {source}. Received: a {config.model_type} without it.")

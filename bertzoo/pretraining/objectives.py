@@ -14,7 +14,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.loading import weight_names
+from bertzoo.checkpoints.loading import weights_by_name
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 from bertzoo.pretraining.config import PretrainConfig
@@ -192,8 +192,8 @@ def load_task(
     config = loaded.backbone.config.with_(vocab_size=max(size, tokenizer.vocabulary_size))
     encoder = Encoder(config, loaded.backbone.pooler is not None, **options)
     larger = task(encoder, tokenizer, masking, dtype=options.get("dtype"))
-    sources = weight_names(loaded)
-    for name, weight in weight_names(larger).items():
+    sources = weights_by_name(loaded)
+    for name, weight in weights_by_name(larger).items():
         value = ops.convert_to_numpy(sources[name])
         by_token = name.endswith(("/token", "/bias", "/decoder")) and value.shape[0] == size
         weight.assign(with_new_rows(value, old, tokenizer, config.vocab_size) if by_token else value)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.loading import weight_names
+from bertzoo.checkpoints.loading import weights_by_name
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.deberta import MaskedEmbeddings
 from bertzoo.layers.embeddings import Embeddings
@@ -152,10 +152,10 @@ class ReplacedTokenTraining(MaskedTraining):
         `generator` the generator, which transformers loads as ElectraForMaskedLM."""
         discriminator, embeddings = self.discriminator, self.backbone.embeddings
         if isinstance(embeddings, DisentangledEmbeddings):  # files have the sums of the tables
-            values = {**weight_names(discriminator), "embeddings/token": embeddings.token}
+            values = {**weights_by_name(discriminator), "embeddings/token": embeddings.token}
             values["embeddings/position"] = embeddings.position
             discriminator = ReplacedTokenDetector(Encoder(self.backbone.config, False), discriminator.tokenizer)
-            for name, weight in weight_names(discriminator).items():
+            for name, weight in weights_by_name(discriminator).items():
                 weight.assign(ops.convert_to_numpy(values[name]))
         discriminator.save_to_preset(directory)
         self.generator.save_to_preset(Path(directory) / "generator")

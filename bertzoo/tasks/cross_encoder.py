@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
+from bertzoo.checkpoints.sentence_transformers import build_cross_encoder_files, read_sentence_transformers_config
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import Texts
 from bertzoo.data.streams import is_stream
@@ -181,7 +181,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         Args:
             preset, options: As there.
         """
-        settings = read_settings(preset)
+        settings = read_sentence_transformers_config(preset)
         named = settings.pop("activation_fn", None)
         if "activation" not in options and named is not None:
             options["activation"] = _activation(named)
@@ -208,7 +208,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
     def more_files(self) -> dict[str, Any]:
         if not (self.prompts or self.settings):
             return {}
-        return cross_encoder_files({**self.prompt_settings(), "activation_fn": ACTIVATIONS[self.activation][0]})
+        return build_cross_encoder_files({**self.prompt_settings(), "activation_fn": ACTIVATIONS[self.activation][0]})
 
 
 def _function(activation: str) -> Callable:

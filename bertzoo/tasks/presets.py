@@ -13,8 +13,8 @@ import numpy as np
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.files import push
-from bertzoo.checkpoints.loading import check_options, load_model, save_model
+from bertzoo.checkpoints.files import upload_preset
+from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
 from bertzoo.data.labels import check_order, label_names, labels_for_file, labels_in_file
 from bertzoo.export import export_model
 from bertzoo.models.config import EncoderConfig
@@ -66,7 +66,7 @@ class PresetTask(keras.Model):
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        check_options(cls, task_options)
+        check_constructor_options(cls, task_options)
         policy = {"dtype": dtype} if dtype else {}
         in_file: list[str] = []
 
@@ -87,7 +87,9 @@ class PresetTask(keras.Model):
             return cls(encoder, **policy, **options)
 
         heads = () if task_options.get("head") is not None else cls.heads
-        task = load_model(preset, config_and_family_from_hf, make, heads=heads, new_heads=new_head, verbose=False)
+        task = load_model(
+            preset, config_and_family_from_hf, make, head_names=heads, reinitialize_heads=new_head, verbose=False
+        )
         if in_file and not set(task.load_report.new) - {"pooler"}:  # the head is the file's, and so its order of labels
             replaced = check_order(task.labels, in_file)
             task.load_report.notes += [replaced] if replaced else []
@@ -126,11 +128,11 @@ class PresetTask(keras.Model):
         save_model(
             self,
             directory,
-            heads=self.heads,
-            hf_class=self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class,
+            head_names=self.heads,
+            hf_class_suffix=self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class,
             config_changes=self.config_changes(),
             tokenizer=self.tokenizer,
-            more_files=self.more_files(),
+            extra_files=self.more_files(),
         )
 
     def export(self, filepath: Any, format: str = "tf_saved_model", verbose: Any = False, **options) -> None:
@@ -151,7 +153,7 @@ class PresetTask(keras.Model):
         with tempfile.TemporaryDirectory() as folder:
             self.save_to_preset(Path(folder) / "preset")
             options: dict[str, Any] = {"private": private, "token": token, "commit_message": commit_message}
-            push(Path(folder) / "preset", repo_id, **options, card=card)
+            upload_preset(Path(folder) / "preset", repo_id, **options, model_card=card)
 
 
 def own_block(config: EncoderConfig) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import print_message, unlocked_layer
-from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.loading import check_options, save_model
-from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
+from bertzoo.checkpoints.errors import add_source_to_errors
+from bertzoo.checkpoints.loading import check_constructor_options, save_model
+from bertzoo.checkpoints.sentence_transformers import build_sentence_transformer_files, read_sentence_transformer_files
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.labels import encode_sentence_targets
@@ -149,13 +149,13 @@ class SentenceEncoder(PromptedTask, Task):
             TypeError: An option is unknown.
         """
         for_encoder = {key: options.pop(key) for key in ("dropout", "attention_dropout", "remat") if key in options}
-        check_options(cls, options)
+        check_constructor_options(cls, options)
         policy = {key: value for key, value in options.items() if key == "dtype" and value}
-        files = read_sentence_files(preset)
+        files = read_sentence_transformer_files(preset)
         with open_tensors(files.directory) as tensors:
             pooler = any("pooler." in name for name in tensors)
         encoder = Encoder.from_preset(files.directory, pooler=pooler, verbose=False, **for_encoder, **policy)
-        with error_source(files.directory):
+        with add_source_to_errors(files.directory):
             layers = layers_from(files.modules) if files.modules else []
             in_files = prompt_options(files.settings)
             if layers:
@@ -188,7 +188,7 @@ class SentenceEncoder(PromptedTask, Task):
             self.backbone,
             directory,
             tokenizer=self.tokenizer,
-            more_files=sentence_files(
+            extra_files=build_sentence_transformer_files(
                 [module_of(layer) for layer in (self.pooling, *self.after_pooling)], length, settings
             ),
         )

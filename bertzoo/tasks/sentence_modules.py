@@ -8,7 +8,12 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module, SentenceFiles
+from bertzoo.checkpoints.sentence_transformers import (
+    ACTIVATIONS,
+    OLD_POOLINGS,
+    SentenceModule,
+    SentenceTransformerFiles,
+)
 from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.models.config import EncoderConfig
 from bertzoo.tasks.presets import load_tokenizer
@@ -82,7 +87,7 @@ def prompt_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer_from(
-    files: SentenceFiles, config: EncoderConfig, max_length: int | None, lowercase: bool | None
+    files: SentenceTransformerFiles, config: EncoderConfig, max_length: int | None, lowercase: bool | None
 ) -> Tokenizer:
     """The tokenizer of the files, with their longest input where `max_length` is None.
 
@@ -103,7 +108,7 @@ def tokenizer_from(
 # ---- the layers after the encoder
 
 
-def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
+def layers_from(modules: Sequence[SentenceModule]) -> list[keras.layers.Layer]:
     """The pooling layer and those after it, without their weights.
 
     Raises:
@@ -123,7 +128,7 @@ def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
     return layers
 
 
-def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
+def fill_layers(modules: Sequence[SentenceModule], layers: Sequence[keras.layers.Layer]) -> None:
     """Puts the weights of the files into the layers that `layers_from` made of them, those that are in use.
 
     Raises:
@@ -149,8 +154,8 @@ def _weights(layer: keras.layers.Layer) -> list[tuple[keras.Variable, str]]:
     return [(weight, f"bertzoo.{weight.name}") for weight in layer.weights]
 
 
-def module_of(layer: keras.layers.Layer) -> Module:
-    """What `sentence_files` writes of a layer.
+def module_of(layer: keras.layers.Layer) -> SentenceModule:
+    """What `build_sentence_transformer_files` writes of a layer.
 
     Raises:
         CheckpointError: A Dense layer is quantized, or has an activation for which sentence-transformers' files have no
@@ -165,7 +170,7 @@ def module_of(layer: keras.layers.Layer) -> Module:
         for weight, name in _weights(layer)
     }
     if isinstance(layer, Normalize):
-        return Module("Normalize")
+        return SentenceModule("Normalize")
     if isinstance(layer, Pooling):
         settings = {"word_embedding_dimension": layer.hidden_size, "include_prompt": layer.include_prompt}
         if [mode for mode in OLD_POOLINGS.values() if mode in layer.modes] == list(layer.modes):
@@ -173,10 +178,10 @@ def module_of(layer: keras.layers.Layer) -> Module:
             settings |= {key: mode in layer.modes for key, mode in OLD_POOLINGS.items()}
         else:
             settings["pooling_mode"] = list(layer.modes)
-        return Module("Pooling", settings, tensors)
+        return SentenceModule("Pooling", settings, tensors)
     hf_names = {keras_name: hf_name for hf_name, keras_name in ACTIVATIONS.items()}
     activation = keras.activations.serialize(layer.activation)
     if activation not in hf_names:
         raise CheckpointError(f"sentence-transformers has no name for a Dense with the activation {activation!r}.")
     settings = {"in_features": int(layer.kernel.shape[0]), "out_features": layer.units, "bias": layer.use_bias}
-    return Module("Dense", {**settings, "activation_function": hf_names[activation]}, tensors)
+    return SentenceModule("Dense", {**settings, "activation_function": hf_names[activation]}, tensors)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertzoo.checkpoints.errors import error_source
+from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.text import tokenizer_files
 from bertzoo.text.encoded import Encoded, Texts, as_pairs, check_encodable, no_garbage_collection, row_splits_from
 from bertzoo.text.vocabulary_files import build_wordpiece
@@ -81,7 +81,7 @@ class Tokenizer:
         """
         rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
         max_length = tokenizer_files.stored_max_length(settings) if max_length is None else max_length
-        with error_source(directory):
+        with add_source_to_errors(directory):
             return cls(rust, special_tokens, max_length=max_length, settings=settings)
 
     @classmethod

@@ -11,13 +11,13 @@ from bertzoo.checkpoints.json_files import (
     OBJECT,
     TEXT,
     Rule,
-    choice,
-    integer,
-    list_of,
-    number,
-    object_of,
+    choice_rule,
+    encode_json,
+    integer_rule,
+    list_rule,
+    number_rule,
+    object_rule,
     read_json,
-    to_json,
 )
 from bertzoo.text.vocabulary_files import (
     BERT_TOKENS,
@@ -56,13 +56,13 @@ _FLAGS = (*_NORMALIZER_OPTIONS, "add_prefix_space", "keep_accents", "split_by_pu
 # What tokenizer_config.json may hold. All keys that transformers interprets are done, refused, or change no token.
 RULES = {
     **dict.fromkeys([f"{role}_token" for role in (*ROLES, "bos", "eos")], _TOKEN | NULL),
-    **dict.fromkeys(_EXTRA_TOKENS, list_of(_TOKEN) | object_of(_TOKEN) | NULL),
+    **dict.fromkeys(_EXTRA_TOKENS, list_rule(_TOKEN) | object_rule(_TOKEN) | NULL),
     **dict.fromkeys(_FLAGS, FLAG | NULL),
-    **dict.fromkeys(("model_max_length", "max_len"), number() | NULL),
-    "added_tokens_decoder": object_of(_TOKEN_OBJECT) | NULL,
+    **dict.fromkeys(("model_max_length", "max_len"), number_rule() | NULL),
+    "added_tokens_decoder": object_rule(_TOKEN_OBJECT) | NULL,
     "bertzoo": OBJECT | NULL,
     "tokenizer_class": TEXT | NULL,
-    "truncation_side": choice("left", "right"),
+    "truncation_side": choice_rule("left", "right"),
 }
 
 # The names that published files fall back on where no config names them.
@@ -159,7 +159,7 @@ def written_files(
         plain = _is_plain_bert(rust, special_tokens)
         written["tokenizer_class"] = "BertTokenizer" if plain else "PreTrainedTokenizerFast"
         written.setdefault("model_input_names", ["input_ids", "token_type_ids", "attention_mask"])
-    return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": to_json(written)}
+    return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": encode_json(written)}
 
 
 def _normalizer_state(rust: "tokenizers.Tokenizer") -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _add_tokens(rust, settings: Mapping[str, Any], directory: Path) -> None:
 
 def _listed_tokens(directory: Path, settings: Mapping) -> dict[int, Mapping]:
     """Tokens beside the vocabulary by id, from added_tokens.json and `added_tokens_decoder`, which knows more."""
-    content = read_json(directory / "added_tokens.json", object_of(integer()), default={})
+    content = read_json(directory / "added_tokens.json", object_rule(integer_rule()), default={})
     tokens: dict[int, Mapping] = {index: {"content": token, "normalized": False} for token, index in content.items()}
     for key, token in (settings.get("added_tokens_decoder") or {}).items():
         if not key.isdecimal():

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.checkpoints.catalog import known_lowercase
-from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.json_files import integer, object_of, read_json
+from bertzoo.checkpoints.catalog import is_lowercase_in_catalog
+from bertzoo.checkpoints.errors import add_source_to_errors
+from bertzoo.checkpoints.json_files import integer_rule, object_rule, read_json
 from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
@@ -22,7 +22,7 @@ ROBERTA_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>",
 
 WORDPIECE, BYTE_BPE = ("vocab.txt",), ("vocab.json", "merges.txt")
 FAIRSEQ_BPE = ("dict.txt", "encoder.json", "vocab.bpe")
-_IDS = object_of(integer())  # of pieces
+_IDS = object_rule(integer_rule())  # of pieces
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,8 @@ def _read_wordpiece(path: Path, settings: Mapping[str, Any], lowercase: bool | N
     tokens = [line.removesuffix("\r") for line in _read_text(path).split("\n")]
     if tokens[-1] == "":
         tokens.pop()
-    sources = (lowercase, settings.get("do_lower_case"), known_lowercase(path.parent), _looks_uncased(tokens))
-    with error_source(path):
+    sources = (lowercase, settings.get("do_lower_case"), is_lowercase_in_catalog(path.parent), _looks_uncased(tokens))
+    with add_source_to_errors(path):
         return build_wordpiece(
             tokens,
             lowercase=next(value for value in sources if value is not None),
@@ -284,7 +284,7 @@ def _read_byte_bpe(directory: Path, settings: Mapping[str, Any], lowercase: bool
         vocabulary, merges = read_json(directory / "vocab.json", _IDS), _read_merges(directory / "merges.txt")
     else:
         vocabulary, merges = _read_fairseq_vocabulary(directory), _read_merges(directory / "vocab.bpe")
-    with error_source(directory):
+    with add_source_to_errors(directory):
         return build_byte_bpe(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
 
 
@@ -335,7 +335,7 @@ def _read_sentencepiece(path: Path, family: str, settings: Mapping[str, Any], lo
     if next(value for value in (lowercase, settings.get("do_lower_case"), is_albert) if value is not None):
         steps.append(Lowercase())
     model = read_sentencepiece(path)
-    with error_source(path):
+    with add_source_to_errors(path):
         return build_sentencepiece(
             model,
             front=spec.front,

@@ -14,7 +14,7 @@ import numpy as np
 
 from bertzoo._keras_hooks import build_metrics, set_initial_epoch
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import recover, write_preset
+from bertzoo.checkpoints.saving import recover_interrupted_save, write_preset
 from bertzoo.checkpoints.tensors import save_tensors
 
 FOLDER, NOTES, ARRAYS = "training_state", "state.json", "state.safetensors"
@@ -45,7 +45,7 @@ class TrainingState:
         from safetensors.numpy import load_file
 
         folder = Path(directory) / FOLDER
-        recover(folder)
+        recover_interrupted_save(folder)
         if not folder.exists():
             return None
         try:

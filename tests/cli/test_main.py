@@ -355,11 +355,11 @@ def test_list_shows_what_transformers_counts(preset, monkeypatch):
 
     from bertzoo.checkpoints import files
 
-    monkeypatch.setattr(files, "bundled_root", lambda: preset.parent)
+    monkeypatch.setattr(files, "bundled_presets_directory", lambda: preset.parent)
     shown = run("list").stdout
     count = AutoModelForMaskedLM.from_pretrained(preset).num_parameters()
     assert "tiny" in shown and f"{count / 1e6:.1f} M" in shown and "MaskedLM" in shown
-    monkeypatch.setattr(files, "bundled_root", lambda: preset / "none")
+    monkeypatch.setattr(files, "bundled_presets_directory", lambda: preset / "none")
     assert "no bundled presets" in complaint("list")
 
 
@@ -369,7 +369,7 @@ def test_course_copies_and_overwrites_nothing(tmp_path, monkeypatch):
     (source / "img" / "__pycache__").mkdir(parents=True)
     for name in ("01_first.ipynb", "img/a.svg", "img/__pycache__/x.pyc", ".hidden"):
         (source / name).write_text(name)
-    monkeypatch.setattr(course, "bundled_path", lambda name: source)
+    monkeypatch.setattr(course, "bundled_directory", lambda name: source)
     assert run("course", tmp_path / "mine").exit_code == 0
     copied = sorted(path.name for path in (tmp_path / "mine").rglob("*") if path.is_file())
     assert copied == ["01_first.ipynb", "a.svg"] and (tmp_path / "mine" / "img" / "a.svg").is_file()
@@ -387,7 +387,7 @@ def write_notebook(path, *sources: str) -> None:
 @pytest.mark.once
 def test_course_without_a_directory_lists_notebooks(tmp_path, monkeypatch):
     write_notebook(tmp_path / "01_first.ipynb", "# not a heading")
-    monkeypatch.setattr(course, "bundled_path", lambda name: tmp_path)
+    monkeypatch.setattr(course, "bundled_directory", lambda name: tmp_path)
     shown = run("course").stdout
     assert shown.startswith("01 · Why bidirectional\n\n") and str(tmp_path / "README.md") in shown
     assert "not a heading" not in shown

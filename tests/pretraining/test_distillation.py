@@ -6,7 +6,7 @@ import torch
 import transformers
 
 import bertzoo as bz
-from bertzoo.checkpoints.loading import weight_names
+from bertzoo.checkpoints.loading import weights_by_name
 from bertzoo.pretraining.distillation import Distillation, make_student, soft_divergence, student_layers
 
 TEXTS = ["the film was good", "a bad plot and a slow story, again", "we saw it with friends in paris", "great"]
@@ -40,7 +40,7 @@ def test_the_student_begins_as_the_teachers_layers(written, numpy):
     """Told by the tensors of transformers' file."""
     student = make_student(bz.MaskedLM.from_preset(written[4], verbose=False), 2)
     tensors = transformers.BertForMaskedLM.from_pretrained(written[4]).state_dict()
-    weights = weight_names(student)
+    weights = weights_by_name(student)
 
     def equal(name, tensor):
         np.testing.assert_array_equal(numpy(weights[name]), tensors[tensor].numpy())
@@ -80,7 +80,7 @@ def test_each_loss_equals_numpy(teacher, batch, numpy, eager, compiled):
 
 def test_a_student_of_all_layers_is_its_teacher(teacher, batch, numpy, close):
     """But for the segment embeddings, which a DistilBERT has not."""
-    weight_names(teacher)["embeddings/segment"].assign(np.zeros((2, 32), "float32"))
+    weights_by_name(teacher)["embeddings/segment"].assign(np.zeros((2, 32), "float32"))
     model = Distillation(teacher, make_student(teacher, 2))
     (inputs,) = model.mask(batch, np.random.default_rng(0))
     outputs = numpy(model(inputs))
@@ -103,7 +103,7 @@ def test_soft_targets_equal_torchs(numpy):
 def test_a_student_whose_vectors_are_0_can_learn(teacher, batch, numpy, eager):
     """The cosine has no derivative there; a NaN would go into every weight."""
     model = Distillation(teacher, make_student(teacher, 1, dropout=0.0))
-    weights = weight_names(model.student)
+    weights = weights_by_name(model.student)
     for name in ("layer_0/output_norm/gamma", "layer_0/output_norm/beta"):
         weights[name].assign(np.zeros(32, "float32"))
     model.compile(bz.AdamW(3e-3, warmup=0.0), run_eagerly=eager)
