@@ -14,7 +14,7 @@ from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS, TextSchema
 from bertzoo.data.streams import StreamDataset, is_batch_stream
 from bertzoo.models.config import EncoderConfig
-from bertzoo.random import get_seed, host_generator
+from bertzoo.random import get_seed, numpy_generator
 from bertzoo.text.encoded import Encoded, encoded_from_arrays, with_prompt
 from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
@@ -328,7 +328,7 @@ def split_row_indices(
     held = int(num_rows * validation_fraction)
     if held in (0, num_rows):
         raise ValueError(f"validation_split={validation_fraction} leaves a part of the {num_rows} rows empty.")
-    rng = host_generator(seed, "validation_split")
+    rng = numpy_generator(seed, "validation_split")
     order = rng.permutation(num_rows)
     if classes is not None:
         _, number, sizes = np.unique(np.asarray(classes)[order], return_inverse=True, return_counts=True)
