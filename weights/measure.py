@@ -29,7 +29,7 @@ import numpy as np
 
 import bertzoo as bz
 from bertzoo.backend import accelerator_name, device_name, keras_versions_text
-from bertzoo.data import cloze
+from bertzoo.data import load_cloze
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -87,7 +87,7 @@ def _rate(tokens: int, run) -> int:
 def know(name: str) -> int:
     """How many of the fifty facts."""
     model = bz.MaskedLM.from_preset(HERE / name, verbose=False)
-    texts, answers = cloze()
+    texts, answers = load_cloze()
     tokenizer = model.tokenizer
     mask = tokenizer.id_to_token(tokenizer.mask_id)
     best = model.fill_mask([text.replace("[MASK]", mask) for text in texts], top_k=10)

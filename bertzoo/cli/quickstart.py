@@ -31,9 +31,9 @@ def quickstart(
     check_preset_directory(out)
     print("Loading Keras …", flush=True)
     bz = import_bertzoo()
-    from bertzoo.data import reviews
+    from bertzoo.data import load_reviews
 
-    train, test = reviews("train"), reviews("test")
+    train, test = load_reviews("train"), load_reviews("test")
     model = bz.TextClassifier.from_preset(preset, labels=["negative", "positive"], new_head=True, verbose=False)
     _introduce(preset, model, train, test)
     before = _ask(model, test[0])

@@ -9,7 +9,7 @@ FREE_PADDING = 64  # tokens: about what one more batch costs beside its tokens, 
 
 
 def choose_padded_lengths(
-    lengths: np.ndarray,
+    row_lengths: np.ndarray,
     max_length: int,
     max_count: int = 7,
     pad_to_multiple_of: int = 8,
@@ -17,15 +17,15 @@ def choose_padded_lengths(
 ) -> np.ndarray:
     """The padded lengths, ascending, that make the fewest tokens of padding when every row takes the next one up.
 
-    lengths: (n,) tokens of each row. Candidates are the multiples of `pad_to_multiple_of` (matrix units work on
+    row_lengths: (n,) tokens of each row. Candidates are the multiples of `pad_to_multiple_of` (matrix units work on
     tiles of eight), except that none is over `max_length`. Exact, by dynamic programming over the histogram of lengths,
     O(max_count * L^2) for L candidates. Of at most `max_count` lengths, as few are taken as come within `tolerance` of
     the best token count, because each is compiled once. Raises `ValueError` for no rows.
     """
-    lengths = np.asarray(lengths)
-    if len(lengths) == 0:
+    row_lengths = np.asarray(row_lengths)
+    if len(row_lengths) == 0:
         raise ValueError("there are no rows to choose padded lengths for.")
-    rounded = np.minimum(-(-np.maximum(lengths, 1) // pad_to_multiple_of) * pad_to_multiple_of, max_length)
+    rounded = np.minimum(-(-np.maximum(row_lengths, 1) // pad_to_multiple_of) * pad_to_multiple_of, max_length)
     candidates, rows = np.unique(rounded, return_counts=True)
     tokens, previous = _fewest_tokens(candidates, np.concatenate([[0], np.cumsum(rows)]), max_count)
     enough = int(np.argmax(tokens <= tokens[-1] * (1 + tolerance)))  # an index: this many lengths less one
@@ -82,10 +82,10 @@ def check_batch_size(batch_size: int) -> None:
         raise ValueError(f"batch_size must be a whole number of at least 1. Received: {batch_size!r}.")
 
 
-def choose_batch_size(lengths: np.ndarray) -> int:
+def choose_batch_size(row_lengths: np.ndarray) -> int:
     """How many texts make a good batch to predict from; lengths: (n,) their tokens."""
     tokens, most = AT_ONCE if accelerator_name() is None else AT_ONCE_ACCELERATED
-    return int(np.clip(tokens / lengths.mean(), 8, most)) // 8 * 8
+    return int(np.clip(tokens / row_lengths.mean(), 8, most)) // 8 * 8
 
 
 def choose_num_buckets_for_embedding(num_texts: int, batch_size: int) -> int | None:

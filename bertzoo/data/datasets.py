@@ -91,7 +91,7 @@ def _from_folder(folder: Path, split: str) -> Any:
     raise ValueError(f"{folder} has no {split}{', '.join(readers)} (or .gz); it has {sorted(os.listdir(folder))}.")
 
 
-def reviews(split: str | None = None) -> tuple[list[str], list[str]]:
+def load_reviews(split: str | None = None) -> tuple[list[str], list[str]]:
     """Short reviews with their labels, in a fixed mixed order.
 
     There are 600 in `train` and 120 in `test`; half of each are `negative`, half `positive`, and each is at most 24
@@ -112,7 +112,7 @@ def reviews(split: str | None = None) -> tuple[list[str], list[str]]:
     return [text for text, _, _ in rows], [label for _, label, _ in rows]
 
 
-def cloze() -> tuple[list[str], list[str]]:
+def load_cloze() -> tuple[list[str], list[str]]:
     """Fifty plain facts with one `[MASK]` each, to test a lower-cased masked language model.
 
     Returns:

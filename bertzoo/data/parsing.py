@@ -26,21 +26,23 @@ def column_names(table: Any) -> list:
     return list(table.columns if names is None else names)
 
 
-def find_column(candidates: Sequence[str], available: Sequence) -> Any:
+def find_column(candidates: Sequence[str], available_columns: Sequence) -> Any:
     """The first of some known names that a table has, as the table spells it (capitals do not matter), or None."""
-    spelled = {str(name).lower(): name for name in reversed(available)}
-    return next((name if name in available else spelled[name] for name in candidates if name in spelled), None)
+    spelled = {str(name).lower(): name for name in reversed(available_columns)}
+    return next((name if name in available_columns else spelled[name] for name in candidates if name in spelled), None)
 
 
-def require_column(candidates: Sequence[str], available: Sequence) -> Any:
+def require_column(candidates: Sequence[str], available_columns: Sequence) -> Any:
     """As `find_column`, for a column that must exist.
 
     Raises:
         ValueError: The table has no such column.
     """
-    name = find_column(candidates, available)
+    name = find_column(candidates, available_columns)
     if name is None:
-        raise ValueError(f"the table has the columns {list(available)}; one must be called {', '.join(candidates)}.")
+        raise ValueError(
+            f"the table has the columns {list(available_columns)}; one must be called {', '.join(candidates)}."
+        )
     return name
 
 

@@ -25,7 +25,7 @@ PAIR_COLUMNS = (
 TARGET_COLUMNS = Schema.targets
 
 
-def find_text_columns(available: Sequence) -> dict[str, Any]:
+def find_text_columns(available_columns: Sequence) -> dict[str, Any]:
     """Finds a table's `text` and `second text`, each a column's name or None.
 
     A second text is read only where exactly one pair of `PAIR_COLUMNS` exists, and no column `text` besides.
@@ -33,17 +33,18 @@ def find_text_columns(available: Sequence) -> dict[str, Any]:
     Raises:
         ValueError: No column has a known name, or more than one pair exists.
     """
-    known = [str(name).lower() for name in available]
+    known = [str(name).lower() for name in available_columns]
     pairs = [pair for pair in PAIR_COLUMNS if set(pair) <= set(known)]
     if len(pairs) > 1 and "text" not in known:
         raise ValueError(
-            f"the table has the columns {list(available)}, which may be the pairs {' or '.join(map(str, pairs))}: "
-            f"pass the one to use as x=(table[{pairs[0][0]!r}], table[{pairs[0][1]!r}]), with y; on the command line, "
-            "--text and --pair."
+            f"the table has the columns {list(available_columns)}, which may be the pairs "
+            f"{' or '.join(map(str, pairs))}: pass the one to use as x=(table[{pairs[0][0]!r}], "
+            f"table[{pairs[0][1]!r}]), "
+            "with y; on the command line, --text and --pair."
         )
     if len(pairs) == 1 and ("text" not in known or pairs[0][0] == "text"):
-        return {role: find_column([name], available) for role, name in zip(("text", "second text"), pairs[0])}
-    return {"text": require_column(TEXT_COLUMNS, available), "second text": None}
+        return {role: find_column([name], available_columns) for role, name in zip(("text", "second text"), pairs[0])}
+    return {"text": require_column(TEXT_COLUMNS, available_columns), "second text": None}
 
 
 class TextSchema(Schema):
@@ -181,12 +182,12 @@ CHOICES_COLUMNS = ("choices", "endings", "options")
 NUMBERED_COLUMNS = ("choice{}", "ending{}", "answer{}", "option{}", "sol{}")
 
 
-def find_numbered_choice_columns(available: Sequence) -> list:
+def find_numbered_choice_columns(available_columns: Sequence) -> list:
     """The columns of choices that are numbered from 0 or 1 on, such as choice0, choice1."""
     for pattern in NUMBERED_COLUMNS:
         for first in (0, 1):
             columns: list = []
-            while (name := find_column([pattern.format(first + len(columns))], available)) is not None:
+            while (name := find_column([pattern.format(first + len(columns))], available_columns)) is not None:
                 columns.append(name)
             if len(columns) > 1:
                 return columns

@@ -29,7 +29,7 @@ class BatchSpec:
     share: int = 1
 
 
-class Sampler:
+class ExampleSampler:
     """The base of what samples examples from a corpus; called with a `BatchSpec` and a generator, it returns a batch.
 
     A batch has `token_ids` and `padding_mask`, int32 (batch, length), `lengths`, int32 (batch,), and where examples
@@ -124,7 +124,7 @@ class CorpusDataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        sampler: Sampler,
+        sampler: ExampleSampler,
         batch_specs: Sequence[BatchSpec],
         transform: Callable[[dict[str, np.ndarray], np.random.Generator], Any],
         *,
@@ -163,7 +163,7 @@ class CorpusDataset(keras.utils.PyDataset):
         return np.random.Generator(np.random.Philox(key=[self.seed, use], counter=[0, 0, 0, step]))
 
 
-class FullSentenceSampler(Sampler):
+class FullSentenceSampler(ExampleSampler):
     """[CLS], a sentence and the text that follows it until the example is full, [SEP]; also across documents.
 
     With probability `short_seq_prob`, an example ends with its first sentence, since a model trained on full examples
@@ -188,7 +188,7 @@ class FullSentenceSampler(Sampler):
         return batch
 
 
-class SentencePairSampler(Sampler):
+class SentencePairSampler(ExampleSampler):
     """[CLS] A [SEP] B [SEP], where A and B are consecutive sentences of a document, split at a random one.
 
     In half of the examples, those with `pair` = 1, B comes from another document ("nsp", next-sentence prediction) or A
@@ -278,7 +278,7 @@ class SentencePairSampler(Sampler):
         return start, ends[end] - start
 
 
-class ElectraSampler(Sampler):
+class ElectraSampler(ExampleSampler):
     """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] in a tenth of the examples; B follows A in the document.
 
     A takes sentences up to half of the example; the sentence that exceeds the half goes to A or B at random. The end is

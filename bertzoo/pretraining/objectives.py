@@ -21,8 +21,8 @@ from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus_dataset import (
     BatchSpec,
     ElectraSampler,
+    ExampleSampler,
     FullSentenceSampler,
-    Sampler,
     SentencePairSampler,
 )
 from bertzoo.pretraining.distillation import Distillation, make_student
@@ -48,7 +48,7 @@ class Objective:
         continues: Whether `[encoder] from` may name a checkpoint to start from.
     """
 
-    examples: Callable[..., Sampler]
+    examples: Callable[..., ExampleSampler]
     model: Callable[[PretrainConfig], keras.Model]
     transform: Callable[[keras.Model], Callable] = attrgetter("mask_batch")
     continues: bool = False

@@ -27,7 +27,7 @@ from bertzoo.training.step import BackendModel, jit_compile_setting
 def pretrain(
     config_file: str | Path,
     corpus_directory: str | Path,
-    directory: str | Path,
+    output_directory: str | Path,
     held_out_directory: str | Path | None = None,
     *,
     resume: bool = False,
@@ -43,9 +43,9 @@ def pretrain(
         config_file: A TOML file with the tables `encoder`, `training`, `batches` and, for some objectives, `masking`,
             `generator` and `distillation`; or the name of a recipe. See `bertzoo.pretraining.config`.
         corpus_directory: Directory that `prepare_corpus` wrote.
-        directory: The preset's directory. `training.json` beside the weights holds the loss curve and the times.
+        output_directory: The preset's directory. `training.json` beside the weights holds the loss curve and the times.
         held_out_directory: A corpus to evaluate on at the end.
-        resume: Continue the unfinished run in `directory`.
+        resume: Continue the unfinished run in `output_directory`.
         minutes_between_saves: Time between two saves of the state.
         num_devices: Number of devices that share each batch (JAX).
 
@@ -53,22 +53,24 @@ def pretrain(
         The content of training.json; for a run that was asked to terminate, its `steps` so far and `stopped` = True.
 
     Raises:
-        ValueError: The file is invalid, the corpus does not suit the objective, or `directory` holds an unfinished run,
-            or none to resume.
+        ValueError: The file is invalid, the corpus does not suit the objective, or `output_directory` holds an
+            unfinished run, or none to resume.
     """
     tokens = TokenCorpus.open(corpus_directory)
     config = PretrainConfig.read(config_file, tokens)
     objective = find_objective(config)
     held = None if held_out_directory is None else _open_held_out(held_out_directory, config, objective)
-    if not resume and TrainingState.read(directory) is not None:
-        raise ValueError(f"{directory} holds an unfinished run: continue it (--resume), or remove its training_state.")
+    if not resume and TrainingState.read(output_directory) is not None:
+        raise ValueError(
+            f"{output_directory} holds an unfinished run: continue it (--resume), or remove its training_state."
+        )
     use_devices(num_devices, config.batches)
     set_seed(config.training.seed)
     model = objective.model(config)
     config.check_lengths(model.backbone.config)
     model.compile(config.training.make_optimizer(), jit_compile=jit_compile_setting())
     model.optimizer.build(model.trainable_variables)
-    trainer = _Trainer(config, objective, model, Path(directory), minutes_between_saves)
+    trainer = _Trainer(config, objective, model, Path(output_directory), minutes_between_saves)
     if resume:
         trainer.restore()
     trainer.train()
@@ -76,13 +78,13 @@ def pretrain(
         return {"steps": trainer.step, "stopped": True}
     result = trainer.result()
     tokens.tokenizer.max_length = model.backbone.config.max_length
-    model.save_to_preset(directory)
-    _write(directory, result)
+    model.save_to_preset(output_directory)
+    _write(output_directory, result)
     if held is not None:
         result["held_out"] = _evaluate(model, objective, held, min(spec.length for spec in config.batches))
         result["held_out"]["overlap"] = ngram_overlap(tokens, held)
-        _write(directory, result)
-    TrainingState.remove(directory)
+        _write(output_directory, result)
+    TrainingState.remove(output_directory)
     return result
 
 

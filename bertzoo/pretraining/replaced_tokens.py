@@ -172,9 +172,14 @@ class SharedEmbeddings(Embeddings):
     """Another encoder's tables and normalisation, with a separate projection to another width (Clark et al. 2020,
     section 3.2)."""
 
-    def __init__(self, owner: Embeddings, hidden_size: int):
-        super().__init__(**_arguments(owner, hidden_size, "plain"))
-        self.token, self.position, self.segment, self.norm = owner.token, owner.position, owner.segment, owner.norm
+    def __init__(self, source_embeddings: Embeddings, hidden_size: int):
+        super().__init__(**_arguments(source_embeddings, hidden_size, "plain"))
+        self.token, self.position, self.segment, self.norm = (
+            source_embeddings.token,
+            source_embeddings.position,
+            source_embeddings.segment,
+            source_embeddings.norm,
+        )
 
     def build(self, input_shape: Any) -> None:
         if self.dense is not None:
@@ -190,10 +195,10 @@ class DisentangledEmbeddings(MaskedEmbeddings):
     brings similar words together.
     """
 
-    def __init__(self, owner: MaskedEmbeddings, hidden_size: int):
-        super().__init__(**_arguments(owner, hidden_size, "disentangled"))
+    def __init__(self, source_embeddings: MaskedEmbeddings, hidden_size: int):
+        super().__init__(**_arguments(source_embeddings, hidden_size, "disentangled"))
         # In a function, since Keras would otherwise track the owner's tables as this layer's.
-        self._owner = lambda: owner
+        self._owner = lambda: source_embeddings
 
     def _make_tables(self) -> None:
         self.segment = self.add_embedding_table("segment", self.num_segments, self.width)

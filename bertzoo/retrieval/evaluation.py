@@ -12,8 +12,8 @@ from bertzoo.retrieval.search import find_nearest, resolve_prompts
 
 def evaluate_sts(
     encoder: Any,
-    firsts: Sequence[str],
-    seconds: Sequence[str],
+    sentences1: Sequence[str],
+    sentences2: Sequence[str],
     scores: Any,
     batch_size: int = 32,
     *,
@@ -25,16 +25,16 @@ def evaluate_sts(
 
     Args:
         encoder: A `SentenceEncoder`.
-        firsts, seconds, scores: Equally long.
+        sentences1, sentences2, scores: Equally long.
         batch_size: As for `SentenceEncoder.encode`.
         measure: As for `similarity`; the encoder's own where None.
         prompt: Put before the texts; the encoder's default where None.
     """
     scores = np.asarray(scores, dtype="float64")
-    _check_lengths(firsts, seconds, scores)
+    _check_lengths(sentences1, sentences2, scores)
     if len(scores) == 1:
         return {"spearman": float("nan"), "pearson": float("nan")}
-    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
+    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (sentences1, sentences2))
     similarities = pairwise_similarity(first, second, _measure_of(encoder, measure))
     return {"spearman": spearman(similarities, scores), "pearson": pearson(similarities, scores)}
 
@@ -160,8 +160,8 @@ def evaluate_triplets(
 
 def evaluate_pairs(
     encoder: Any,
-    firsts: Sequence[str],
-    seconds: Sequence[str],
+    sentences1: Sequence[str],
+    sentences2: Sequence[str],
     labels: Any,
     batch_size: int = 32,
     *,
@@ -172,7 +172,7 @@ def evaluate_pairs(
 
     Args:
         encoder: A `SentenceEncoder`.
-        firsts, seconds, labels: Equally long.
+        sentences1, sentences2, labels: Equally long.
         batch_size, measure, prompt: As for `evaluate_sts`.
 
     Returns:
@@ -180,9 +180,9 @@ def evaluate_pairs(
         `average_precision`.
     """
     labels = np.asarray(labels)
-    if not len(firsts) == len(seconds) == len(labels) or not np.isin(labels, (0, 1)).all() or not labels.any():
+    if not len(sentences1) == len(sentences2) == len(labels) or not np.isin(labels, (0, 1)).all() or not labels.any():
         raise ValueError("there must be a label 0 or 1 for each pair, and at least one 1.")
-    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
+    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (sentences1, sentences2))
     return _binary_measures(pairwise_similarity(first, second, _measure_of(encoder, measure)), labels)
 
 

@@ -205,7 +205,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
             "sentence_transformers": {**kept, "activation_fn": ACTIVATIONS[self.activation][0]},
         }
 
-    def _more_files(self) -> dict[str, Any]:
+    def _extra_files(self) -> dict[str, Any]:
         if not (self.prompts or self.settings):
             return {}
         return build_cross_encoder_files({**self.prompt_settings(), "activation_fn": ACTIVATIONS[self.activation][0]})

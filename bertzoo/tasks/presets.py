@@ -119,7 +119,7 @@ class PresetTask(keras.Model):
         block = {key: value for key, value in block.items() if value not in (None, self.own_options.get(key))}
         return {"bertzoo": block or None, **(labels_to_config(self.labels) if "labels" in self.config_keys else {})}
 
-    def _more_files(self) -> dict[str, Any]:
+    def _extra_files(self) -> dict[str, Any]:
         """Further files of a preset of the task, as `write_preset` takes them."""
         return {}
 
@@ -132,7 +132,7 @@ class PresetTask(keras.Model):
             hf_class_suffix=self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class,
             config_changes=self._config_changes(),
             tokenizer=self.tokenizer,
-            extra_files=self._more_files(),
+            extra_files=self._extra_files(),
         )
 
     def export(self, filepath: Any, format: str = "tf_saved_model", verbose: Any = False, **options) -> None:

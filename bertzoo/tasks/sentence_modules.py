@@ -47,8 +47,8 @@ class PromptedTask:
         self.prompts, self.default_prompt, self.settings = dict(prompts or {}), default_prompt, dict(settings or {})
         self.resolve_prompt()
 
-    def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None, purpose: Any = None) -> str:
-        """The text to put before texts: `prompt`, else the prompt of the name, else that for the purpose, "query" or
+    def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None, prompt_type: Any = None) -> str:
+        """The text to put before texts: `prompt`, else the prompt of the name, else that of the type, "query" or
         another, else the default prompt, else nothing.
 
         Raises:
@@ -56,8 +56,10 @@ class PromptedTask:
         """
         if prompt is not None:
             return prompt
-        if prompt_name is None and purpose is not None:
-            kind = "query" if getattr(purpose, "value", purpose) == "query" else document_prompt_name(self.prompts)
+        if prompt_name is None and prompt_type is not None:
+            kind = (
+                "query" if getattr(prompt_type, "value", prompt_type) == "query" else document_prompt_name(self.prompts)
+            )
             prompt_name = kind if kind in self.prompts else None
         prompt_name = self.default_prompt if prompt_name is None else prompt_name
         if prompt_name is None:

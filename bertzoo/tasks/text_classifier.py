@@ -280,18 +280,18 @@ class TextClassifier(Task):
         config = super().get_compile_config()
         return config and {**config, "adversarial": keras.saving.serialize_keras_object(self.adversarial)}
 
-    def freeze(self, layers: int | None = None) -> None:
-        """Freezes the embeddings and the lowest `layers` blocks; the whole encoder where None.
+    def freeze(self, num_layers: int | None = None) -> None:
+        """Freezes the embeddings and the lowest `num_layers` blocks; the whole encoder where None.
 
         Raises:
             ValueError: There are fewer blocks than that.
         """
         blocks = self.backbone.blocks
-        if layers is not None and not 0 <= layers <= len(blocks):
-            raise ValueError(f"layers must be from 0 to {len(blocks)}. Received: {layers}.")
-        self.backbone.trainable = layers is not None
-        if layers is not None:
-            for layer in [self.backbone.embeddings, *blocks[:layers]]:
+        if num_layers is not None and not 0 <= num_layers <= len(blocks):
+            raise ValueError(f"num_layers must be from 0 to {len(blocks)}. Received: {num_layers}.")
+        self.backbone.trainable = num_layers is not None
+        if num_layers is not None:
+            for layer in [self.backbone.embeddings, *blocks[:num_layers]]:
                 layer.trainable = False
 
     def default_loss(self) -> Any:

@@ -16,9 +16,9 @@ from bertzoo import data
 from bertzoo.cli import course, quickstart
 from bertzoo.cli.app import errors_as_sentences
 from bertzoo.cli.main import app
-from bertzoo.data import reviews
+from bertzoo.data import load_reviews
 
-TEXTS, LABELS = SAMPLE = [column[:40] for column in reviews("train")]
+TEXTS, LABELS = SAMPLE = [column[:40] for column in load_reviews("train")]
 # One batch: each shape of batch is compiled.
 FAST = ["--epochs", 1, "--batch-size", 40]
 
