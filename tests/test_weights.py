@@ -11,7 +11,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.checkpoints.files import bundled_preset_names, bundled_presets_directory
-from bertzoo.models.flops import encoder_flops, head_flops
+from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 
 ROOT = bundled_presets_directory()
 MINI = ROOT / "bert_mini_en"
@@ -123,6 +123,6 @@ def test_the_compute_of_deberta_is_that_of_its_batches():
         places = round(0.15 * length)
         a_row = encoder_flops(reader, length, batch_size=rows) + encoder_flops(writer, length, places, batch_size=rows)
         steps = plan["training"]["steps"] * shape["share"] / shares
-        operations += 3 * rows * steps * (a_row + head_flops(writer, places))
+        operations += 3 * rows * steps * (a_row + masked_lm_head_flops(writer, places))
     known = json.loads((path / "training.json").read_text())["flops"]
     assert known == pytest.approx(operations, rel=1e-3) and known == pytest.approx(0.81 * 5e16, rel=1e-2)

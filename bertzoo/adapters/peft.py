@@ -15,7 +15,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.adapters.lora import dense_layers, enable_lora, lora_factors, require_lora, unchanged_on_failure
+from bertzoo.adapters.lora import (
+    enable_lora,
+    find_dense_layers,
+    lora_factors_by_module,
+    require_lora_layers,
+    undo_lora_on_failure,
+)
 from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
 from bertzoo.checkpoints.files import find_adapter_directory
 from bertzoo.checkpoints.json_files import (
@@ -70,7 +76,7 @@ ALLOWED: Mapping[str, tuple[tuple, str]] = {
 EMPTY: tuple[tuple, str] = ((None, False, [], {}), ", which bertzoo does not compute")
 
 
-def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """adapter_config.json, and the tensors of adapter_model.safetensors, or else of adapter_model.bin, as float32.
 
     Raises:
@@ -92,7 +98,7 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return config, {name: to_finite_float32(tensors[name], f"{path}: tensor {name}") for name in tensors}
 
 
-def lora_options(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder: Path) -> dict[str, Any]:
+def _lora_options(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder: Path) -> dict[str, Any]:
     """The options of `enable_lora` that make the factors of a file.
 
     Raises:
@@ -141,14 +147,14 @@ def save_adapter(task: keras.Model, directory: str | Path, base_model: str = "")
     Raises:
         ValueError: There are no factors, or a weight trains that is neither of them nor of the head.
     """
-    require_lora(task)
+    require_lora_layers(task)
     encoder, heads, prefix = _encoder_and_heads(task)
     settings = encoder.lora
     head = _head_entries(task) if settings["train_head"] else []
     _check_all_saved(task, [weight for _, weight in head])
     tensors = {
         f"{PREFIX}{prefix}{module}.lora_{letter}.weight": _float32(factor).T
-        for module, factors in lora_factors(task).items()
+        for module, factors in lora_factors_by_module(task).items()
         for letter, factor in zip("AB", factors)
     }
     for entry, weight in head:
@@ -187,10 +193,10 @@ def load_adapter(task: keras.Model, directory: str | Path) -> None:
         CheckpointError: The files are missing, not of plain LoRA, or don't fit the model, or it has LoRA already.
     """
     folder = find_adapter_directory(directory)
-    config, tensors = read_adapter(folder)
-    with unchanged_on_failure(task):
+    config, tensors = _read_adapter(folder)
+    with undo_lora_on_failure(task):
         with add_source_to_errors(folder):
-            options = lora_options(config, tensors, folder)
+            options = _lora_options(config, tensors, folder)
             _check_shapes(task, tensors, folder)
             has_head = any(not re.search(r"\.lora_[AB]\.", name) for name in tensors)
             enable_lora(task, **options, train_head=has_head)
@@ -198,7 +204,7 @@ def load_adapter(task: keras.Model, directory: str | Path) -> None:
         # Without what PEFT's classes put before and between the names.
         by_name = {re.sub(r"\.modules_to_save(\.default)?", "", k).removeprefix(PREFIX): v for k, v in tensors.items()}
         values = []
-        for module, factors in lora_factors(task).items():
+        for module, factors in lora_factors_by_module(task).items():
             for letter, factor in zip("AB", factors):
                 values.append((factor, by_name.pop(f"{prefix}{module}.lora_{letter}.weight").T))
         for weight, value in [*values, *_head_values(task, by_name, config, folder)]:
@@ -218,7 +224,7 @@ def _float32(weight: keras.Variable) -> np.ndarray:
 def _check_shapes(task: keras.Model, tensors: Mapping[str, np.ndarray], folder: Path) -> None:
     """Compares the factors with the layers before memory is taken for them."""
     encoder, _, prefix = _encoder_and_heads(task)
-    for layer in dense_layers(encoder):
+    for layer in find_dense_layers(encoder):
         inner, outer = layer.dense.kernel.shape[0], layer.dense.kernel.shape[1] // max(len(layer.modules), 1)
         for module in layer.modules:
             a, b = (tensors.get(f"{PREFIX}{prefix}{module}.lora_{letter}.weight") for letter in "AB")
@@ -281,7 +287,7 @@ def _check_all_saved(task: Any, head: list[keras.Variable]) -> None:
 
 
 def _factor_ids(task: keras.Model) -> set[int]:
-    return {id(factor) for factors in lora_factors(task).values() for factor in factors}
+    return {id(factor) for factors in lora_factors_by_module(task).values() for factor in factors}
 
 
 def _head_entries(task: Any) -> list[tuple[WeightMapping, keras.Variable]]:

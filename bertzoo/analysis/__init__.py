@@ -1,6 +1,6 @@
 """Looking into models: what they attend to, hold, know and cost."""
 
-from bertzoo._lazy import lazy_names
+from bertzoo._lazy import lazy_import_hooks
 
 # Imported on first use: what counts parameters needs no matplotlib, and what draws needs no model.
 _HOMES = {
@@ -21,7 +21,7 @@ _HOMES = {
     "flops_by_part": "bertzoo.models.flops",
     "gradient_times_attention": "attribution",
     "head_figure": "figures",
-    "head_flops": "bertzoo.models.flops",
+    "masked_lm_head_flops": "bertzoo.models.flops",
     "heads_figure": "figures",
     "heat_map": "figures",
     "integrated_gradients": "attribution",
@@ -44,4 +44,4 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_import_hooks(__name__, _HOMES)

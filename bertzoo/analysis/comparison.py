@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from bertzoo._keras_hooks import without_values
+from bertzoo._keras_hooks import build_without_values
 from bertzoo.analysis.parameters import Description, describe
-from bertzoo.backend import device_name, keras_versions
+from bertzoo.backend import device_name, keras_versions_text
 from bertzoo.layers import RelativeBias, RelativeEmbeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
@@ -78,7 +78,7 @@ def compare(
         if lengths[-1] > limit:
             raise ValueError(f"{description.name} takes up to {limit} tokens. Received: a length of {lengths[-1]}.")
     costs = [_cost(description, lengths, batch_size, repeats) for description in descriptions]
-    return Comparison(lengths, batch_size, device_name(), keras_versions(), costs)
+    return Comparison(lengths, batch_size, device_name(), keras_versions_text(), costs)
 
 
 def _cost(description: Description, lengths: list[int], batch_size: int, repeats: int) -> Cost:
@@ -128,9 +128,9 @@ def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int =
         length: Tokens of the text.
         bytes_per_number: 4 in float32, 2 in half precision.
     """
-    encoder = without_values(lambda: Encoder(config, pooler=False))
+    encoder = build_without_values(lambda: Encoder(config, pooler=False))
     numbers = _normalized_values(encoder.embeddings) + _kernel_inputs(encoder.embeddings)
-    for index in encoder.layer_schedule:
+    for index in encoder.block_order:
         block = encoder.blocks[index]
         kernel = block.intermediate.kernel.shape  # its output is the input of the activation
         gate = kernel[1] - block.output_dense.kernel.shape[0]  # and of a product, if gated

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from bertzoo.analysis.pieces import get_encoder
-from bertzoo.layers.deberta import FirstDisentangledAttention
+from bertzoo.layers.deberta import DisentangledAttentionV1
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 
@@ -153,7 +153,7 @@ def _prune(attention, head: int) -> None:
     size = attention.hidden_size // attention.num_heads
     own = slice(head * size, (head + 1) * size)
     values = slice(2 * attention.hidden_size + own.start, 2 * attention.hidden_size + own.stop)
-    if isinstance(attention, FirstDisentangledAttention):  # a head's query, key and value side by side
+    if isinstance(attention, DisentangledAttentionV1):  # a head's query, key and value side by side
         values = slice((3 * head + 2) * size, (3 * head + 3) * size)
         _clear(attention.value_bias, own)
     _clear(attention.output_dense.kernel, own)

@@ -44,7 +44,7 @@ def record_attention(encoder: Encoder, additions: Sequence[Tensor] | None = None
 
 @contextmanager
 def _recorded(attention: SelfAttention, seen: list, additions: Sequence | None) -> Iterator[None]:
-    original = attention.context
+    original = attention.compute_context
 
     def context(x, attention_mask, position_bias, key, return_attention, query):
         out, weights = original(x, attention_mask, position_bias, key, True, query)
@@ -57,7 +57,7 @@ def _recorded(attention: SelfAttention, seen: list, additions: Sequence | None) 
         seen.append(weights)
         return ops.einsum("bhts,bshk->bthk", ops.cast(weights, value.dtype), value), weights
 
-    with _replaced(attention, "context", context), _replaced(attention, "_explicit", explicit):
+    with _replaced(attention, "compute_context", context), _replaced(attention, "_explicit", explicit):
         yield
 
 

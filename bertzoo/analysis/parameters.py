@@ -8,14 +8,14 @@ from pathlib import Path
 
 import keras
 
-from bertzoo._keras_hooks import without_values
+from bertzoo._keras_hooks import build_without_values
 from bertzoo.checkpoints.catalog import CatalogEntry, find_catalog_entry
 from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import expand_name_patterns, normalize_tensor_name
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import read_architecture
+from bertzoo.models.registry import config_and_family_from_hf
 
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
@@ -62,12 +62,12 @@ def describe(name: str | Path) -> Description:
         published = find_catalog_entry(text)
         config = EncoderConfig.from_hf(published.config)
         return Description(published.name, config, _by_part(config, pooler=True), published)
-    with open_checkpoint(find_preset_directory(name), read_architecture) as checkpoint:
+    with open_checkpoint(find_preset_directory(name), config_and_family_from_hf) as checkpoint:
         config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
     own = {
         name: entry.keras_name
-        for entry in expand_name_patterns(family.names, family.counts(config))
+        for entry in expand_name_patterns(family.names, family.placeholder_counts(config))
         for name in entry.hf_names
     }
     # DeBERTa's positions are among the encoder's names but belong to its masked-LM head.
@@ -76,14 +76,16 @@ def describe(name: str | Path) -> Description:
     pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
     parts = _by_part(config, pooler)
     parts["head"] = sum(
-        size for stored, size in sizes.items() if names[stored] not in own and not family.is_inert(names[stored])
+        size
+        for stored, size in sizes.items()
+        if names[stored] not in own and not family.is_ignored_tensor(names[stored])
     )
     return Description(text, config, parts)
 
 
 def _by_part(config: EncoderConfig, pooler: bool) -> dict[str, int]:
     parts = dict.fromkeys(PARTS, 0)
-    for weight in without_values(lambda: Encoder(config, pooler=pooler)).weights:
+    for weight in build_without_values(lambda: Encoder(config, pooler=pooler)).weights:
         parts[_part(weight.path)] += math.prod(weight.shape)
     return parts
 
@@ -110,8 +112,8 @@ def count_parameters(
         pooler: Whether to count the pooler, if the family has one.
         task: A function from the encoder to a task, such as `bertzoo.MaskedLM`, whose head is counted.
     """
-    encoder = without_values(lambda: Encoder(config, pooler=pooler))
-    model = encoder if task is None else without_values(lambda: task(encoder))
+    encoder = build_without_values(lambda: Encoder(config, pooler=pooler))
+    model = encoder if task is None else build_without_values(lambda: task(encoder))
     counts: dict[str, int] = {}
     for weight in model.weights:
         # "encoder/layer_0/…" within the encoder, "head/…" or "task/head/…" outside it.

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertzoo.analysis.pieces import get_encoder, hidden_states
 from bertzoo.models.encoder import Encoder
-from bertzoo.random import get_seed, host_generator
+from bertzoo.random import get_seed, numpy_generator
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import find_word_spans
@@ -80,7 +80,7 @@ def probe(
     known, truth = np.unique([*map(str, items.labels if by_word else labels)], return_inverse=True)
     if len(known) < 2:
         raise ValueError("expected two or more different labels. Received: all labels are the same.")
-    rng = host_generator(get_seed(), "probe")
+    rng = numpy_generator(get_seed(), "probe")
     is_held_out = np.zeros(len(texts), bool)
     is_held_out[rng.permutation(len(texts))[: round(held_out * len(texts))]] = True
     is_test = is_held_out[items.texts]

@@ -12,7 +12,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from bertzoo._keras_hooks import print_message, sublayers
+from bertzoo._keras_hooks import flatten_layers, print_message
 from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
 from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.checkpoints.formats import ReadConfigAndFamily, open_checkpoint
@@ -34,7 +34,7 @@ from bertzoo.checkpoints.tensors import (
     save_tensors,
     to_finite_float32,
 )
-from bertzoo.layers.base import skip_drawing
+from bertzoo.layers.base import skip_random_initialization
 
 SCALE = "_scale"  # the suffix of the tensor by which int8 codes are divided to get the weights
 _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
@@ -103,8 +103,8 @@ def map_weights_to_tensors(
 
 
 def _table(family: Family, config: Any, head_names: tuple[str, ...]) -> list[WeightMapping]:
-    names = sum((family.names_of_head(config, head) for head in head_names), family.names)
-    return expand_name_patterns(names, family.counts(config))
+    names = sum((family.head_tensor_names(config, head) for head in head_names), family.names)
+    return expand_name_patterns(names, family.placeholder_counts(config))
 
 
 def load_model(
@@ -138,14 +138,16 @@ def load_model(
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
         file_keys = _file_keys(checkpoint.tensors, family, report)
         tensors = checkpoint.tensors.renamed(file_keys)
-        config = family.infer_config_from_tensors(checkpoint.config, tensors)
+        config = family.complete_config_from_tensors(checkpoint.config, tensors)
         table = _table(family, config, () if reinitialize_heads else head_names)
         held = {entry.keras_name for entry in table if entry.has_all_tensors(tensors)}
-        with skip_drawing(lambda path: path.split("/", 1)[-1] in held):
+        with skip_random_initialization(lambda path: path.split("/", 1)[-1] in held):
             model = make_model(config, directory)
         report.new = _fill(model, tensors, head_names, reinitialize_heads)
         report.loaded = len(model.checkpoint_dtypes)
-        unused = (name for name in file_keys if name not in model.checkpoint_dtypes and not family.is_inert(name))
+        unused = (
+            name for name in file_keys if name not in model.checkpoint_dtypes and not family.is_ignored_tensor(name)
+        )
         report.unused = sorted(file_keys[name] for name in unused)
         _note(report, config, file_keys)
     model.load_report = report
@@ -164,7 +166,7 @@ def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> di
         other = file_keys.setdefault(normalize_tensor_name(name.removeprefix(wrapper), family), name)
         if other != name:
             raise CheckpointError(f"the file holds one tensor twice, as {other} and as {name}.")
-    for alias, name in family.aliases.items():
+    for alias, name in family.tensor_aliases.items():
         if alias in file_keys:
             file_keys.setdefault(name, file_keys[alias])
         elif name in file_keys:  # an untied decoder has its bias under the other name
@@ -196,7 +198,7 @@ def _quantize_as_stored(
     model: keras.Model, entries: Iterable[WeightMapping], tensors: LazyTensors, weights: Mapping[str, keras.Variable]
 ) -> None:
     """Quantizes the layers whose kernels, among `weights`, the file holds as int8 codes."""
-    layers = {id(layer.kernel): layer for layer in sublayers(model) if isinstance(layer, keras.layers.Dense)}
+    layers = {id(layer.kernel): layer for layer in flatten_layers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
         layer = layers.get(id(weights.get(entry.keras_name)))
         is_int8 = entry.has_all_tensors(tensors) and all(tensors.dtype(name) == "I8" for name in entry.hf_names)
@@ -267,7 +269,7 @@ def _note(report: LoadReport, config: Any, file_keys: Mapping[str, str]) -> None
 
 def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """The layers whose kernel is quantized."""
-    return [layer for layer in sublayers(model) if getattr(layer, "quantization_mode", None)]
+    return [layer for layer in flatten_layers(model) if getattr(layer, "quantization_mode", None)]
 
 
 def _file_tensors(model: keras.Model, encoder: keras.Model, head_names: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -279,7 +281,7 @@ def _file_tensors(model: keras.Model, encoder: keras.Model, head_names: tuple[st
                 "Save the model as a .keras file."
             )
     weights, prefix = weights_by_name(model), encoder.family.prefix if head_names else ""
-    in_heads = {name for head in head_names for name, _ in encoder.family.names_of_head(encoder.config, head)}
+    in_heads = {name for head in head_names for name, _ in encoder.family.head_tensor_names(encoder.config, head)}
     entries = map_weights_to_tensors(model, encoder, head_names)
     tensors: dict[str, np.ndarray] = {}
     keys: dict[str, str] = {}

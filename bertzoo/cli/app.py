@@ -78,7 +78,7 @@ def _choose(backend: Backend | None, quiet: bool) -> None:
 
     if backend is not None:
         os.environ["KERAS_BACKEND"] = str(backend)
-    backends.prepare()
+    backends.prepare_backend()
     if quiet:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         warnings.simplefilter("ignore")
@@ -89,7 +89,7 @@ def _choose(backend: Backend | None, quiet: bool) -> None:
 def import_bertzoo() -> ModuleType:
     """Imports Keras and returns `bertzoo`. Lines that TensorFlow logs at any log level are dropped."""
     import bertzoo
-    from bertzoo.backend import skip_graph_rewriting
+    from bertzoo.backend import disable_tensorflow_grappler
 
     original = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -100,7 +100,7 @@ def import_bertzoo() -> ModuleType:
         os.dup2(original, 2)
         os.close(original)
         os.close(nowhere)
-    skip_graph_rewriting()
+    disable_tensorflow_grappler()
     return bertzoo
 
 

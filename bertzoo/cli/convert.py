@@ -75,9 +75,9 @@ def _convert_encoder(bz: ModuleType, source: str, found: Path, directory: Path) 
 def _task_of(bz: ModuleType, directory: Path):
     """The task that the first of `architectures` in config.json names, None if there is none, and that name."""
     from bertzoo.checkpoints.formats import open_checkpoint
-    from bertzoo.models.registry import read_architecture
+    from bertzoo.models.registry import config_and_family_from_hf
 
-    with open_checkpoint(directory, read_architecture) as checkpoint:
+    with open_checkpoint(directory, config_and_family_from_hf) as checkpoint:
         family, named = checkpoint.family, (checkpoint.config.extra.get("architectures") or [""])[0]
     for task in (getattr(bz, name) for name in TASKS):
         if set(task.heads) <= set(family.heads):

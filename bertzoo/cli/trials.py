@@ -76,7 +76,7 @@ def fine_tune(splits: Splits, settings: Settings) -> TextClassifier:
     model = bz.TextClassifier.from_preset(
         settings.preset, max_length=settings.max_length, new_head=True, verbose=False, **options
     )
-    model.compile(bz.AdamW(settings.learning_rate or model.backbone.config.learning_rate))
+    model.compile(bz.AdamW(settings.learning_rate or model.backbone.config.default_learning_rate))
     model.fit(splits.train, epochs=settings.epochs, batch_size=settings.batch_size, verbose=0)
     return model
 

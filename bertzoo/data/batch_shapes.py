@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from bertzoo.backend import accelerator
+from bertzoo.backend import accelerator_name
 
 FREE_PADDING = 64  # tokens: about what one more batch costs beside its tokens, on a CPU
 
@@ -84,7 +84,7 @@ def check_batch_size(batch_size: int) -> None:
 
 def rows_at_once(lengths: np.ndarray) -> int:
     """How many texts make a good batch to predict from; lengths: (n,) their tokens."""
-    tokens, most = AT_ONCE if accelerator() is None else AT_ONCE_ACCELERATED
+    tokens, most = AT_ONCE if accelerator_name() is None else AT_ONCE_ACCELERATED
     return int(np.clip(tokens / lengths.mean(), 8, most)) // 8 * 8
 
 
@@ -96,7 +96,7 @@ def shapes_of_texts(rows: int, batch_size: int) -> int | None:
     """
     if keras.backend.backend() == "torch":
         return None
-    return shapes_for(rows, batch_size if accelerator() is not None else min(batch_size, 32), training=False)
+    return shapes_for(rows, batch_size if accelerator_name() is not None else min(batch_size, 32), training=False)
 
 
 def shapes_for(rows: int, batch_size: int, training: bool) -> int:
@@ -106,7 +106,7 @@ def shapes_for(rows: int, batch_size: int, training: bool) -> int:
     """
     if not training and keras.backend.backend() != "jax":
         return 8
-    if accelerator() is None:
+    if accelerator_name() is None:
         return min(8, 2 + rows // (16 * batch_size))
     # One shape is the left-over batch's: of two, all rows would be padded to the longest. What is compiled is kept for
     # later runs, so that a third pays off where an epoch is short.
@@ -115,4 +115,4 @@ def shapes_for(rows: int, batch_size: int, training: bool) -> int:
 
 def takes_any_shape() -> bool:
     """Whether a shape of batch is as good as another, so that predictions can do with next to no padding."""
-    return keras.backend.backend() == "torch" and accelerator() is None
+    return keras.backend.backend() == "torch" and accelerator_name() is None

@@ -14,7 +14,7 @@ from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS, Texts
 from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.models.config import EncoderConfig
-from bertzoo.random import get_seed, host_generator
+from bertzoo.random import get_seed, numpy_generator
 from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt
 from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
@@ -328,7 +328,7 @@ def split_rows(
     held = int(count * fraction)
     if held in (0, count):
         raise ValueError(f"validation_split={fraction} leaves a part of the {count} rows empty.")
-    rng = host_generator(seed, "validation_split")
+    rng = numpy_generator(seed, "validation_split")
     order = rng.permutation(count)
     if classes is not None:
         _, number, sizes = np.unique(np.asarray(classes)[order], return_inverse=True, return_counts=True)

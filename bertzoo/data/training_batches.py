@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import batches_seen
+from bertzoo._keras_hooks import num_batches_seen
 from bertzoo.data.batches import BucketedDataset
 
 DIVISOR = "divisor"
@@ -87,7 +87,7 @@ def for_training(
         initial_epoch, epochs: As for `fit`.
     """
     accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
-    begun = batches_seen(optimizer) % accumulated if accumulated > 1 else 0
+    begun = num_batches_seen(optimizer) % accumulated if accumulated > 1 else 0
     batches = steps * (epochs - initial_epoch)
     updates = (begun + batches) // accumulated
     if batches and not updates:

@@ -20,7 +20,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_user
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.loading import LoadReport, quantized_layers, weights_by_name
-from bertzoo.layers.base import skip_drawing
+from bertzoo.layers.base import skip_random_initialization
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import FAMILIES
@@ -100,7 +100,7 @@ def from_keras_hub(source: keras.Model | str | Path, *, verbose: bool = True) ->
     config = _config(backbone)
     report = LoadReport(f"KerasHub's {type(hub_model).__name__}")
     # All weights are filled afterwards, or start at zero as RoBERTa's row of segments does.
-    with skip_drawing(lambda path: True):
+    with skip_random_initialization(lambda path: True):
         model = Encoder(config, pooler=hasattr(backbone, "pooled_dense"))
         if backbone is not hub_model:
             model = _task(hub_model, model, report)

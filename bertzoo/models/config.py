@@ -175,7 +175,7 @@ class EncoderConfig:
         return self.max_position_embeddings
 
     @property
-    def learning_rate(self) -> float:
+    def default_learning_rate(self) -> float:
         """The peak learning rate of fine-tuning: the preset's own, else by width."""
         stated = (self.extra.get("bertzoo") or {}).get("learning_rate")
         if stated:
@@ -205,9 +205,9 @@ class EncoderConfig:
         Raises:
             ValueError: The family is unknown, a needed key is missing, or a key has a value that is not supported.
         """
-        from bertzoo.models.registry import family_of
+        from bertzoo.models.registry import find_vocabulary_family
 
-        return family_of(content).config_class._read(content)
+        return find_vocabulary_family(content).config_class._read(content)
 
     @classmethod
     def _read(cls, content: Mapping[str, Any]) -> Self:

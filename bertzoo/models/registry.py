@@ -40,7 +40,7 @@ for _cls in (
     register(_cls())
 
 
-def family_of(content: Mapping[str, Any]) -> Family:
+def find_vocabulary_family(content: Mapping[str, Any]) -> Family:
     """The family that the content of a `config.json` names.
 
     Files of early BERT models (SciBERT, BioBERT …) name none; they are BERTs if they have its keys.
@@ -60,7 +60,7 @@ def family_of(content: Mapping[str, Any]) -> Family:
     return FAMILIES[model_type]
 
 
-def read_architecture(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
+def config_and_family_from_hf(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
     """The configuration that the content of a `config.json` makes, and its family.
 
     Raises:
@@ -70,7 +70,7 @@ def read_architecture(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family
     return config, FAMILIES[config.model_type]
 
 
-def check_config(config: EncoderConfig) -> None:
+def check_family_config(config: EncoderConfig) -> None:
     """Raises ValueError if the configuration names an unknown family, or is not of that family's class."""
     if config.model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.checkpoints.loading import weights_by_name
-from bertzoo.layers.heads import cosine
+from bertzoo.layers.heads import cosine_similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.distilbert import DistilBertConfig
 from bertzoo.models.encoder import Encoder
@@ -151,7 +151,7 @@ class Distillation(MaskedTraining):
         outputs = {}
         for name, task, is_training in (("teacher", self.teacher, False), ("student", self.student, training)):
             encoded = task.backbone(inputs, training=is_training, decoder=task.masked_lm)
-            outputs[name] = task.masked_lm(encoded["decoded_output"], task.backbone.token_table(), positions)
+            outputs[name] = task.masked_lm(encoded["decoded_output"], task.backbone.token_embedding_table(), positions)
             outputs[f"{name}_output"] = ops.cast(encoded["sequence_output"], "float32")
         return {name: ops.stop_gradient(value) if "teacher" in name else value for name, value in outputs.items()}
 
@@ -160,7 +160,7 @@ class Distillation(MaskedTraining):
         masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
         soft = soft_divergence(y_pred["teacher"], student, self.temperature)
         masked_lm = ops.sparse_categorical_crossentropy(labels, student, from_logits=True)
-        distance = 1 - cosine(y_pred["student_output"], y_pred["teacher_output"])
+        distance = 1 - cosine_similarity(y_pred["student_output"], y_pred["teacher_output"])
         return {
             "soft_loss": (self.alpha_ce, soft, masked),
             "masked_lm_loss": (self.alpha_mlm, masked_lm, masked),

@@ -16,7 +16,7 @@ from keras import ops
 
 from bertzoo.checkpoints.loading import weights_by_name
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.flops import encoder_flops, head_flops
+from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments, FullSentences, Sampler, SentencePairs
 from bertzoo.pretraining.distillation import Distillation, make_student
@@ -109,7 +109,7 @@ def step_flops(model: keras.Model, spec: BatchSpec) -> float:
     def forward(encoder: Encoder, has_head: bool = True, reads_all: bool = False) -> float:
         # Without `reads_all`, the last block computes only the tokens that the heads read.
         queries = None if reads_all else predictions + (encoder.pooler is not None)
-        head = head_flops(encoder.config, predictions) if has_head else 0.0
+        head = masked_lm_head_flops(encoder.config, predictions) if has_head else 0.0
         return encoder_flops(encoder.config, spec.length, queries, spec.batch_size) + head
 
     # The backward pass takes twice as many operations as the forward pass.

@@ -11,17 +11,17 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import loss_tracker, model_of, print_message
-from bertzoo.backend import peak_flops
+from bertzoo._keras_hooks import loss_tracker, model_of_callback, print_message
+from bertzoo.backend import peak_flops_per_second
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import Sentences, TokenCorpus, overlap
 from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
 from bertzoo.pretraining.objectives import Objective, find_objective, step_flops
 from bertzoo.random import set_seed
-from bertzoo.training.calls import handles_signals
+from bertzoo.training.calls import handle_signals
 from bertzoo.training.metrics import TOTALS, WEIGHTS
 from bertzoo.training.resume import TrainingState
-from bertzoo.training.step import BackendStep, should_jit_compile
+from bertzoo.training.step import BackendModel, jit_compile_setting
 
 
 def pretrain(
@@ -66,7 +66,7 @@ def pretrain(
     set_seed(config.training.seed)
     model = objective.model(config)
     config.check_lengths(model.backbone.config)
-    model.compile(config.training.optimizer(), jit_compile=should_jit_compile())
+    model.compile(config.training.optimizer(), jit_compile=jit_compile_setting())
     model.optimizer.build(model.trainable_variables)
     trainer = Trainer(config, objective, model, Path(out), minutes)
     if resume:
@@ -123,7 +123,7 @@ def evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, leng
     steps = max(1, len(corpus.tokens) // (spec.length * spec.batch_size))
     examples = objective.examples(corpus, short_seq_prob=0.0, sentences=Sentences(corpus, spec.length - 2))
     data = CorpusDataset(examples, [spec], objective.transform(model), steps=steps, seed=1)
-    scores = BackendStep.evaluate(model, data, verbose=0, return_dict=True)
+    scores = BackendModel.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = corpus.tokens[~np.isin(corpus.tokens, corpus.tokenizer.special_ids)]
     counts = np.bincount(ordinary)
     probabilities = counts[counts > 0] / counts.sum()
@@ -224,7 +224,7 @@ class Trainer:
             self.logger.is_stopping = True
             signal.signal(number, handlers[signal.Signals(number)])  # the second one terminates the process
 
-        with handles_signals(stop, *handlers):
+        with handle_signals(stop, *handlers):
             while self.step < self.training.steps and not self.logger.is_stopping:
                 # Blocks end at points of the curve.
                 end = min(self.training.steps, (self.step + block) // every * every)
@@ -239,10 +239,12 @@ class Trainer:
     def _train_block(self, end: int) -> None:
         self.logger.begin_block(self.step)
         self.model.stop_training = False
-        data = self.model.to_device(self._dataset(end - self.step))
-        history = BackendStep.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.logger]).history
+        data = self.model.dataset_on_device(self._dataset(end - self.step))
+        history = BackendModel.fit(
+            self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.logger]
+        ).history
         # Of all counters of steps, the one that is exact after an interruption.
-        self.step = self.model.backbone.step.count
+        self.step = self.model.backbone.step.num_calls
         self.logger.end_block({name: values[-1] for name, values in history.items()})
         loss = float(history["loss"][-1])
         if not np.isfinite(loss):
@@ -307,7 +309,7 @@ class ProgressLogger(keras.callbacks.Callback):
     def __init__(self, trainer: Trainer):
         super().__init__()
         self.trainer, self.every = trainer, trainer.training.log_every
-        self.peak = peak_flops(trainer.training.dtype)
+        self.peak = peak_flops_per_second(trainer.training.dtype)
         self.points: list[list[float]] = []
         self.pending = np.zeros((2, 1))
         self.is_stopping = False
@@ -323,7 +325,7 @@ class ProgressLogger(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.is_stopping:
             # Not `self.model`, which would fetch the state from the device on JAX.
-            model_of(self).stop_training = True
+            model_of_callback(self).stop_training = True
         step = self._first + batch + 1
         if step % self.every == 0:
             with self._lock:  # Keras has several threads, which may arrive out of order

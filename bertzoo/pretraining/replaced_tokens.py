@@ -129,7 +129,7 @@ class ReplacedTokenTraining(MaskedTraining):
         outputs = encoder(
             inputs, training=training, dropout_key=key_of(Salt.GENERATOR), decoder=head, query_positions=positions
         )
-        logits = head(outputs["decoded_output"], encoder.token_table())
+        logits = head(outputs["decoded_output"], encoder.token_embedding_table())
         sampled = sample(logits, fold_in(key, Salt.REPLACED_TOKENS))
         inputs["token_ids"], replaced = replace_tokens(inputs["token_ids"], positions, labels, masked, sampled)
         outputs = self.backbone(inputs, training=training, dropout_key=key_of(Salt.DISCRIMINATOR))
@@ -189,7 +189,7 @@ class DisentangledEmbeddings(MaskedEmbeddings):
         self._owner = lambda: owner
 
     def _make_tables(self) -> None:
-        self.segment = self.add_table("segment", self.segments, self.width)
+        self.segment = self.add_embedding_table("segment", self.num_segments, self.width)
         self.token_difference = self._difference("token")
         self.position_difference = self._difference("position")
 
@@ -219,7 +219,7 @@ def _arguments(owner: Embeddings, hidden_size: int, sharing: str) -> dict[str, A
             f"{sharing!r} for the embeddings of another."
         )
     projection = hidden_size if hidden_size != owner.width else None
-    return {**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy}
+    return {**owner.constructor_arguments(), "projection": projection, "dtype": owner.dtype_policy}
 
 
 def sample(logits: Tensor, key: Tensor) -> Tensor:

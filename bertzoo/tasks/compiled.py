@@ -7,14 +7,19 @@ from keras import ops
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.data.training_batches import split_divisor
-from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits, refuse_one_hot
+from bertzoo.training.compiled_losses import (
+    check_not_one_hot,
+    join_metrics,
+    resolve_logits_loss,
+    resolve_logits_metrics,
+)
 from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
-from bertzoo.training.step import BackendStep
+from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
 
-class CompiledTask(BackendStep, keras.Model):
+class CompiledTask(BackendModel, keras.Model):
     """A model with a backbone, whose loss and optimizer have defaults."""
 
     # Whether the loss is one for each token, weighed by the sample weights.
@@ -61,29 +66,29 @@ class CompiledTask(BackendStep, keras.Model):
             ValueError: A loss is unknown, or takes probabilities.
         """
         if optimizer is None:
-            rate = self.backbone.config.learning_rate
+            rate = self.backbone.config.default_learning_rate
             optimizer = AdamW(rate)
             print_message(
                 f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
                 "biases and LayerNorm, clipped to norm 1"
             )
         if self.sparse_targets:
-            refuse_one_hot(loss, [metrics, weighted_metrics])
-        metrics = metrics_of_logits(metrics, self.default_metrics)
-        weighted_metrics = metrics_of_logits(weighted_metrics, self.default_metrics)
+            check_not_one_hot(loss, [metrics, weighted_metrics])
+        metrics = resolve_logits_metrics(metrics, self.default_metrics)
+        weighted_metrics = resolve_logits_metrics(weighted_metrics, self.default_metrics)
         if metrics is None and not (self.per_token and weighted_metrics is not None):
             metrics = self.default_metrics()
         if self.per_token:
-            metrics, weighted_metrics = None, joined(metrics, weighted_metrics)
+            metrics, weighted_metrics = None, join_metrics(metrics, weighted_metrics)
         super().compile(
             optimizer=optimizer,
-            loss=loss_of_logits(self.default_loss() if loss is None else loss, self.default_loss),
+            loss=resolve_logits_loss(self.default_loss() if loss is None else loss, self.default_loss),
             loss_weights=loss_weights,
             metrics=metrics,
             weighted_metrics=weighted_metrics,
             **kwargs,
         )
-        LossMean.track(self, **self.loss_mean_options())
+        LossMean.attach(self, **self.loss_mean_options())
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a model that Keras loads; Keras leaves that to classes with a `compile` of their own."""
@@ -101,7 +106,7 @@ class CompiledTask(BackendStep, keras.Model):
         self._check_targets(y)
         weights, divisor = split_divisor(sample_weight)
         loss, weight = self.batch_loss(x, y, y_pred, weights, training), self.batch_weight(y_pred, weights)
-        LossMean.record(self, [loss], [weight])
+        LossMean.record_batch(self, [loss], [weight])
         return loss if divisor is None else loss * (weight / divisor)
 
     def _check_targets(self, y) -> None:

@@ -79,7 +79,7 @@ class MaskedLM(MaskingTask):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
         outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, query_positions=positions)
-        return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
+        return self.masked_lm(outputs["decoded_output"], self.backbone.token_embedding_table())
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return self.logits_shape(input_shape)

@@ -48,9 +48,9 @@ class MultipleChoice(Task):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         present = inputs.pop("choice_mask", None)
         choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
-        outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.pooled_positions)
+        outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.head_query_positions)
         name = self.heads[0]
-        vectors = self.backbone.head_vectors(outputs, rows, name in self.backbone.family.pooled_heads, name)
+        vectors = self.backbone.pool_for_head(outputs, rows, name in self.backbone.family.pooled_heads, name)
         logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 

@@ -19,7 +19,7 @@ from bertzoo.data.labels import check_order, label_names, labels_for_file, label
 from bertzoo.export import export_model
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import FAMILIES, read_architecture
+from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
 from bertzoo.text.tokenizer import Tokenizer
 
 
@@ -87,7 +87,9 @@ class PresetTask(keras.Model):
             return cls(encoder, **policy, **options)
 
         heads = () if task_options.get("head") is not None else cls.heads
-        task = load_model(preset, read_architecture, make, head_names=heads, reinitialize_heads=new_head, verbose=False)
+        task = load_model(
+            preset, config_and_family_from_hf, make, head_names=heads, reinitialize_heads=new_head, verbose=False
+        )
         if in_file and not set(task.load_report.new) - {"pooler"}:  # the head is the file's, and so its order of labels
             replaced = check_order(task.labels, in_file)
             task.load_report.notes += [replaced] if replaced else []

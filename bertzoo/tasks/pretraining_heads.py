@@ -99,7 +99,7 @@ class ForPreTraining(MaskingTask):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
         outputs, key = self.encode_inputs(inputs, training, query_positions=positions)
-        logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table())
+        logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_embedding_table())
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -159,7 +159,7 @@ class ForPreTraining(MaskingTask):
             weights.append(ops.cast(size, "float32"))
             self.means[head].update_state(ops.stop_gradient(losses[-1]), weights[-1])
         losses = [loss * self.loss_weights[head] for head, loss in zip(self.heads, losses)]
-        LossMean.record(self, losses, weights)
+        LossMean.record_batch(self, losses, weights)
         return losses[0] + losses[1]
 
 

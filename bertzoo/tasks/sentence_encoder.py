@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo._keras_hooks import print_message, unlocked
+from bertzoo._keras_hooks import print_message, unlocked_layer
 from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.checkpoints.loading import check_constructor_options, save_model
 from bertzoo.checkpoints.sentence_transformers import build_sentence_transformer_files, read_sentence_transformer_files
@@ -34,7 +34,7 @@ from bertzoo.tasks.sentence_modules import (
 )
 from bertzoo.tasks.task import Task, token_shape
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.sentence_losses import sentence_loss
+from bertzoo.training.sentence_losses import get_sentence_loss
 from bertzoo.types import Tensor
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
@@ -338,13 +338,13 @@ class SentenceEncoder(PromptedTask, Task):
                 positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
                 "distillation" (texts and a teacher's vectors).
         """
-        loss = sentence_loss("cosine" if loss is None else loss)
+        loss = get_sentence_loss("cosine" if loss is None else loss)
         if column_prompts and not self.pooling.include_prompt:
             raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
         loss.build_head(self.width, self.backbone.config.initializer_range)
         if getattr(self, "training_head", None) is not None:
             del self.training_head
-        with unlocked(self):  # this layer comes and goes
+        with unlocked_layer(self):  # this layer comes and goes
             self.training_head = loss.head
         self.data.set_loss(loss, [column_prompts] if isinstance(column_prompts, str) else column_prompts)
         super().compile(optimizer, loss, *options, **kwargs)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.adapters.serialization import adapter_config, apply_adapters
+from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_config
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.parsing import Examples
 from bertzoo.data.streams import StreamDataset, check_steps, is_stream
@@ -20,7 +20,7 @@ from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.presets import PresetTask
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.callbacks import NaNGuard, check_rate_callbacks, with_callback
+from bertzoo.training.callbacks import NaNGuard, check_learning_rate_callbacks, prepend_callback
 from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
@@ -60,7 +60,7 @@ class Task(CompiledTask, PresetTask):
             raise ValueError(
                 f"the head {name!r} of {family.hf_name} reads the pooler: make the encoder with pooler=True."
             )
-        return family.head(self.backbone.dropout_config, name, *args, dtype=self.dtype_policy)
+        return family.build_head(self.backbone.dropout_config, name, *args, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any = None) -> None:
         for head in self.heads:
@@ -85,7 +85,7 @@ class Task(CompiledTask, PresetTask):
             calls = self.backbone.step
             # A perturbed batch is compared with the plain one, so it is the same call, with the same dropout.
             again = isinstance(inputs, dict) and "perturbation" in inputs
-            key = calls.this_key() if again else calls.next_key()
+            key = calls.current_key() if again else calls.next_key()
         outputs = self.backbone(inputs, training=training, dropout_key=key, query_positions=query_positions)
         return outputs, fold_in(key, Salt.HEAD) if training else None
 
@@ -158,14 +158,14 @@ class Task(CompiledTask, PresetTask):
         if validation_data is not None:
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         optimizer = self._built_optimizer()
-        check_rate_callbacks(optimizer, callbacks)
+        check_learning_rate_callbacks(optimizer, callbacks)
         class_weights = self.data.class_weights(class_weight)
         data, updates = for_training(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
-        callbacks = with_callback(with_callback(callbacks, NaNGuard()), train.begin_at(initial_epoch))
+        callbacks = prepend_callback(prepend_callback(callbacks, NaNGuard()), train.begin_at(initial_epoch))
         return super().fit(
-            self.to_device(data),
+            self.dataset_on_device(data),
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
@@ -254,7 +254,7 @@ class Task(CompiledTask, PresetTask):
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **own,
-            **adapter_config(self),
+            **get_adapters_config(self),
         }
 
     @classmethod
@@ -266,7 +266,7 @@ class Task(CompiledTask, PresetTask):
         if config["tokenizer"] is not None:
             config["tokenizer"] = Tokenizer.from_config(config["tokenizer"])
         task = cls(**config)
-        apply_adapters(task, adapters)
+        apply_adapters_config(task, adapters)
         return task
 
 

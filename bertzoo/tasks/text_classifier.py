@@ -96,8 +96,8 @@ class TextClassifier(Task):
         return self.custom_head
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
-        outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.pooled_positions)
-        vectors = self.backbone.head_vectors(outputs, inputs, self.uses_pooler)
+        outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.head_query_positions)
+        vectors = self.backbone.pool_for_head(outputs, inputs, self.uses_pooler)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape: Any) -> Any:

@@ -21,7 +21,7 @@ from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import WordAlignment, align_words
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.optimizer import AdamW
-from bertzoo.training.step import BackendStep
+from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
 # Transitions start at 0 and get a larger rate than the encoder, at which they would hardly move.
@@ -234,7 +234,7 @@ class TokenClassifier(WindowedTask):
             optimizer, options, kwargs: As there.
         """
         if optimizer is None and self.crf is not None:
-            optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
+            optimizer = AdamW(self.backbone.config.default_learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
         super().compile(optimizer, *options, **kwargs)
 
@@ -247,7 +247,7 @@ class TokenClassifier(WindowedTask):
         return {**super().get_config(), "crf": self.crf is not None}
 
 
-class _Decoder(BackendStep, keras.Model):
+class _Decoder(BackendModel, keras.Model):
     """A CRF as a model, whose `predict_on_batch` is compiled once a shape."""
 
     def __init__(self, crf: keras.layers.Layer):

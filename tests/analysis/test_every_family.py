@@ -118,7 +118,7 @@ def test_gradient_times_attention_is_the_derivative_of_a_heads_factor(task, nump
         kernel.assign(changed)
         ends.append(float(numpy(task(inputs))[0, 0]))
     kernel.assign(trained)
-    layers = [i for i, block in enumerate(encoder.layer_schedule) if block == encoder.layer_schedule[-1]]
+    layers = [i for i, block in enumerate(encoder.block_order) if block == encoder.block_order[-1]]
     assert actual.by_head()[layers, 0].sum() == pytest.approx((ends[0] - ends[1]) / 0.02, abs=2e-3)
 
 

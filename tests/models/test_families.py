@@ -301,7 +301,11 @@ def test_files_with_and_without_prefix(case, tmp_path):
 @pytest.mark.parametrize(
     ("case", "alias", "name"),
     on_backends(
-        [(case, *pair) for case, (model_type, _) in CASES.items() for pair in FAMILIES[model_type].aliases.items()]
+        [
+            (case, *pair)
+            for case, (model_type, _) in CASES.items()
+            for pair in FAMILIES[model_type].tensor_aliases.items()
+        ]
     ),
 )
 def test_tied_copies_are_ignored_and_stand_in(case, alias, name, tmp_path):

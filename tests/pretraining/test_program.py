@@ -15,7 +15,7 @@ import torch
 import transformers
 
 import bertzoo as bz
-from bertzoo.models.flops import encoder_flops, head_flops
+from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining import program
 from bertzoo.pretraining.config import PretrainConfig, TrainingConfig
@@ -234,7 +234,7 @@ def test_continued_with_more_words(shards, write, tmp_path, numpy):
     monkey = write({"from": str(tmp_path / "first")}, steps=1, learning_rate=1e-12, warmup=0.0)
     pretrain(monkey, tmp_path / "new", tmp_path / "second")
     second = bz.MaskedLM.from_preset(tmp_path / "second", verbose=False)
-    old, new = (numpy(model.backbone.token_table()) for model in (first, second))
+    old, new = (numpy(model.backbone.token_embedding_table()) for model in (first, second))
     np.testing.assert_allclose(new[: len(WORDS)], old, atol=1e-6)
     token_ids = first.tokenizer.encode("a-b").row(0)[1:-1]
     np.testing.assert_allclose(new[len(WORDS)], old[token_ids].mean(axis=0), atol=1e-6)
@@ -275,16 +275,16 @@ def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
     first = bz.MaskedLM(bz.Encoder(config), tokenizer)
     first.save_to_preset(tmp_path)
     larger = extend_tokenizer(tokenizer, ["a-b", "kk"])
-    table = numpy(first.backbone.token_table())
+    table = numpy(first.backbone.token_embedding_table())
     expected = table[tokenizer.encode("a-b").row(0)[1:-1]].mean(axis=0)
     task = load_task(bz.MaskedLM, {"from": str(tmp_path)}, larger, first.masking, {})
-    table_after = numpy(task.backbone.token_table())
+    table_after = numpy(task.backbone.token_embedding_table())
     assert len(table_after) == len(WORDS) + 4 and task.tokenizer.vocabulary_size == len(WORDS) + 2
     np.testing.assert_allclose(table_after[len(WORDS)], expected, atol=1e-6)
     np.testing.assert_array_equal(table_after[: len(WORDS)], table[: len(WORDS)])
     encoder, marked = add_tokens(first.backbone, tokenizer, ["a-b c"])
     assert marked.encode("d a-b c").row(0).tolist()[1:-1] == [WORDS.index("d"), len(WORDS)]
-    first_row = numpy(encoder.token_table())[len(WORDS)]
+    first_row = numpy(encoder.token_embedding_table())[len(WORDS)]
     token_ids = tokenizer.encode("a-b c").row(0)[1:-1]
     assert np.abs(first_row - table[token_ids].mean(axis=0)).max() <= 2 * config.initializer_range + 1e-6
 
@@ -317,7 +317,7 @@ def test_flops_by_hand():
     config = bz.EncoderConfig()
     per_token = encoder_flops(config, 512) / 512
     assert per_token == pytest.approx(2 * 12 * (4 * 768**2 + 2 * 768 * 3072) + 12 * 4 * 512 * 768)
-    assert head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
+    assert masked_lm_head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
 
 
 @pytest.mark.once
