@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertzoo.data.parsing import Schema, as_list, column_names, find_column, require_column
-from bertzoo.text.encoded import as_pairs, as_texts
-from bertzoo.text.word_alignment import split_words
+from bertzoo.text.encoded import to_text_list, to_text_lists
+from bertzoo.text.word_alignment import find_word_spans
 
 # ---- texts and pairs of texts
 
@@ -58,7 +58,7 @@ class TextSchema(Schema):
         return find_text_columns(column_names(table))
 
     def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        texts, pairs = as_pairs(columns_by_role["text"], columns_by_role.get("second text"))
+        texts, pairs = to_text_lists(columns_by_role["text"], columns_by_role.get("second text"))
         return {"text": texts} if pairs is None else {"text": texts, "second text": pairs}, y
 
     def is_row(self, value: Any) -> bool:
@@ -113,7 +113,7 @@ class TupleSchema(Schema):
         return {f"text {i + 1}": name for i, name in enumerate(ordered)}
 
     def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        texts = {role: as_texts(column, role) for role, column in columns_by_role.items()}
+        texts = {role: to_text_list(column, role) for role, column in columns_by_role.items()}
         lengths = [len(column) for column in texts.values()]
         if len(set(lengths)) > 1:
             raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
@@ -139,7 +139,7 @@ class QuestionSchema(TextSchema):
         return {role: require_column([role], column_names(table)) for role in self.roles}
 
     def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        questions, contexts = as_pairs(columns_by_role["question"], columns_by_role["context"])
+        questions, contexts = to_text_lists(columns_by_role["question"], columns_by_role["context"])
         checked: dict[str, Any] = {"question": questions, "context": contexts}
         return checked, None if y is None else [_answers(*row, i) for i, row in enumerate(zip(y, checked["context"]))]
 
@@ -220,7 +220,7 @@ class ChoiceSchema(Schema):
     def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
         """-> `question`, `choices`, and `second texts`: each choice with what stands before it."""
         questions, stems = (
-            as_texts(columns_by_role.pop("question"), "questions"),
+            to_text_list(columns_by_role.pop("question"), "questions"),
             columns_by_role.pop("before each choice", None),
         )
         choices: list = (
@@ -290,8 +290,10 @@ class WordSchema(Schema):
         if sentences and not isinstance(sentences[0], str):
             texts, words = zip(*(_join_words(sentence, number) for number, sentence in enumerate(sentences)))
             return {"text": list(texts), "words": list(words)}, y
-        texts = as_texts(sentences)
-        return {"text": texts, "words": [split_words(text) for text in texts]}, y and [EntitySpans(row) for row in y]
+        texts = to_text_list(sentences)
+        return {"text": texts, "words": [find_word_spans(text) for text in texts]}, y and [
+            EntitySpans(row) for row in y
+        ]
 
     def is_row(self, value: Any) -> bool:
         return False  # a list of words is a column of texts

@@ -16,7 +16,7 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES, TupleSchema
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
-from bertzoo.text.encoded import Encoded, as_texts, encoded_from_arrays, with_prompt
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt, to_text_list
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import SentenceLoss
 
@@ -39,11 +39,11 @@ class EncodedTuples:
         """(n,) int64: tokens of the longest text of each row."""
         return np.max([column.lengths for column in self.columns], axis=0)
 
-    def pad(self, rows: Any, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
-        """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
-        padded = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
+    def pad(self, row_indices: Any, length: int, pad_id: int = 0, return_lengths: bool = False) -> dict[str, np.ndarray]:
+        """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(row_indices), columns, length)."""
+        padded = [column.pad(row_indices, length, pad_id, return_lengths) for column in self.columns]
         batch = {name: np.stack([column[name] for column in padded], axis=1) for name in padded[0]}
-        return batch if self.present is None else {**batch, "choice_mask": self.present[rows].astype("int32")}
+        return batch if self.present is None else {**batch, "choice_mask": self.present[row_indices].astype("int32")}
 
 
 def flatten_tuple_inputs(inputs: Mapping) -> dict:
@@ -97,7 +97,7 @@ class TupleData(TaskData):
             return super().encode(examples)
         columns = list(examples.columns.values())
         prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [""] * len(columns)
-        encoded = [self.tokenizer.encode(with_prompt(*pair)) for pair in zip(columns, prompts)]
+        encoded = [self.tokenizer.encode(prepend_prompt(*pair)) for pair in zip(columns, prompts)]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded)
 
     def text_batches(
@@ -118,7 +118,7 @@ class TupleData(TaskData):
             padded_lengths: The padded lengths to use.
         """
         if self.tokenizer is not None:
-            encoded = self.tokenizer.encode(with_prompt(as_texts(texts), prompt))
+            encoded = self.tokenizer.encode(prepend_prompt(to_text_list(texts), prompt))
         elif not prompt:
             encoded = encoded_from_arrays(texts, self.config.vocab_size)
         else:

@@ -40,7 +40,7 @@ for _cls in (
     register(_cls())
 
 
-def find_family(content: Mapping[str, Any]) -> Family:
+def find_vocabulary_family(content: Mapping[str, Any]) -> Family:
     """The family that the content of a `config.json` names.
 
     Files of early BERT models (SciBERT, BioBERT …) name none; they are BERTs if they have its keys.

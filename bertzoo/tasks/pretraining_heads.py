@@ -133,7 +133,7 @@ class ForPreTraining(MaskingTask):
         return {head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()}
 
     def _loss_mean_options(self) -> dict[str, Any]:
-        return {"terms": len(self.heads)}
+        return {"num_terms": len(self.heads)}
 
     def compile(
         self, optimizer: Any = None, loss: Any = None, loss_weights: Any = None, *options: Any, **kwargs: Any
