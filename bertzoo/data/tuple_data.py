@@ -39,7 +39,9 @@ class EncodedTuples:
         """(n,) int64: tokens of the longest text of each row."""
         return np.max([column.lengths for column in self.columns], axis=0)
 
-    def pad(self, row_indices: Any, length: int, pad_id: int = 0, return_lengths: bool = False) -> dict[str, np.ndarray]:
+    def pad(
+        self, row_indices: Any, length: int, pad_id: int = 0, return_lengths: bool = False
+    ) -> dict[str, np.ndarray]:
         """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(row_indices), columns, length)."""
         padded = [column.pad(row_indices, length, pad_id, return_lengths) for column in self.columns]
         batch = {name: np.stack([column[name] for column in padded], axis=1) for name in padded[0]}
