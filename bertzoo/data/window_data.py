@@ -27,7 +27,7 @@ class WindowedData(TaskData):
         """The windows of the texts."""
         raise NotImplementedError
 
-    def _window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+    def encode_window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """Targets for the tokens of the windows' rows, int (tokens, …)."""
         raise NotImplementedError
 
@@ -48,7 +48,7 @@ class WindowedData(TaskData):
             targets = None if examples.targets is None else self._array_targets(examples, encoded)
             return self.make_dataset(encoded, targets, sample_weights, **options)
         windows = self.make_windows(examples)
-        targets = self._window_targets(examples, windows) if with_targets else None
+        targets = self.encode_window_targets(examples, windows) if with_targets else None
         return self.make_dataset(windows.rows, targets, take_rows(sample_weights, windows.source), **options)
 
     def make_dataset(
@@ -99,7 +99,7 @@ class TagData(WindowedData):
     def make_windows(self, examples: Examples) -> Windows:
         return cut_windows(self.require_tokenizer(), examples["text"])
 
-    def _window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+    def encode_window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """int32, a label for each token of the windows' rows, end to end; -1 for tokens without a label."""
         flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
         for i, ids in enumerate(encode_word_targets(examples, self.labels, self.scheme)):
@@ -168,7 +168,7 @@ class AnswerData(WindowedData):
             max_query_length=self.max_query_length,
         )
 
-    def _window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+    def encode_window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """int8 (tokens, 2): 1 at the answers' first and last tokens; where a window does not hold the whole answer,
         both are its first token."""
         if examples.targets is None:
