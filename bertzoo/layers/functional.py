@@ -78,9 +78,9 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 @dispatched_operation
-def dense_then_activation(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor:
-    """The activation `name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
-    return activation(name)(apply_dense(dense, x))
+def dense_then_activation(dense: keras.layers.Layer, activation_name: str, x: Tensor) -> Tensor:
+    """The activation `activation_name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
+    return activation(activation_name)(apply_dense(dense, x))
 
 
 @dispatched_operation

@@ -205,9 +205,9 @@ class EncoderConfig:
         Raises:
             ValueError: The family is unknown, a needed key is missing, or a key has a value that is not supported.
         """
-        from bertzoo.models.registry import find_family
+        from bertzoo.models.registry import find_family_of_config
 
-        return find_family(content).config_class._read(content)
+        return find_family_of_config(content).config_class._read(content)
 
     @classmethod
     def _read(cls, content: Mapping[str, Any]) -> Self:

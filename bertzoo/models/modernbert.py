@@ -173,7 +173,7 @@ class ModernBert(Family):
         )
 
     def pool_for_head(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:
         if config.classifier_pooling == "cls":
             return super().pool_for_head(config, sequence, padding_mask)
@@ -181,10 +181,10 @@ class ModernBert(Family):
         weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
         return ops.cast(weighted_mean_over_tokens(wide, weights), sequence.dtype)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the masked-LM decoder has no bias."""
         biases = {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}
-        if name == "masked_lm":
+        if head_name == "masked_lm":
             if config.extra.get("decoder_bias", True) is not True:
                 raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
             return {
