@@ -213,12 +213,12 @@ def torch_fused_adamw(*arguments: Any, **options: Any) -> None:
     torch._fused_adamw_(*arguments, **options)
 
 
-def without_repeated_side_effects(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def without_repeated_side_effects(compiled_function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function that does not repeat side effects when it recomputes activations: Keras keeps a stack of the
     names of layers. Older versions of PyTorch have no such setting."""
     import torch
 
     setting = "skip_fwd_side_effects_in_bwd_under_checkpoint"
     if not hasattr(torch._dynamo.config, setting):
-        return compiled
-    return torch._dynamo.config.patch({setting: True})(compiled)
+        return compiled_function
+    return torch._dynamo.config.patch({setting: True})(compiled_function)

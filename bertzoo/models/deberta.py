@@ -25,7 +25,7 @@ from bertzoo.layers.deberta import (
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, Head, Names, dense_names, norm_names, two_dense_head
+from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, Names, dense_names, norm_names, two_dense_head
 
 TERMS = ("c2p", "p2c")
 POSITIONS = "embeddings.position_embeddings.weight"
@@ -257,7 +257,7 @@ class DebertaV2(Deberta):
     )
     heads = {
         **Deberta.heads,
-        "rtd": Head(
+        "rtd": HeadSpec(
             "ForPreTraining",
             (
                 *norm_names("rtd/norm", "mask_predictions.LayerNorm"),

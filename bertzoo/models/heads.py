@@ -16,7 +16,7 @@ Names = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadSpec:
     """One head of a family: the suffix of Hugging Face's class for it, and the names of its tensors."""
 
     hf_class: str
@@ -33,29 +33,29 @@ def norm_names(keras_name: str, hf_name: str) -> Names:
     return (f"{keras_name}/gamma", f"{hf_name}.weight"), (f"{keras_name}/beta", f"{hf_name}.bias")
 
 
-def one_dense_head(hf_class_suffix: str, head_name: str, hf_logits_name: str = "classifier") -> Head:
+def one_dense_head(hf_class_suffix: str, head_name: str, hf_logits_name: str = "classifier") -> HeadSpec:
     """A head of one dense layer."""
-    return Head(hf_class_suffix, dense_names(f"{head_name}/logits", hf_logits_name))
+    return HeadSpec(hf_class_suffix, dense_names(f"{head_name}/logits", hf_logits_name))
 
 
 def two_dense_head(
     hf_class_suffix: str, head_name: str, hf_dense_name: str, hf_logits_name: str = "classifier"
-) -> Head:
+) -> HeadSpec:
     """A head of two dense layers."""
-    return Head(
+    return HeadSpec(
         hf_class_suffix,
         (*dense_names(f"{head_name}/dense", hf_dense_name), *dense_names(f"{head_name}/logits", hf_logits_name)),
     )
 
 
-def masked_lm_head(hf_dense_name: str, hf_norm_name: str, hf_bias_name: str) -> Head:
+def masked_lm_head(hf_dense_name: str, hf_norm_name: str, hf_bias_name: str) -> HeadSpec:
     """A masked-LM head, whose decoder is the token table."""
     names = (
         *dense_names("masked_lm/dense", hf_dense_name),
         *norm_names("masked_lm/norm", hf_norm_name),
         ("masked_lm/bias", hf_bias_name),
     )
-    return Head("ForMaskedLM", names)
+    return HeadSpec("ForMaskedLM", names)
 
 
 # Heads of one dense layer, which all families name alike.
@@ -70,7 +70,7 @@ FIXED_LABELS = {"qa": 2, "multiple_choice": 1, "pair": 2, "rtd": 1}
 class FamilyHeads:
     """The heads and the files of a family. The methods here are BERT's; a family overrides what differs."""
 
-    heads: Mapping[str, Head]
+    heads: Mapping[str, HeadSpec]
     # The heads that read the pooler; other sequence-level heads read `pool_for_head`.
     pooled_heads: tuple[str, ...] = ("classifier", "multiple_choice", "pair")
     # Whether `pool_for_head` reads the first token alone, so that the last block need not compute the others.
@@ -122,7 +122,7 @@ class FamilyHeads:
         return sequence[:, 0]
 
     def head_tensor_names(self, config: Any, head_name: str) -> Names:
-        """The names of a head_name's tensors; a masked-LM decoder that is not the token table has a bias of its own too."""
+        """The names of a head's tensors; a masked-LM decoder that is not the token table has a bias of its own too."""
         names = self.heads[head_name].names
         if head_name != "masked_lm" or has_tied_decoder(config):
             return names

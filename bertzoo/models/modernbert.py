@@ -13,7 +13,7 @@ from bertzoo.layers.heads import weighted_mean_over_tokens
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, Head, dense_names, norm_names
+from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, dense_names, norm_names
 from bertzoo.types import Tensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -122,7 +122,7 @@ class ModernBert(Family):
         *norm_names("layer_{i}/final_norm", "final_norm"),  # of the last layer
     )
     heads = {
-        name: Head(
+        name: HeadSpec(
             hf_class,
             (
                 *dense_names(f"{name}/dense", "head.dense"),
