@@ -7,9 +7,9 @@ import keras
 import numpy as np
 
 from bertzoo.models.encoder import Encoder
-from bertzoo.text.encoded import Encoded, as_pairs
+from bertzoo.text.encoded import Encoded, to_text_lists
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import align_words, split_words
+from bertzoo.text.word_alignment import align_words, find_word_spans
 
 
 class Pieces(NamedTuple):
@@ -49,8 +49,8 @@ def encode_pieces(
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise ValueError("expected a task with a tokenizer. Received: a model with no tokenizer; pass tokenizer=.")
-    firsts, seconds = as_pairs(texts, pairs)
-    encoded = tokenizer.encode(firsts, seconds, offsets=True)
+    firsts, seconds = to_text_lists(texts, pairs)
+    encoded = tokenizer.encode(firsts, seconds, return_offsets=True)
     sentences = zip(firsts) if seconds is None else zip(firsts, seconds)
     pieces = [_read_row(tokenizer, encoded, row, some) for row, some in enumerate(sentences)]
     return encoded, pieces
@@ -98,7 +98,7 @@ def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...])
             written = text[offsets[place, 0] : offsets[place, 1]].strip()
             continues = place > run[0] and numbers[place] == numbers[place - 1]
             strings[place] = ("##" if continues else "") + (written or strings[place].removeprefix("##"))
-        alignment = align_words(offsets[run], split_words(text))
+        alignment = align_words(offsets[run], find_word_spans(text))
         for (first, last), (begin, end) in zip(alignment.tokens, alignment.spans):
             heads[run[first] + 1 : run[first] + last - first] = False
             words[run[first]] = text[begin:end]

@@ -10,7 +10,7 @@ from bertzoo.models.encoder import Encoder
 from bertzoo.random import get_seed, numpy_generator
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import split_words
+from bertzoo.text.word_alignment import find_word_spans
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def probe(
         model: An `Encoder` or a task.
         texts: Texts.
         labels: A label for each text, predicted from the mean of its tokens; or for each text a sequence of labels, one
-            for each word of `bertzoo.text.word_alignment.split_words`, predicted from the mean of the word's pieces.
+            for each word of `bertzoo.text.word_alignment.find_word_spans`, from the mean of its pieces.
         held_out: Share of the texts to test on.
         tokenizer: The tokenizer, for an encoder or a task without one.
         batch_size: Texts in a batch.
@@ -115,7 +115,7 @@ def _items(encoder, texts, labels, tokenizer, batch_size) -> _Items:
             names.append(texts[number])
             numbers.append(number)
             continue
-        spans = split_words(texts[number])
+        spans = find_word_spans(texts[number])
         indices = np.unique(pieces.word_of[~pieces.added])
         written = [texts[number][begin:end] for begin, end in spans]
         if len(labels[number]) != len(written) or [pieces.words[place] for place in indices] != written:

@@ -345,7 +345,7 @@ def save_model(
         files = {INT8_FILE: partial(save_tensors, tensors=tensors)}
     files["config.json"] = encode_json(content)
     if tokenizer is not None:
-        files.update(tokenizer.files())
+        files.update(tokenizer.file_contents())
     write_preset(Path(directory), files | dict(extra_files or {}))
 
 

@@ -76,7 +76,7 @@ def describe_texts(splits: Splits) -> tuple[dict[str, Any], str]:
 
 
 def _describe_words(splits: Splits) -> tuple[dict[str, Any], str]:
-    from bertzoo.text.tags import scheme_of
+    from bertzoo.text.tags import detect_tag_scheme
 
     seen, held_out = ({tag for tags in part.targets for tag in tags} for part in (splits.train, splits.validation))
     if held_out - seen:
@@ -84,7 +84,7 @@ def _describe_words(splits: Splits) -> tuple[dict[str, Any], str]:
             f"the held-out sentences have the tag {min(held_out - seen)!r}, which those to learn from lack."
         )
     labels = sorted(seen)
-    scheme = scheme_of(labels)
+    scheme = detect_tag_scheme(labels)
     return {"labels": labels}, f"{len(labels)} tags" + (f" ({scheme})" if scheme else "")
 
 

@@ -188,7 +188,7 @@ class BucketedDataset(keras.utils.PyDataset):
 
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         rows = plan[index]
-        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
+        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, return_lengths=True)
         batch = self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
         if self._free and inputs["padding_mask"].all():
             batch[0].pop("padding_mask")

@@ -311,7 +311,7 @@ def label_ids(examples: Examples, labels: list[str], scheme: str | None) -> list
             raise ValueError(f"y[{number}] has {len(tags)} tags for {len(words)} words.")
         rows.append([_label_id(tag, f"y[{number}][{i}]", labels) for i, tag in enumerate(tags)])
     if scheme is not None:
-        bio.check_tags(([labels[i] for i in row if i != IGNORED] for row in rows), scheme)
+        bio.check_tag_order(([labels[i] for i in row if i != IGNORED] for row in rows), scheme)
     return [np.array(row, dtype=np.int32) for row in rows]
 
 
@@ -344,7 +344,7 @@ def _tags_of_entities(
         if not len(inside) or taken:
             what = f"shares the word {taken[0]!r} with another" if taken else "covers no word"
             raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which {what}.")
-        for i, tag in zip(inside, bio.entity_tags(kind, len(inside), scheme)):
+        for i, tag in zip(inside, bio.make_entity_tags(kind, len(inside), scheme)):
             tags[i] = tag
     return tags
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertzoo.data.parsing import Schema, as_list, column_names, find_column, require_column
-from bertzoo.text.encoded import as_pairs, as_texts
-from bertzoo.text.word_alignment import split_words
+from bertzoo.text.encoded import to_text_list, to_text_lists
+from bertzoo.text.word_alignment import find_word_spans
 
 # ---- texts and pairs of texts
 
@@ -57,7 +57,7 @@ class Texts(Schema):
         return find_text_columns(column_names(table))
 
     def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        texts, pairs = as_pairs(columns["text"], columns.get("second text"))
+        texts, pairs = to_text_lists(columns["text"], columns.get("second text"))
         return {"text": texts} if pairs is None else {"text": texts, "second text": pairs}, y
 
     def is_row(self, row: Any) -> bool:
@@ -112,7 +112,7 @@ class Tuples(Schema):
         return {f"text {i + 1}": name for i, name in enumerate(ordered)}
 
     def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        texts = {role: as_texts(column, role) for role, column in columns.items()}
+        texts = {role: to_text_list(column, role) for role, column in columns.items()}
         lengths = [len(column) for column in texts.values()]
         if len(set(lengths)) > 1:
             raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
@@ -138,7 +138,7 @@ class Questions(Texts):
         return {role: require_column([role], column_names(table)) for role in self.roles}
 
     def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        questions, contexts = as_pairs(columns["question"], columns["context"])
+        questions, contexts = to_text_lists(columns["question"], columns["context"])
         checked: dict[str, Any] = {"question": questions, "context": contexts}
         return checked, None if y is None else [_answers(*row, i) for i, row in enumerate(zip(y, checked["context"]))]
 
@@ -218,7 +218,7 @@ class Choices(Schema):
 
     def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
         """-> `question`, `choices`, and `second texts`: each choice with what stands before it."""
-        questions, stems = as_texts(columns.pop("question"), "questions"), columns.pop("before each choice", None)
+        questions, stems = to_text_list(columns.pop("question"), "questions"), columns.pop("before each choice", None)
         choices: list = as_list(columns["choices"]) if "choices" in columns else list(map(list, zip(*columns.values())))
         if len(questions) != len(choices):
             raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
@@ -282,8 +282,8 @@ class Words(Schema):
         if sentences and not isinstance(sentences[0], str):
             texts, words = zip(*(_join_words(sentence, number) for number, sentence in enumerate(sentences)))
             return {"text": list(texts), "words": list(words)}, y
-        texts = as_texts(sentences)
-        return {"text": texts, "words": [split_words(text) for text in texts]}, y and [Entities(row) for row in y]
+        texts = to_text_list(sentences)
+        return {"text": texts, "words": [find_word_spans(text) for text in texts]}, y and [Entities(row) for row in y]
 
     def is_row(self, row: Any) -> bool:
         return False  # a list of words is a column of texts

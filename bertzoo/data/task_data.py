@@ -15,10 +15,10 @@ from bertzoo.data.schemas import TEXTS, Texts
 from bertzoo.data.streams import StreamDataset, is_stream
 from bertzoo.models.config import EncoderConfig
 from bertzoo.random import get_seed, numpy_generator
-from bertzoo.text.encoded import Encoded, encoded_from_arrays, with_prompt
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt
 from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.windows import whole_rows
+from bertzoo.text.windows import encode_without_truncation
 from bertzoo.types import REGRESSION, SINGLE_LABEL
 
 
@@ -139,7 +139,7 @@ class TaskData:
         """Examples with a prompt before the first text of each; arrays stay as they are."""
         if not prompt or "text" not in examples.columns:
             return examples
-        prompted = {**examples.columns, "text": with_prompt(examples["text"], prompt)}
+        prompted = {**examples.columns, "text": prepend_prompt(examples["text"], prompt)}
         return dataclasses.replace(examples, columns=prompted)
 
     def _convert_prompted(self, batch: tuple, width: Callable, prompt: str) -> tuple:
@@ -265,7 +265,7 @@ class MaskedData(TaskData):
         """Tokenizes examples. A text that is longer than the model takes becomes several rows; pairs are truncated."""
         if examples.get("second text") is not None:  # at the longer text, so that each row keeps both
             return super().encode(examples)
-        return whole_rows(self.require_tokenizer(), examples["text"])
+        return encode_without_truncation(self.require_tokenizer(), examples["text"])
 
     def prediction_batches(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
         """Batches with the positions of [MASK] tokens, and the number of these in each text, int (n,).

@@ -16,7 +16,7 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES, Tuples
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
-from bertzoo.text.encoded import Encoded, as_texts, encoded_from_arrays, with_prompt
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt, to_text_list
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import SentenceLoss
 
@@ -97,7 +97,7 @@ class TupleData(TaskData):
             return super().encode(examples)
         columns = list(examples.columns.values())
         prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [""] * len(columns)
-        encoded = [self.tokenizer.encode(with_prompt(*pair)) for pair in zip(columns, prompts)]
+        encoded = [self.tokenizer.encode(prepend_prompt(*pair)) for pair in zip(columns, prompts)]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded)
 
     def text_batches(
@@ -118,7 +118,7 @@ class TupleData(TaskData):
             lengths: The padded lengths to use.
         """
         if self.tokenizer is not None:
-            encoded = self.tokenizer.encode(with_prompt(as_texts(texts), prompt))
+            encoded = self.tokenizer.encode(prepend_prompt(to_text_list(texts), prompt))
         elif not prompt:
             encoded = encoded_from_arrays(texts, self.config.vocab_size)
         else:

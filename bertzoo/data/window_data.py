@@ -78,7 +78,7 @@ class TagData(WindowedData):
     Args:
         tokenizer, config: As for `TaskData`.
         labels: The names of the tags.
-        scheme: As of `bertzoo.text.tags.scheme_of`.
+        scheme: As of `bertzoo.text.tags.detect_tag_scheme`.
         label_all_tokens: Whether all tokens of a word learn its label, or only its first one.
     """
 
@@ -101,10 +101,10 @@ class TagData(WindowedData):
         """int32, a label for each token of the windows' rows, end to end; -1 for tokens without a label."""
         flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
         for i, ids in enumerate(label_ids(examples, self.labels, self.scheme)):
-            alignment, at = align_words(windows.offsets(i), examples["words"][i]), windows.pieces.row_splits[i]
+            alignment, at = align_words(windows.text_offsets(i), examples["words"][i]), windows.pieces.row_splits[i]
             for (begin, _), (first, last) in zip(alignment.words, alignment.tokens):
                 flat[at + first : at + (last if self.label_all_tokens else first + 1)] = ids[begin]
-        return windows.spread(flat, IGNORED)
+        return windows.to_window_tokens(flat, IGNORED)
 
     def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
         ids, y = np.asarray(examples["token_ids"]), np.asarray(examples.targets)
@@ -175,7 +175,7 @@ class AnswerData(WindowedData):
         for i, answers in enumerate(examples.targets):
             if answers:
                 text, start = answers[0]
-                alignment = align_words(windows.offsets(i), np.array([[start, start + len(text)]]))
+                alignment = align_words(windows.text_offsets(i), np.array([[start, start + len(text)]]))
                 if len(alignment.tokens):
                     tokens[i] = alignment.tokens[0] - [0, 1]
         first, last = tokens[windows.source].T

@@ -12,7 +12,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
 from bertzoo.models.registry import FAMILIES, check_family_config
 from bertzoo.random import StepCounter, fold_in
-from bertzoo.text.encoded import ARRAYS, check_names
+from bertzoo.text.encoded import ARRAYS, check_input_names
 from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
@@ -100,7 +100,7 @@ class Encoder(BackendModel, EncoderBase):
             query_positions: FIRST or int (batch, count), the tokens to return; the last block may compute no others.
         """
         inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
-        check_names(inputs, (*ARRAYS, "perturbation"))
+        check_input_names(inputs, (*ARRAYS, "perturbation"))
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
         # The number of a layer, from the embeddings on -> its key.

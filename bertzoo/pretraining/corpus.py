@@ -198,7 +198,7 @@ def prepare(
         ValueError: The files hold no documents or no text, or the corpus can't be written.
     """
     directory, documents = Path(directory), Documents(sources, column, lines)
-    tokenizer = tokenizer.with_tokens(())  # the caller's keeps its max_length
+    tokenizer = tokenizer.with_special_tokens(())  # the caller's keeps its max_length
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
     recover_interrupted_save(directory)
@@ -214,7 +214,7 @@ def prepare(
         raise ValueError("expected texts. Received: files without a document.")
     counts = {"tokens": unfinished.tokens, "documents": unfinished.documents}
     counts_file = {"corpus.json": (json.dumps(counts) + "\n").encode()}
-    write_preset(directory, {**tokenizer.files(), **counts_file, **unfinished.files()})
+    write_preset(directory, {**tokenizer.file_contents(), **counts_file, **unfinished.files()})
     unfinished.remove()
     return TokenCorpus.open(directory)
 
@@ -301,7 +301,7 @@ def _fingerprint(tokenizer: Tokenizer, documents: Documents) -> str | None:
         return None
     stats = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in documents.sources]
     digest = hashlib.sha256(json.dumps([stats, documents.column, documents.lines]).encode())
-    for name, content in sorted(tokenizer.files().items()):
+    for name, content in sorted(tokenizer.file_contents().items()):
         digest.update(name.encode() + content)
     return digest.hexdigest()
 

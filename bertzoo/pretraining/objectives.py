@@ -139,7 +139,7 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     config = tokenizer.get_config()
     content = json.loads(config["files"]["tokenizer.json"])
     number = tokenizer.vocabulary_size
-    for word in dict.fromkeys(tokenizer.normalized(word.strip()) for word in words):
+    for word in dict.fromkeys(tokenizer.normalize_text(word.strip()) for word in words):
         if " ".join(word.split()) != word:
             raise ValueError(f"words may contain no white space other than single spaces. Received: {word!r}.")
         if not word or tokenizer.token_to_id(word) is not None:

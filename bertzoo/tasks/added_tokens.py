@@ -19,7 +19,7 @@ def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) ->
         encoder, tokenizer: They belong together.
         tokens: What to add, such as "[E1]". Those that the tokenizer has already keep their ids.
     """
-    old_tokenizer, tokenizer = tokenizer, tokenizer.with_tokens(tokens)
+    old_tokenizer, tokenizer = tokenizer, tokenizer.with_special_tokens(tokens)
     before = encoder.config.vocab_size
     config = encoder.get_config()
     config["config"]["vocab_size"] = max(before, tokenizer.vocabulary_size)

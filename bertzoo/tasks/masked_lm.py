@@ -187,5 +187,5 @@ def _join_words(tokenizer: Tokenizer, left: str, right: str) -> str:
     """Two texts side by side, with a space where they would be one word without it."""
     if not (left[-1:].isalnum() and right[:1].isalnum()):
         return left + right
-    words = np.asarray(tokenizer.encode(left[-1] + right[0], offsets=True).word_ids)
+    words = np.asarray(tokenizer.encode(left[-1] + right[0], return_offsets=True).word_ids)
     return left + right if len(set(words[words >= 0])) > 1 else f"{left} {right}"

@@ -136,7 +136,7 @@ class QuestionAnswerer(WindowedTask):
                 tokens[source].append((score, begin + first, begin + last))
         candidates = []
         for i, (best, context) in enumerate(zip(tokens, examples["context"])):
-            offsets = windows.offsets(i)
+            offsets = windows.text_offsets(i)
             spans = [(s, *_stripped(context, offsets[a, 0], offsets[b, 1])) for s, a, b in sorted(best, reverse=True)]
             candidates.append(([span for span in spans if span[1] < span[2]][:count], float(null[i])))
         return candidates

@@ -97,7 +97,7 @@ def tokenizer_from(
     if max_length is None and files.max_length is not None:
         max_length = min(files.max_length, config.max_length)
     tokenizer = load_tokenizer(files.directory, config, max_length, lowercase)
-    if files.lowercase and lowercase is None and not tokenizer.lowercase:
+    if files.lowercase and lowercase is None and not tokenizer.lowercases:
         raise CheckpointError(
             f"{files.directory} asks for lowercased texts (do_lower_case) before a tokenizer that keeps capitals; "
             "pass lowercase=True or lowercase=False to choose."

@@ -288,7 +288,7 @@ class WindowedTask(Task):
     def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> list[np.ndarray] | np.ndarray:
         if self.tokenizer is not None:
             windows = self.data.cut(examples)
-            return windows.join(self.predict_rows(windows.rows, batch_size, **options))
+            return windows.join_outputs(self.predict_rows(windows.rows, batch_size, **options))
         rows = self.predict_rows(self.data.encode(examples), batch_size, **options)
         outputs = np.zeros((*np.shape(examples["token_ids"]), rows[0].shape[-1] if rows else 0), dtype="float32")
         for row, logits in enumerate(rows):

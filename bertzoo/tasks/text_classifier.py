@@ -14,7 +14,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import best_temperature, best_thresholds, sigmoid, softmax
 from bertzoo.tasks.task import Task, token_shape
-from bertzoo.text.encoded import as_texts
+from bertzoo.text.encoded import to_text_list
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
 from bertzoo.training.compiled_losses import SmoothedCrossentropy
@@ -170,7 +170,7 @@ class TextClassifier(Task):
             raise ValueError(f"template must hold {{}} where the label goes. Received: {template!r}.")
         if isinstance(labels, str) or not labels:
             raise ValueError(f"labels must be a list of candidates. Received: {labels!r}.")
-        texts = as_texts(x)
+        texts = to_text_list(x)
         if not texts:
             return []
         entails = self._inference_label("entail")

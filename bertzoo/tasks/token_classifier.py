@@ -73,7 +73,7 @@ class TokenClassifier(WindowedTask):
         self.labels = label_names(labels)
         if crf and label_all_tokens:
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
-        self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
+        self.label_all_tokens, self.scheme = label_all_tokens, bio.detect_tag_scheme(self.labels)
         self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens)
         if crf:
             self.data.weighed_labels = None
@@ -150,7 +150,7 @@ class TokenClassifier(WindowedTask):
             name = names[i]
             if name is None:
                 before = next((name for name in names[i::-1] if name is not None), outside)
-                name = bio.inside(after) if self.scheme and bio.goes_on(before, after) else outside
+                name = bio.to_inside_tag(after) if self.scheme and bio.is_same_entity(before, after) else outside
             after = name
             filled.append(name)
         return filled[::-1]
@@ -160,8 +160,8 @@ class TokenClassifier(WindowedTask):
         self.data.require_tokenizer()
         examples = self.data.parse(x)
         windows = self.data.cut(examples)
-        logits = windows.join(self.predict_rows(windows.rows, batch_size, verbose))
-        alignments = [align_words(windows.offsets(i), words) for i, words in enumerate(examples["words"])]
+        logits = windows.join_outputs(self.predict_rows(windows.rows, batch_size, verbose))
+        alignments = [align_words(windows.text_offsets(i), words) for i, words in enumerate(examples["words"])]
         if self.crf is not None:
             emissions = [rows[alignment.tokens[:, 0]] for rows, alignment in zip(logits, alignments)]
             labelled = self._best_sequences(emissions)
@@ -263,4 +263,6 @@ def _forbidden(labels: list[str], scheme: str | None) -> list[tuple[int, int]]:
     if scheme is None:
         return []
     names = [*labels, None]
-    return [(i, j) for i, a in enumerate(names) for j, b in enumerate(names) if not bio.may_follow(a, b, scheme)]
+    return [
+        (i, j) for i, a in enumerate(names) for j, b in enumerate(names) if not bio.is_transition_allowed(a, b, scheme)
+    ]

@@ -64,7 +64,7 @@ def test_names_of_byte_level_pieces_are_the_texts_characters(task):
     tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet, "Ġc"]
     rust = Rust(models.BPE({token: i for i, token in enumerate(tokens)}, [("Ġ", "c")], unk_token="<unk>"))
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    rust.post_processor = SPECS["roberta"].post_processor(rust, ROBERTA_TOKENS)
+    rust.post_processor = SPECS["roberta"].build_post_processor(rust, ROBERTA_TOKENS)
     tokenizer = Tokenizer(rust, ROBERTA_TOKENS)
     _, (actual,) = encode_pieces(task[0], "a cé", tokenizer=tokenizer)
     assert actual.strings[:3] == ("<s>", "a", "c") and actual.strings[3].startswith("##")

@@ -91,10 +91,10 @@ def test_the_case_of_a_domain_checkpoint_without_tokenizer_config(tmp_path, name
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
     assert is_lowercase_in_catalog(folder) is lowercase
-    assert Tokenizer.from_directory(folder).lowercase is lowercase
-    assert Tokenizer.from_directory(folder, lowercase=not lowercase).lowercase is not lowercase
+    assert Tokenizer.from_directory(folder).lowercases is lowercase
+    assert Tokenizer.from_directory(folder, lowercase=not lowercase).lowercases is not lowercase
     (folder / "tokenizer_config.json").write_text(f'{{"do_lower_case": {str(not lowercase).lower()}}}')
-    assert Tokenizer.from_directory(folder).lowercase is not lowercase
+    assert Tokenizer.from_directory(folder).lowercases is not lowercase
 
 
 def test_reading_it_imports_no_keras():

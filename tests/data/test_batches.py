@@ -10,14 +10,14 @@ import pytest
 
 from bertzoo.data.batch_shapes import choose_lengths
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.text.encoded import Encoded, row_splits_from
+from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 from bertzoo.text.tokenizer import Tokenizer
 
 
 def make_encoded(rows: int, longest: int = 60, seed: int = 0) -> Encoded:
     """Row i starts with token i + 1, so that a batch tells its rows."""
     lengths = np.minimum(np.random.default_rng(seed).geometric(0.08, rows) + 1, longest)
-    starts = row_splits_from(lengths)
+    starts = lengths_to_row_splits(lengths)
     ids = np.full(starts[-1], 100_000, np.int32)
     ids[starts[:-1]] = np.arange(rows) + 1
     return Encoded(ids, np.zeros(len(ids), np.int8), starts)

@@ -4,14 +4,14 @@ import pytest
 
 from bertzoo.data import batch_shapes as shapes
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.text.encoded import Encoded, row_splits_from
+from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 
 
 @pytest.mark.once
 def test_a_small_set_on_an_accelerator_is_not_all_padded_to_its_longest_row(monkeypatch):
     monkeypatch.setattr(shapes, "accelerator_name", lambda: "NVIDIA H200")
     lengths = np.minimum(np.random.default_rng(0).geometric(0.05, 3001), 128)  # a left-over batch too
-    starts = row_splits_from(lengths)
+    starts = lengths_to_row_splits(lengths)
     encoded = Encoded(np.ones(starts[-1], np.int32), np.zeros(starts[-1], np.int8), starts)
     allowed = shapes.shapes_for(3001, 64, training=True)
     data = BucketedDataset(encoded, batch_size=64, num_buckets=allowed)

@@ -71,7 +71,7 @@ def test_mistakes_are_named(files, tokenizer, tmp_path):
         TokenCorpus.open(tmp_path)
     prepare(files, tokenizer, tmp_path / "shards")
     smaller = bz.Tokenizer.from_vocabulary(WORDS[:8])
-    for name, content in smaller.files().items():
+    for name, content in smaller.file_contents().items():
         (tmp_path / "shards" / name).write_bytes(content)
     with pytest.raises(ValueError, match="must be below 8"):
         TokenCorpus.open(tmp_path / "shards")

@@ -169,7 +169,7 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
 
     model, reference = make(), preset[1]
     result = model.answer("the actor", CONTEXT, n_best=5)
-    encoded = model.tokenizer.encode(["the actor"], [CONTEXT], offsets=True)
+    encoded = model.tokenizer.encode(["the actor"], [CONTEXT], return_offsets=True)
     with torch.no_grad():
         out = reference(
             torch.tensor(encoded.token_ids[None].astype("int64")),
