@@ -334,7 +334,11 @@ class EnhancedMaskDecoder(MaskedLMHead):
     def hidden_states_to_decode(
         self, last_output: Tensor, last_input: Tensor, last_block: Callable, dropout_key: Tensor | None
     ) -> Tensor:
-        """(batch, length, hidden). The arguments are those of MaskedLMHead's method."""
+        """The decoded vectors, (batch, length, hidden).
+
+        Args:
+            last_output, last_input, last_block, dropout_key: As for `MaskedLMHead.hidden_states_to_decode`.
+        """
         length = last_input.shape[1]
         if length is not None and length > self.max_positions:
             raise ValueError(

@@ -41,7 +41,7 @@ for _cls in (
 
 
 def find_family_of_config(config_dict: Mapping[str, Any]) -> Family:
-    """The family that the config_dict of a `config.json` names.
+    """The family that the content of a `config.json` names.
 
     Files of early BERT models (SciBERT, BioBERT …) name none; they are BERTs if they have its keys.
 
@@ -61,7 +61,7 @@ def find_family_of_config(config_dict: Mapping[str, Any]) -> Family:
 
 
 def config_and_family_from_hf(config_dict: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
-    """The configuration that the config_dict of a `config.json` makes, and its family.
+    """The configuration that the content of a `config.json` makes, and its family.
 
     Raises:
         ValueError: The family is unknown, or a value is not supported.
