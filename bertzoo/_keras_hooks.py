@@ -61,16 +61,16 @@ def unlocked_layer(layer: keras.layers.Layer) -> Iterator[None]:
             layer._tracker.lock()
 
 
-def replace_sublayer(owner: keras.layers.Layer, attribute: str, layer: keras.layers.Layer) -> None:
+def replace_sublayer(parent: keras.layers.Layer, attribute_name: str, new_layer: keras.layers.Layer) -> None:
     """Replaces a sublayer by another one and keeps the order of weights."""
-    with unlocked_layer(owner):
-        old = getattr(owner, attribute)
-        index = owner._layers.index(old)
-        delattr(owner, attribute)
-        owner._tracker.untrack(old)  # deleting makes Keras forget variables only
-        setattr(owner, attribute, layer)
-        owner._layers.remove(layer)  # it came last
-        owner._layers.insert(index, layer)
+    with unlocked_layer(parent):
+        old = getattr(parent, attribute_name)
+        index = parent._layers.index(old)
+        delattr(parent, attribute_name)
+        parent._tracker.untrack(old)  # deleting makes Keras forget variables only
+        setattr(parent, attribute_name, new_layer)
+        parent._layers.remove(new_layer)  # it came last
+        parent._layers.insert(index, new_layer)
 
 
 def in_stateless_scope() -> bool:
@@ -213,12 +213,12 @@ def torch_fused_adamw(*arguments: Any, **options: Any) -> None:
     torch._fused_adamw_(*arguments, **options)
 
 
-def without_repeated_side_effects(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def without_repeated_side_effects(compiled_function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function that does not repeat side effects when it recomputes activations: Keras keeps a stack of the
     names of layers. Older versions of PyTorch have no such setting."""
     import torch
 
     setting = "skip_fwd_side_effects_in_bwd_under_checkpoint"
     if not hasattr(torch._dynamo.config, setting):
-        return compiled
-    return torch._dynamo.config.patch({setting: True})(compiled)
+        return compiled_function
+    return torch._dynamo.config.patch({setting: True})(compiled_function)

@@ -95,12 +95,16 @@ def make_block_caller() -> Callable[..., Tensor]:
     return call_block
 
 
-def rematerialize_block_calls(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def rematerialize_block_calls(block_call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same call, with what is inside a block computed anew in the backward pass instead of stored."""
 
     def call_again(block, x, key, position_bias, **options):
         # Tensors with gradients are arguments: TensorFlow's recomputation gives no gradient to those in a closure.
         tensors = (x, key) if position_bias is None else (x, key, position_bias)
-        return keras.remat(lambda x, key, bias=None: call(block, x, key=key, position_bias=bias, **options))(*tensors)
+
+        def call(x, key, bias=None):
+            return block_call(block, x, key=key, position_bias=bias, **options)
+
+        return keras.remat(call)(*tensors)
 
     return call_again

@@ -118,23 +118,23 @@ def _row_words(key: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
     )
 
 
-def position_hash_words(key: Tensor, example: Tensor, *position: Tensor) -> tuple[Tensor, Tensor]:
+def position_hash_words(key: Tensor, example_indices: Tensor, *position_indices: Tensor) -> tuple[Tensor, Tensor]:
     """`_row_words` of given examples and positions in them, int32 tensors that broadcast.
 
     With one word per position, the numbers of two positions could be shifted copies of each other.
     """
-    words = _hash32(example * GOLDEN + key[0])
-    for index in position:
+    words = _hash32(example_indices * GOLDEN + key[0])
+    for index in position_indices:
         words = _hash32(words ^ (index * STRIDE + key[1]))
     return words, _hash32(words + GOLDEN)
 
 
-def random_bits_of_channels(first: Tensor, second: Tensor, channel: Tensor) -> Tensor:
-    """The random numbers at int32 indices `channel` of positions with these words.
+def random_bits_of_channels(first_word: Tensor, second_word: Tensor, channel_indices: Tensor) -> Tensor:
+    """The random numbers at int32 indices `channel_indices` of positions with these words.
 
     The last step of `_hash32`, which improves the low bits, is left out for speed: dropout depends on the high bits.
     """
-    bits = ((channel * GOLDEN + first) ^ second) * MULTIPLIER_1
+    bits = ((channel_indices * GOLDEN + first_word) ^ second_word) * MULTIPLIER_1
     return (bits ^ _high_bits(bits, 15)) * MULTIPLIER_2
 
 

@@ -31,15 +31,15 @@ class LoRADense(keras.layers.Layer):
 
     Args:
         dense: The built layer; its weights are frozen.
-        settings: The rank and the scale of the factors for each part of the kernel; None for a part without factors.
-        modules: The Hugging Face module of each part, from whose name the initial A is drawn. B starts at 0.
+        ranks_and_scales: Rank and scale of the factors for each part of the kernel; None for a part without factors.
+        module_names: The Hugging Face module of each part, from whose name the initial A is drawn. B starts at 0.
     """
 
     def __init__(
         self,
         dense: keras.layers.Dense,
-        settings: Sequence[tuple[int, float] | None],
-        modules: Sequence[str],
+        ranks_and_scales: Sequence[tuple[int, float] | None],
+        module_names: Sequence[str],
         **kwargs: Any,
     ):
         # The factors of a quantized layer are not quantized.
@@ -48,12 +48,13 @@ class LoRADense(keras.layers.Layer):
             policy = policy.name.rpartition("_from_")[2]
         super().__init__(name=f"{dense.name}_lora", dtype=policy, **kwargs)
         # Lists: blocks whose tuples differ would be traced one by one.
-        self.dense, self.module_names, self.scales = dense, list(modules), [own and own[1] for own in settings]
+        self.dense, self.module_names = dense, list(module_names)
+        self.scales = [own and own[1] for own in ranks_and_scales]
         for weight in dense.weights:
             weight.trainable = False
-        inner, self.outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(modules)
+        inner, self.outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(module_names)
         self.factors: list[tuple[keras.Variable, keras.Variable] | None] = []
-        for i, (own, module) in enumerate(zip(settings, modules)):
+        for i, (own, module) in enumerate(zip(ranks_and_scales, module_names)):
             if own is None:
                 self.factors.append(None)
                 continue

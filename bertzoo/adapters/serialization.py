@@ -26,18 +26,18 @@ def get_adapters_config(model: keras.Model) -> dict[str, Any]:
     return {"adapters": changes} if any(changes.values()) else {}
 
 
-def apply_adapters_config(model: keras.Model, adapters: dict[str, Any] | None) -> None:
+def apply_adapters_config(model: keras.Model, adapters_config: dict[str, Any] | None) -> None:
     """Applies the entry that `get_adapters_config` made to another model of the kind."""
-    if adapters is None:
+    if adapters_config is None:
         return
-    if adapters["lora"]:
-        enable_lora(model, **adapters["lora"])
+    if adapters_config["lora"]:
+        enable_lora(model, **adapters_config["lora"])
     layers = flatten_layers(model)
-    for i, quantization in adapters["quantized"].items():
+    for i, quantization in adapters_config["quantized"].items():
         if layers[int(i)].quantization_mode != quantization["mode"]:  # a task's encoder has been already
             config = keras.saving.deserialize_keras_object(quantization["config"])
             layers[int(i)].quantize(quantization["mode"], config=config)
-    frozen = set(adapters["frozen"])
+    frozen = set(adapters_config["frozen"])
     for i, weight in enumerate(model.weights):
         if (i in frozen) != _is_frozen(weight):
             weight.trainable = i not in frozen

@@ -18,10 +18,10 @@ PROGRAMS = 1056  # of the backward pass: eight per multiprocessor of an H100; ea
 SHORTEST = 128  # channels per load in the backward pass
 
 
-def supports_shape(rows: int, width: int) -> bool:
+def supports_shape(num_rows: int, width: int) -> bool:
     """Whether the kernels support this shape."""
     at_once, channels = _block(width, BLOCK)
-    return rows % at_once == 0 and channels >= SHORTEST
+    return num_rows % at_once == 0 and channels >= SHORTEST
 
 
 @jax.jit  # tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times

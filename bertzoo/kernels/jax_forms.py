@@ -91,7 +91,7 @@ def _cudnn_attention(query, key, value, lengths, bias, cross):
 
 
 @jax.custom_vjp
-def gelu(x: Tensor) -> Tensor:
+def _gelu(x: Tensor) -> Tensor:
     """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x.
 
     JAX's own form computes erfc, which costs twice as much, and stores for its gradient what can be recomputed from x:
@@ -105,7 +105,7 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def _kept(x):
-    return gelu(x), x
+    return _gelu(x), x
 
 
 def _gradient(x, gradient):
@@ -117,8 +117,8 @@ def _gradient(x, gradient):
     return ((gradient.astype(jnp.float32) * slope).astype(x.dtype),)
 
 
-gelu.defvjp(_kept, _gradient)
-register_faster_form(functional.gelu, backend="jax")(gelu)
+_gelu.defvjp(_kept, _gradient)
+register_faster_form(functional.gelu, backend="jax")(_gelu)
 
 
 def gelu_half_precision(x: Tensor) -> Tensor:

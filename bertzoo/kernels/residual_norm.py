@@ -36,18 +36,18 @@ def supports_width(width: int) -> bool:
 
 # Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
 @functools.partial(jax.jit, static_argnums=(6, 7))
-def residual_norm_kernel(product, bias, residual, gamma, beta, dropped, rate: float, epsilon: float):
+def residual_norm_kernel(product, bias, residual, gamma, beta, dropout_key_and_indices, rate: float, epsilon: float):
     """LayerNorm(residual + dropout(product + bias)).
 
     Args:
         product, residual: (rows, width).
         bias, gamma, beta: (width,).
-        dropped: The dropout key, int32 (2,), and the examples' consecutive indices, int32 (examples,); () for no
-            dropout.
+        dropout_key_and_indices: The dropout key, int32 (2,), and the examples' consecutive indices, int32 (examples,);
+            () for no dropout.
         rate: Fraction to drop.
         epsilon: Added to the variance.
     """
-    return _fused(product, bias, residual, gamma, beta, dropped, rate, epsilon)
+    return _fused(product, bias, residual, gamma, beta, dropout_key_and_indices, rate, epsilon)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))

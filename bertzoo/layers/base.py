@@ -32,13 +32,13 @@ class Layer(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "Layer":
         return cls(**keras.saving.deserialize_keras_object(config))
 
-    def add_embedding_table(self, name: str, rows: int, width: int) -> Any:
-        """A table to look rows up in, (rows, width), with random initial values; None for no rows."""
-        if not rows:
+    def add_embedding_table(self, name: str, num_rows: int, width: int) -> Any:
+        """A table to look rows up in, (num_rows, width), with random initial values; None for no rows."""
+        if not num_rows:
             return None
         initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/{name}")
         # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
-        return self.add_weight(name=name, shape=(rows, width), initializer=initializer, autocast=False)
+        return self.add_weight(name=name, shape=(num_rows, width), initializer=initializer, autocast=False)
 
 
 class DropoutLayer(Layer):

@@ -331,17 +331,23 @@ class EnhancedMaskDecoder(MaskedLMHead):
         super().build(input_shape)
         self.position = self.add_embedding_table("position", self.max_positions, input_shape[-1])
 
-    def hidden_states_to_decode(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
-        """(batch, length, hidden). Args: `x`, `before`, `last_block` and `key` are MaskedLMHead's."""
-        length = before.shape[1]
+    def hidden_states_to_decode(
+        self, last_output: Tensor, last_input: Tensor, last_block: Callable, dropout_key: Tensor | None
+    ) -> Tensor:
+        """The decoded vectors, (batch, length, hidden).
+
+        Args:
+            last_output, last_input, last_block, dropout_key: As for `MaskedLMHead.hidden_states_to_decode`.
+        """
+        length = last_input.shape[1]
         if length is not None and length > self.max_positions:
             raise ValueError(
                 f"Expected at most {self.max_positions} tokens, the positions of this masked-LM head. Received: "
                 f"{length} tokens. Truncate the texts (max_length), or take a model with more positions."
             )
-        query = before + ops.cast(self.position[: ops.shape(before)[1]], before.dtype)
+        query = last_input + ops.cast(self.position[: ops.shape(last_input)[1]], last_input.dtype)
         for step in range(DECODER_STEPS):
-            query = last_block(query, None if key is None else fold_in(key, step))
+            query = last_block(query, None if dropout_key is None else fold_in(dropout_key, step))
         return query
 
 

@@ -78,9 +78,9 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 @dispatched_operation
-def dense_then_activation(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor:
-    """The activation `name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
-    return activation(name)(apply_dense(dense, x))
+def dense_then_activation(dense: keras.layers.Layer, activation_name: str, x: Tensor) -> Tensor:
+    """The activation `activation_name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
+    return activation(activation_name)(apply_dense(dense, x))
 
 
 @dispatched_operation
@@ -126,9 +126,9 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 FIRST = "first"
 
 
-def lookup_rows(table: Tensor, ids: Tensor) -> Tensor:
+def lookup_rows(table: Tensor, row_indices: Tensor) -> Tensor:
     """Rows of a table: (rows, width), int (…) -> (…, width)."""
-    return ops.take(with_dense_gradient(ops.convert_to_tensor(table)), ids, axis=0)
+    return ops.take(with_dense_gradient(ops.convert_to_tensor(table)), row_indices, axis=0)
 
 
 def lookup_in_small_table(table: Tensor, ids: Tensor) -> Tensor:

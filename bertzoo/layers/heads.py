@@ -103,15 +103,17 @@ class MaskedLMHead(Layer):
         self.decoder = None if self.tied else self.add_embedding_table("decoder", self.vocab_size, self.width)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
-    def hidden_states_to_decode(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
+    def hidden_states_to_decode(
+        self, last_output: Tensor, last_input: Tensor, last_block: Callable, dropout_key: Tensor | None
+    ) -> Tensor:
         """What the head reads, (batch, length, hidden); here, the encoder's output.
 
         Args:
-            x, before: The output of the encoder's last block, and its input; each (batch, length, hidden).
-            last_block: Applies the last block once more to `before`: (query vectors, dropout key) -> its output.
-            key: Dropout key, int32 (2,); None at inference.
+            last_output, last_input: The encoder's last block's output, and its input; each (batch, length, hidden).
+            last_block: Applies the last block once more to `last_input`: (query vectors, dropout key) -> its output.
+            dropout_key: Dropout key, int32 (2,); None at inference.
         """
-        return x
+        return last_output
 
     def call(self, x: Tensor, token_embedding_table: Tensor, positions: Tensor | None = None) -> Tensor:
         """

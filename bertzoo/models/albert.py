@@ -82,7 +82,9 @@ class Albert(Family):
     def placeholder_counts(self, config: Any) -> dict[str, int]:
         return {"g": config.num_hidden_groups, "j": config.inner_group_num}
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         return (
-            {"dropout_rate": self.head_dropout(config)} if name == "pair" else super().head_layer_options(config, name)
+            {"dropout_rate": self.head_dropout(config)}
+            if head_name == "pair"
+            else super().head_layer_options(config, head_name)
         )

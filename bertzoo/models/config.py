@@ -197,7 +197,7 @@ class EncoderConfig:
         return {key: name for name, key in keys.items() if key is not None}
 
     @classmethod
-    def from_hf(cls, content: Mapping[str, Any]) -> "EncoderConfig":
+    def from_hf(cls, config_dict: Mapping[str, Any]) -> "EncoderConfig":
         """Reads the content of a `config.json`; its `model_type` selects the family.
 
         Keys that are neither interpreted nor known to be inert are kept too; `unknown_keys` names them.
@@ -205,9 +205,9 @@ class EncoderConfig:
         Raises:
             ValueError: The family is unknown, a needed key is missing, or a key has a value that is not supported.
         """
-        from bertzoo.models.registry import find_vocabulary_family
+        from bertzoo.models.registry import find_family_of_config
 
-        return find_vocabulary_family(content).config_class._read(content)
+        return find_family_of_config(config_dict).config_class._read(config_dict)
 
     @classmethod
     def _read(cls, content: Mapping[str, Any]) -> Self:

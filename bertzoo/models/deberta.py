@@ -25,7 +25,7 @@ from bertzoo.layers.deberta import (
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, Head, Names, dense_names, norm_names, two_dense_head
+from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, Names, dense_names, norm_names, two_dense_head
 
 TERMS = ("c2p", "p2c")
 POSITIONS = "embeddings.position_embeddings.weight"
@@ -216,26 +216,30 @@ class Deberta(Family):
             options["convolution_activation"] = config.conv_act
         return super().build_block(config, index, attention=attention, **options)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_layer_options(config, name)
-        if name in ("classifier", "multiple_choice"):
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
+        if head_name in ("classifier", "multiple_choice"):
             options |= {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
-        elif name == "token_classifier":
+        elif head_name == "token_classifier":
             options["dropout_rate"] = config.hidden_dropout_prob
-        elif name == "masked_lm" and config.enhanced_mask_decoder:
+        elif head_name == "masked_lm" and config.enhanced_mask_decoder:
             options |= {"layer_class": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
         return options
 
-    def head_tensor_names(self, config: Any, head: str) -> Names:
+    def head_tensor_names(self, config: Any, head_name: str) -> Names:
         return (
-            ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().head_tensor_names(config, head)
+            ORIGINAL_MASKED_LM
+            if head_name == "masked_lm" and not config.legacy
+            else super().head_tensor_names(config, head_name)
         )
 
-    def complete_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
+    def complete_config_from_tensors(self, config: Any, tensor_names: Container[str]) -> EncoderConfig:
         """Only its tensors show that a file of Microsoft has the masked-LM head of the paper."""
-        if "lm_predictions.lm_head.bias" not in tensors:
+        if "lm_predictions.lm_head.bias" not in tensor_names:
             return config
-        return config.with_(legacy=False, enhanced_mask_decoder=config._can_have_mask_decoder and POSITIONS in tensors)
+        return config.with_(
+            legacy=False, enhanced_mask_decoder=config._can_have_mask_decoder and POSITIONS in tensor_names
+        )
 
 
 class DebertaV2(Deberta):
@@ -253,7 +257,7 @@ class DebertaV2(Deberta):
     )
     heads = {
         **Deberta.heads,
-        "rtd": Head(
+        "rtd": HeadSpec(
             "ForPreTraining",
             (
                 *norm_names("rtd/norm", "mask_predictions.LayerNorm"),
@@ -264,11 +268,11 @@ class DebertaV2(Deberta):
     }
     attention = DisentangledAttention
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_layer_options(config, name)
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
         return (
             options | {"layer_class": ContextHead, "layer_norm_eps": config.layer_norm_eps}
-            if name == "rtd"
+            if head_name == "rtd"
             else options
         )
 

@@ -66,12 +66,12 @@ class DistilBert(Family):
     def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         return super().build_block(config, index, attention_output_dropout=0.0, **options)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_layer_options(config, name)
-        if name in ("classifier", "multiple_choice"):
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
+        if head_name in ("classifier", "multiple_choice"):
             options |= {"dense_activation": "relu", "first_dropout": 0.0}
-        elif name == "qa":
+        elif head_name == "qa":
             options["dropout_rate"] = config.qa_dropout
-        elif name == "token_classifier":
+        elif head_name == "token_classifier":
             options["dropout_rate"] = config.hidden_dropout_prob
         return options

@@ -55,14 +55,14 @@ class Electra(Family):
         narrow = config.embedding_size != config.hidden_size
         return super().build_embeddings(config, projection=config.hidden_size if narrow else None, **options)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the file describes another summary than that of the first token."""
-        options = super().head_layer_options(config, name)
-        if name == "classifier":
+        options = super().head_layer_options(config, head_name)
+        if head_name == "classifier":
             options["dense_activation"] = "gelu"
-        elif name == "masked_lm":
+        elif head_name == "masked_lm":
             options["activation"] = "gelu"
-        elif name == "multiple_choice":
+        elif head_name == "multiple_choice":
             for key, only in {"summary_type": "first", "summary_use_proj": True}.items():
                 value = config.extra.get(key, only)
                 if value != only:

@@ -33,19 +33,19 @@ class EncoderBase(keras.Model):
         outputs: dict[str, Any],
         inputs: dict[str, Tensor] | Tensor,
         uses_pooler: bool,
-        head: str = "classifier",
+        head_name: str = "classifier",
     ) -> Tensor:
         """What a sequence-level head reads, (batch, hidden).
 
         Args:
             outputs, inputs: The encoder's.
             uses_pooler: Whether the head reads the pooler's output; else the family's choice.
-            head: The head's name in the family's `heads`.
+            head_name: The head's name in the family's `heads`.
         """
         if uses_pooler:
             return outputs["pooled_output"]
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-        return self.family.pool_for_head(self.config, outputs["sequence_output"], mask, head)
+        return self.family.pool_for_head(self.config, outputs["sequence_output"], mask, head_name)
 
     def token_embedding_table(self) -> Tensor:
         """The token embeddings, (vocabulary, width), which tied decoders share."""

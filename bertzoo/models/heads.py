@@ -16,7 +16,7 @@ Names = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadSpec:
     """One head of a family: the suffix of Hugging Face's class for it, and the names of its tensors."""
 
     hf_class: str
@@ -33,24 +33,29 @@ def norm_names(keras_name: str, hf_name: str) -> Names:
     return (f"{keras_name}/gamma", f"{hf_name}.weight"), (f"{keras_name}/beta", f"{hf_name}.bias")
 
 
-def one_dense_head(hf_class: str, name: str, logits: str = "classifier") -> Head:
+def one_dense_head(hf_class_suffix: str, head_name: str, hf_logits_name: str = "classifier") -> HeadSpec:
     """A head of one dense layer."""
-    return Head(hf_class, dense_names(f"{name}/logits", logits))
+    return HeadSpec(hf_class_suffix, dense_names(f"{head_name}/logits", hf_logits_name))
 
 
-def two_dense_head(hf_class: str, name: str, first: str, logits: str = "classifier") -> Head:
+def two_dense_head(
+    hf_class_suffix: str, head_name: str, hf_dense_name: str, hf_logits_name: str = "classifier"
+) -> HeadSpec:
     """A head of two dense layers."""
-    return Head(hf_class, (*dense_names(f"{name}/dense", first), *dense_names(f"{name}/logits", logits)))
+    return HeadSpec(
+        hf_class_suffix,
+        (*dense_names(f"{head_name}/dense", hf_dense_name), *dense_names(f"{head_name}/logits", hf_logits_name)),
+    )
 
 
-def masked_lm_head(first: str, normalization: str, bias: str) -> Head:
+def masked_lm_head(hf_dense_name: str, hf_norm_name: str, hf_bias_name: str) -> HeadSpec:
     """A masked-LM head, whose decoder is the token table."""
     names = (
-        *dense_names("masked_lm/dense", first),
-        *norm_names("masked_lm/norm", normalization),
-        ("masked_lm/bias", bias),
+        *dense_names("masked_lm/dense", hf_dense_name),
+        *norm_names("masked_lm/norm", hf_norm_name),
+        ("masked_lm/bias", hf_bias_name),
     )
-    return Head("ForMaskedLM", names)
+    return HeadSpec("ForMaskedLM", names)
 
 
 # Heads of one dense layer, which all families name alike.
@@ -65,7 +70,7 @@ FIXED_LABELS = {"qa": 2, "multiple_choice": 1, "pair": 2, "rtd": 1}
 class FamilyHeads:
     """The heads and the files of a family. The methods here are BERT's; a family overrides what differs."""
 
-    heads: Mapping[str, Head]
+    heads: Mapping[str, HeadSpec]
     # The heads that read the pooler; other sequence-level heads read `pool_for_head`.
     pooled_heads: tuple[str, ...] = ("classifier", "multiple_choice", "pair")
     # Whether `pool_for_head` reads the first token alone, so that the last block need not compute the others.
@@ -98,28 +103,28 @@ class FamilyHeads:
         options = {"layer_norm_eps": config.layer_norm_eps, "tied": tied, **options}
         return options.pop("layer_class", MaskedLMHead)(config.vocab_size, config.embedding_size, **options)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """The arguments of a head's layer, and as `layer_class` its class."""
-        if name == "masked_lm":
+        if head_name == "masked_lm":
             return {"activation": config.hidden_act}
-        if name == "rtd":
+        if head_name == "rtd":
             return {"dropout_rate": 0.0, "dense_activation": config.hidden_act}
-        return {"dropout_rate": 0.0 if name in ("qa", "pair") else self.head_dropout(config)}
+        return {"dropout_rate": 0.0 if head_name in ("qa", "pair") else self.head_dropout(config)}
 
     def head_dropout(self, config: EncoderConfig) -> float:
         """Dropout before a task's last layer."""
         return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
 
     def pool_for_head(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:
         """What a sequence-level head reads instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
         return sequence[:, 0]
 
-    def head_tensor_names(self, config: Any, head: str) -> Names:
+    def head_tensor_names(self, config: Any, head_name: str) -> Names:
         """The names of a head's tensors; a masked-LM decoder that is not the token table has a bias of its own too."""
-        names = self.heads[head].names
-        if head != "masked_lm" or has_tied_decoder(config):
+        names = self.heads[head_name].names
+        if head_name != "masked_lm" or has_tied_decoder(config):
             return names
         bias = ("masked_lm/bias", self._decoder_bias)
         return (*(pair for pair in names if pair[0] != bias[0]), ("masked_lm/decoder", self.decoder), bias)
@@ -138,17 +143,17 @@ class FamilyHeads:
         """The range of each index in `names`."""
         return {"i": config.num_hidden_layers}
 
-    def complete_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
+    def complete_config_from_tensors(self, config: Any, tensor_names: Container[str]) -> EncoderConfig:
         """The configuration of a checkpoint, completed with what only its tensors show.
 
-        `tensors` has the names as in the tables, without prefix.
+        `tensor_names` are the names as in the tables, without prefix.
         """
         return config
 
-    def is_ignored_tensor(self, tensor: str) -> bool:
+    def is_ignored_tensor(self, tensor_name: str) -> bool:
         """Whether a tensor of the file is a buffer, or a copy of one that is tied to another."""
         buffers = ("embeddings.position_ids", "embeddings.token_type_ids")
-        return tensor in buffers or tensor == self.decoder or tensor in self.tensor_aliases
+        return tensor_name in buffers or tensor_name == self.decoder or tensor_name in self.tensor_aliases
 
 
 def has_tied_decoder(config: EncoderConfig) -> bool:

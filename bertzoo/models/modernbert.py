@@ -13,7 +13,7 @@ from bertzoo.layers.heads import weighted_mean_over_tokens
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, Head, dense_names, norm_names
+from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, dense_names, norm_names
 from bertzoo.types import Tensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -122,7 +122,7 @@ class ModernBert(Family):
         *norm_names("layer_{i}/final_norm", "final_norm"),  # of the last layer
     )
     heads = {
-        name: Head(
+        name: HeadSpec(
             hf_class,
             (
                 *dense_names(f"{name}/dense", "head.dense"),
@@ -173,7 +173,7 @@ class ModernBert(Family):
         )
 
     def pool_for_head(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:
         if config.classifier_pooling == "cls":
             return super().pool_for_head(config, sequence, padding_mask)
@@ -181,10 +181,10 @@ class ModernBert(Family):
         weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
         return ops.cast(weighted_mean_over_tokens(wide, weights), sequence.dtype)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the masked-LM decoder has no bias."""
         biases = {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}
-        if name == "masked_lm":
+        if head_name == "masked_lm":
             if config.extra.get("decoder_bias", True) is not True:
                 raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
             return {

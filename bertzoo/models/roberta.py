@@ -73,13 +73,13 @@ class Roberta(Family):
     def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         return super().build_embeddings(config, pad_id=config.pad_token_id, **options)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_layer_options(config, name)
-        if name == "classifier":
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
+        if head_name == "classifier":
             options["dense_activation"] = "tanh"
-        elif name == "masked_lm":
+        elif head_name == "masked_lm":
             options["activation"] = "gelu"
-        elif name == "multiple_choice":
+        elif head_name == "multiple_choice":
             options["dropout_rate"] = config.hidden_dropout_prob
         return options
 

@@ -80,22 +80,22 @@ class RoFormer(Family):
         return super().build_block(config, index, attention=attention, **options)
 
     def pool_for_head(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:
         """As the family's; what multiple choice reads is Hugging Face's choice, which takes padding for tokens: by
         default the last of the longest row, so that scores depend on the other rows."""
-        if head != "multiple_choice" or config.summary_type == "first":
+        if head_name != "multiple_choice" or config.summary_type == "first":
             return super().pool_for_head(config, sequence, padding_mask)
         if config.summary_type == "last":
             return sequence[:, -1]
         return ops.cast(ops.mean(ops.cast(sequence, "float32"), axis=1), sequence.dtype)
 
-    def head_layer_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the file describes a summary with layers of its own."""
-        options = super().head_layer_options(config, name)
-        if name == "classifier":
+        options = super().head_layer_options(config, head_name)
+        if head_name == "classifier":
             options["dense_activation"] = config.hidden_act
-        elif name == "multiple_choice":
+        elif head_name == "multiple_choice":
             for key in ("summary_use_proj", "summary_activation"):
                 if value := config.extra.get(key):
                     raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has none.")

@@ -112,21 +112,21 @@ def divergence(logits: Tensor, perturbed: Any, problem_type: str) -> Tensor:
     return ops.sum((ops.exp(a) - ops.exp(b)) * (a - b), axis=-1)
 
 
-def gradient_at(function: Callable, at: Tensor) -> Tensor:
+def gradient_at(function: Callable, point: Tensor) -> Tensor:
     """The gradient of a scalar function of one tensor; there is no such function in Keras."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
 
-        return jax.grad(function)(at)
+        return jax.grad(function)(point)
     if backend == "torch":
         import torch
 
-        at = at.detach().requires_grad_()
-        return torch.autograd.grad(function(at), at)[0]
+        point = point.detach().requires_grad_()
+        return torch.autograd.grad(function(point), point)[0]
     import tensorflow as tf
 
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(at)
-        value = function(at)
-    return tape.gradient(value, at)
+        tape.watch(point)
+        value = function(point)
+    return tape.gradient(value, point)

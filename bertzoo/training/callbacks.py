@@ -12,12 +12,12 @@ from bertzoo.metrics.entities import entity_scores
 from bertzoo.metrics.squad import squad_scores
 
 
-def prepend_callback(callbacks: Any, first: keras.callbacks.Callback) -> Any:
+def prepend_callback(callbacks: Any, callback: keras.callbacks.Callback) -> Any:
     """The callbacks that a caller passed, in any of Keras's forms, with one put before them."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(first)
+        callbacks.append(callback)
         return callbacks
-    return [first, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
+    return [callback, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
 
 
 def check_learning_rate_callbacks(optimizer: Any, callbacks: Any) -> None:

@@ -44,20 +44,20 @@ class ThreadSafeModel(keras.Model):
         with self.exclusive_call():
             return super().test_on_batch(*args, **kwargs)
 
-    def dataset_on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+    def dataset_on_device(self, dataset: keras.utils.PyDataset) -> keras.utils.PyDataset:
         """The dataset as `fit` reads it fastest. JAX and TensorFlow copy a batch while they compute another one, so
         there it is the dataset itself."""
-        return data
+        return dataset
 
 
 @contextmanager
-def handle_signals(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+def handle_signals(handler: Callable[[int, Any], None], *signal_numbers: int) -> Iterator[None]:
     """Within it, a function of (number, frame) handles the signals of these numbers; in the main thread, which alone
     gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in signal_numbers}
     try:
         yield
     finally:

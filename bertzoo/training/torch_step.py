@@ -46,10 +46,10 @@ class TorchModel(ThreadSafeModel):
     def _device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def dataset_on_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+    def dataset_on_device(self, dataset: keras.utils.PyDataset) -> keras.utils.PyDataset:
         """The dataset with its batches on the device of the weights."""
         device = self._device()
-        return _OnDeviceDataset(data, device) if device.type == "cuda" else data
+        return _OnDeviceDataset(dataset, device) if device.type == "cuda" else dataset
 
     def _should_torch_compile(self) -> bool:
         return False  # not by Keras

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from bertzoo.kernels import bias_gelu as fused_gelu
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels.bias_gelu import bias_gelu_kernel, supports_shape
-from bertzoo.kernels.jax_forms import gelu, gelu_derivative_half_precision, gelu_half_precision
+from bertzoo.kernels.jax_forms import _gelu, gelu_derivative_half_precision, gelu_half_precision
 from bertzoo.layers.functional import dense_then_activation
 
 
@@ -23,8 +23,8 @@ def test_values_and_gradients(dtype, tolerance):
     x = jnp.linspace(-12, 12, 4001).astype(dtype)
     exact = np.asarray(x, "float64")
     values, slopes = exact * norm.cdf(exact), norm.cdf(exact) + exact * norm.pdf(exact)
-    gradient = jax.vmap(jax.grad(gelu))(x)
-    for actual, expected in ((gelu(x), values), (gradient, slopes)):
+    gradient = jax.vmap(jax.grad(_gelu))(x)
+    for actual, expected in ((_gelu(x), values), (gradient, slopes)):
         scale = np.maximum(np.abs(expected), 1)
         np.testing.assert_allclose(np.asarray(actual, "float64") / scale, expected / scale, atol=tolerance)
 
@@ -56,7 +56,7 @@ def test_the_kernel(monkeypatch, width, programs):
 
     assert supports_shape(2 * 32, width)
     actual = jax.jit(lambda: both(bias_gelu_kernel, product))()
-    expected = jax.jit(lambda: both(lambda *arrays: gelu(sum(arrays)), jnp.float32(product)))()
+    expected = jax.jit(lambda: both(lambda *arrays: _gelu(sum(arrays)), jnp.float32(product)))()
     for values, expected_values in zip(actual, expected, strict=True):
         np.testing.assert_allclose(np.float32(values), expected_values, rtol=2**-8, atol=1e-4)
 

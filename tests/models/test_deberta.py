@@ -219,7 +219,7 @@ def test_rows_of_distances_are_those_of_transformers():
     known = {131: 131, 132: 131, 140: 137, 200: 169, 256: 192, 300: 207, 400: 233, 500: 254, 511: 255}
     rows = table_rows_of_distances(512, 256)
     assert {distance: rows[512 + distance] - 256 for distance in known} == known
-    assert DisentangledAttention(16, 2, buckets=256).linear == 132
+    assert DisentangledAttention(16, 2, num_buckets=256).linear == 132
 
 
 def test_skew_is_a_lookup():
