@@ -21,7 +21,7 @@ PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
 
 @dataclass(frozen=True)
-class Description:
+class EncoderDescription:
     """The result of `describe`: parameters by part (see PARTS), and the catalog's entry, if any."""
 
     name: str
@@ -47,7 +47,7 @@ class Description:
         return "\n".join([*lines, f"{'all':<13}{self.parameters:>{width},}"])
 
 
-def describe(name: str | Path) -> Description:
+def describe(name: str | Path) -> EncoderDescription:
     """Counts the parameters of a checkpoint by part, without downloading it or allocating weights.
 
     Args:
@@ -61,7 +61,7 @@ def describe(name: str | Path) -> Description:
     if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):
         published = find_catalog_entry(text)
         config = EncoderConfig.from_hf(published.config)
-        return Description(published.name, config, _by_part(config, pooler=True), published)
+        return EncoderDescription(published.name, config, _by_part(config, pooler=True), published)
     with open_checkpoint(find_preset_directory(name), config_and_family_from_hf) as checkpoint:
         config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
@@ -80,7 +80,7 @@ def describe(name: str | Path) -> Description:
         for stored, size in sizes.items()
         if names[stored] not in own and not family.is_ignored_tensor(names[stored])
     )
-    return Description(text, config, parts)
+    return EncoderDescription(text, config, parts)
 
 
 def _by_part(config: EncoderConfig, pooler: bool) -> dict[str, int]:
@@ -100,8 +100,8 @@ def _part(path: str) -> str:
     return "attention" if "attention" in names or names[0] == "relative" else "feed-forward"
 
 
-def count_parameters(
-    config: EncoderConfig, pooler: bool = True, task: Callable[[Encoder], keras.Model] | None = None
+def count_parameters_by_part(
+    config: EncoderConfig, pooler: bool = True, make_task: Callable[[Encoder], keras.Model] | None = None
 ) -> dict[str, int]:
     """Counts the parameters of each part of an encoder, such as `embeddings`, `layer_0` and `pooler`, and of a head.
 
@@ -110,10 +110,10 @@ def count_parameters(
     Args:
         config: The encoder's configuration.
         pooler: Whether to count the pooler, if the family has one.
-        task: A function from the encoder to a task, such as `bertzoo.MaskedLM`, whose head is counted.
+        make_task: A function from the encoder to a task, such as `bertzoo.MaskedLM`, whose head is counted.
     """
     encoder = build_without_values(lambda: Encoder(config, pooler=pooler))
-    model = encoder if task is None else build_without_values(lambda: task(encoder))
+    model = encoder if make_task is None else build_without_values(lambda: make_task(encoder))
     counts: dict[str, int] = {}
     for weight in model.weights:
         # "encoder/layer_0/…" within the encoder, "head/…" or "task/head/…" outside it.

@@ -14,7 +14,7 @@ from bertzoo.text.word_alignment import find_word_spans
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeResult:
     """The accuracy of a linear probe on held-out texts by layer, beginning with the embeddings' output: float64
     (layers + 1,).
 
@@ -36,7 +36,7 @@ class Probe:
         return self.accuracy - self.control_task
 
     @property
-    def gain(self) -> np.ndarray:
+    def gain_over_random(self) -> np.ndarray:
         """accuracy - random_encoder: the contribution of training."""
         return self.accuracy - self.random_encoder
 
@@ -49,7 +49,7 @@ def probe(
     held_out: float = 0.3,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
-) -> Probe:
+) -> ProbeResult:
     """Trains a linear probe on each layer of a model and on the controls.
 
     The held-out texts, the control's labels and the untrained encoder depend on `bertzoo.set_seed`.
@@ -89,7 +89,7 @@ def probe(
     # With the frequencies of the labels, but fixed for each word.
     _, types = np.unique(items.names, return_inverse=True)
     control = truth[rng.integers(0, len(truth), types.max() + 1)][types]
-    return Probe(
+    return ProbeResult(
         _accuracies(items.vectors, truth, is_test),
         _accuracies(others.vectors, truth, is_test),
         _accuracies(items.vectors, control, is_test),

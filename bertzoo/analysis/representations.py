@@ -133,7 +133,7 @@ def word_vectors(
     return WordVectors(np.stack(vectors, axis=1), tuple(words), np.array(numbers))
 
 
-def mean_cosine(vectors: np.ndarray) -> float:
+def mean_pairwise_cosine(vectors: np.ndarray) -> float:
     """The mean cosine over all pairs of different rows: 0 for even directions, close to 1 for a narrow cone.
 
     The anisotropy of Ethayarajh 2019, section 3.4, over all pairs instead of random ones: for unit vectors, the sum
@@ -148,7 +148,7 @@ def mean_cosine(vectors: np.ndarray) -> float:
     units = prepare_vectors(vectors, "cosine").astype("float64")
     count = len(units)
     if count < 2:
-        raise ValueError(f"mean_cosine needs at least two vectors. Received: {count}.")
+        raise ValueError(f"mean_pairwise_cosine needs at least two vectors. Received: {count}.")
     total = units.sum(axis=0)
     return float((total @ total - np.sum(units * units)) / (count * (count - 1)))
 
@@ -239,8 +239,8 @@ def layer_anisotropy(
         dimensions = min(len(vectors) // 2, int((spread > 10 * NOISE * spread[0]).sum()))
         if dimensions == 0:
             raise ValueError("expected different vectors in each layer. Received: all vectors of a layer are equal.")
-        before.append(mean_cosine(vectors))
-        after.append(mean_cosine(Whitening.fit(vectors, dimensions)(vectors)))
+        before.append(mean_pairwise_cosine(vectors))
+        after.append(mean_pairwise_cosine(Whitening.fit(vectors, dimensions)(vectors)))
         kept.append(dimensions)
     return LayerAnisotropy(np.array(before), np.array(after), np.array(kept))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bertzoo.cli.app import PRESET_HELP, import_bertzoo
-from bertzoo.cli.paths import check_preset_directory
+from bertzoo.cli.paths import check_preset_output_directory
 
 # In this order: ALBERT's ForPreTraining is the first one with both of its heads.
 TASKS = (
@@ -34,7 +34,7 @@ def convert(
     from bertzoo.checkpoints.files import find_preset_directory
 
     found = find_preset_directory(source)
-    check_preset_directory(directory)
+    check_preset_output_directory(directory)
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
     bz = import_bertzoo()

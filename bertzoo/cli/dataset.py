@@ -28,7 +28,7 @@ MOST_CLASSES = 200
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The columns that the user named; None for those to find by their names."""
 
     text: str | None = None
@@ -50,7 +50,7 @@ class Splits:
         return zlib.crc32(repr(parts).encode())
 
 
-def read_examples(file: Path, columns: Columns = Columns()) -> tuple[Schema, Examples]:
+def _read_examples(file: Path, columns: ColumnNames = ColumnNames()) -> tuple[Schema, Examples]:
     """Reads labelled examples of the task that the kind of the file and its columns define.
 
     Raises:
@@ -65,14 +65,14 @@ def read_examples(file: Path, columns: Columns = Columns()) -> tuple[Schema, Exa
     else:
         rows = read_rows(file)
         if not numbered_columns(list(rows.columns)):
-            return TEXTS, read_texts(rows, columns, labelled=True)
+            return TEXTS, _read_texts(rows, columns, labelled=True)
         table, schema = rows.columns, CHOICES
-    if columns != Columns():
+    if columns != ColumnNames():
         raise ValueError(f"--text, --pair and --label are for tables of labelled texts. Received: {file}.")
     return schema, parse_inputs(table, schema=schema)
 
 
-def read_texts(rows: Rows, columns: Columns = Columns(), labelled: bool = False) -> Examples:
+def _read_texts(rows: Rows, columns: ColumnNames = ColumnNames(), labelled: bool = False) -> Examples:
     """The texts or pairs of a table, without the rows that lack a cell.
 
     Raises:
@@ -94,7 +94,7 @@ def read_texts(rows: Rows, columns: Columns = Columns(), labelled: bool = False)
     return Examples(*TEXTS.validate(found, found.pop("label", None)))
 
 
-def _column_names(rows: Rows, columns: Columns, labelled: bool) -> dict[str, str | None]:
+def _column_names(rows: Rows, columns: ColumnNames, labelled: bool) -> dict[str, str | None]:
     """Role -> the name of its column."""
     known = list(rows.columns)
     for name in vars(columns).values():
@@ -119,7 +119,7 @@ def _column_names(rows: Rows, columns: Columns, labelled: bool) -> dict[str, str
     return {"text": text, "second text": pair, "label": label if labelled else None}
 
 
-def read_given_texts(texts: list[str], file: Path | None, columns: Columns = Columns()) -> Examples:
+def read_texts_or_file(texts: list[str], file: Path | None, columns: ColumnNames = ColumnNames()) -> Examples:
     """Texts from the command line or a file; "-" as the only text or as the file reads standard input, a text a line.
 
     Raises:
@@ -130,30 +130,32 @@ def read_given_texts(texts: list[str], file: Path | None, columns: Columns = Col
     if texts and texts != ["-"]:
         return parse_inputs(texts, schema=TEXTS)
     rows = read_rows(file or Path("-"))
-    examples = read_texts(rows, columns)
+    examples = _read_texts(rows, columns)
     if len(examples) < len(rows):
         missing = len(rows) - len(examples)
         raise ValueError(f"{rows.source}: {missing} of {len(rows)} rows have no text; fill or remove them.")
     return examples
 
 
-def read_splits(file: Path, dev: Path | None, seed: int, columns: Columns = Columns()) -> tuple[Schema, Splits]:
-    """The examples of a file, and those of `dev` or a tenth of the file to validate with.
+def read_schema_and_splits(
+    file: Path, dev_file: Path | None, seed: int, columns: ColumnNames = ColumnNames()
+) -> tuple[Schema, Splits]:
+    """The examples of a file, and those of `dev_file` or a tenth of the file to validate with.
 
     Raises:
         ValueError: The files don't fit each other, or there are too few examples.
     """
-    schema, examples = read_examples(file, columns)
-    classes = find_classes(examples.targets, str(file)) if schema == TEXTS else None
-    if dev is None:
-        train, validation = split(examples, seed, classes)
+    schema, examples = _read_examples(file, columns)
+    classes = _find_classes(examples.targets, str(file)) if schema == TEXTS else None
+    if dev_file is None:
+        train, validation = _split(examples, seed, classes)
     else:
-        other, validation = read_examples(dev, columns)
+        other, validation = _read_examples(dev_file, columns)
         if other != schema:
-            raise ValueError(f"{dev} must hold examples of the same task as {file}.")
+            raise ValueError(f"{dev_file} must hold examples of the same task as {file}.")
         train = examples
     if schema == TEXTS:
-        _check_labels(validation.targets, classes, dev or file, file)
+        _check_labels(validation.targets, classes, dev_file or file, file)
         if classes is None:
             train, validation = (
                 replace(part, targets=np.array(part.targets, "float64")) for part in (train, validation)
@@ -161,7 +163,7 @@ def read_splits(file: Path, dev: Path | None, seed: int, columns: Columns = Colu
     return schema, Splits(train, validation, classes)
 
 
-def split(examples: Examples, seed: int, classes: list[str] | None = None) -> tuple[Examples, Examples]:
+def _split(examples: Examples, seed: int, classes: list[str] | None = None) -> tuple[Examples, Examples]:
     """A seeded tenth to validate with, at least one example, stratified by classes.
 
     Raises:
@@ -179,7 +181,7 @@ def split(examples: Examples, seed: int, classes: list[str] | None = None) -> tu
 
 def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file: Path) -> None:
     if classes is None:
-        wrong = [label for label in labels if parse_number(label) is None]
+        wrong = [label for label in labels if _parse_number(label) is None]
         if wrong:
             raise ValueError(f"{dev} has the label {wrong[0]!r}; the labels of {file} are numbers.")
         return
@@ -188,13 +190,13 @@ def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file:
         raise ValueError(f"{dev} has the label {unknown[0]!r}; those of {file} are {', '.join(classes[:20])}.")
 
 
-def find_classes(labels: list[str], source: str) -> list[str] | None:
+def _find_classes(labels: list[str], source: str) -> list[str] | None:
     """The classes in the data, sorted, numbers by value; None if the labels are numbers and not all are whole.
 
     Raises:
         ValueError: There is one class, or so many that the column can't hold labels.
     """
-    numbers = [number for number in map(parse_number, labels) if number is not None]
+    numbers = [number for number in map(_parse_number, labels) if number is not None]
     numeric = len(numbers) == len(labels)
     if numeric and any(number != math.floor(number) for number in numbers):
         return None
@@ -209,7 +211,7 @@ def find_classes(labels: list[str], source: str) -> list[str] | None:
     return sorted(counts, key=float if numeric else None)
 
 
-def parse_number(label: str) -> float | None:
+def _parse_number(label: str) -> float | None:
     """The finite number that a label is, or None."""
     try:
         value = float(label)

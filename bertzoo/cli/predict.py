@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, import_bertzoo, show_table
-from bertzoo.cli.dataset import Columns, read_given_texts
-from bertzoo.cli.paths import check_file, write_atomically
+from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, import_bertzoo, print_table
+from bertzoo.cli.dataset import ColumnNames, read_texts_or_file
+from bertzoo.cli.paths import check_output_file, write_atomically
 from bertzoo.data.datasets import load_squad
 from bertzoo.data.files import kind_of, read_rows
 from bertzoo.data.parsing import Examples, parse_inputs, require_column
@@ -34,21 +34,21 @@ def predict(
     trained for. Answers are shown as a table on a terminal, as csv in a pipe or a file. Questions are read from a file
     with the columns question and context; multiple choice with question, choice0, choice1 and so on."""
     if out is not None:
-        check_file(out, (".csv",))
+        check_output_file(out, (".csv",))
     task = _task_of(model)
     if task in ("QuestionAnswerer", "MultipleChoice"):
         if texts or file is None:
             raise ValueError(f"{model} is a {task}: give a table of questions with --file.")
         examples = _read_questions(file, task)
     else:
-        examples = read_given_texts(texts or [], file, Columns(text, pair))
+        examples = read_texts_or_file(texts or [], file, ColumnNames(text, pair))
     network = _load(task, model)
     columns, rows = _TABLES[task](network, examples, batch_size, top_k)
     if out is not None:
         write_atomically(out, _as_csv(columns, rows).encode())
         print(f"{len(rows)} rows in {out}")
     elif sys.stdout.isatty():
-        show_table(columns, rows, numbers=columns[-1:])
+        print_table(columns, rows, numeric_columns=columns[-1:])
     else:
         sys.stdout.write(_as_csv(columns, rows))
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import import_bertzoo, show_table
+from bertzoo.cli.app import import_bertzoo, print_table
 
 # The catalog's names of the heads in config.json.
 _TASKS = {
@@ -44,14 +44,16 @@ def list_presets(
     bundled = [row for row in bundled if family in (None, row[1]) and (task is None or task in _tasks_of(row[5]))]
     if bundled:
         columns = ["name", "family", "layers × width", "weights", "vocabulary", "heads", "size"]
-        show_table(columns, bundled, title="Bundled", numbers=["weights", "vocabulary", "size"])
+        print_table(columns, bundled, title="Bundled", numeric_columns=["weights", "vocabulary", "size"])
     published = [row for row in published if family in (None, row.model_type) and (task is None or task in row.tasks)]
     if not published:
         print(f"The catalog has no {family} checkpoint for {task}.")
         return
     columns = ["name", "family", "parameters", "tokens", "case", "licence", "tasks", "use"]
     rows = [_published(row) for row in published]
-    show_table(columns, rows, title="On the Hugging Face hub: write hf:// before the name", numbers=columns[2:4])
+    print_table(
+        columns, rows, title="On the Hugging Face hub: write hf:// before the name", numeric_columns=columns[2:4]
+    )
     print("What is uncertain is left out: read a checkpoint's card. Parameters by part: bertzoo list NAME")
 
 

@@ -8,7 +8,7 @@ import typer
 
 from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import import_bertzoo
-from bertzoo.cli.paths import check_preset_directory
+from bertzoo.cli.paths import check_preset_output_directory
 from bertzoo.data.files import Documents
 
 KINDS = ("wordpiece", "bpe", "unigram")
@@ -105,7 +105,7 @@ def pretrain(
 
     read_toml(config)  # reports a wrong file before Keras is imported
     if not (out / "training_state").is_dir():
-        check_preset_directory(out)
+        check_preset_output_directory(out)
     import_bertzoo()
     from bertzoo.pretraining import program
     from bertzoo.pretraining.corpus import TokenCorpus

@@ -39,11 +39,13 @@ class EncodedTuples:
         """(n,) int64: tokens of the longest text of each row."""
         return np.max([column.lengths for column in self.columns], axis=0)
 
-    def pad(self, rows: Any, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
-        """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
-        padded = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
+    def pad(
+        self, row_indices: Any, length: int, pad_id: int = 0, return_lengths: bool = False
+    ) -> dict[str, np.ndarray]:
+        """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(row_indices), columns, length)."""
+        padded = [column.pad(row_indices, length, pad_id, return_lengths) for column in self.columns]
         batch = {name: np.stack([column[name] for column in padded], axis=1) for name in padded[0]}
-        return batch if self.present is None else {**batch, "choice_mask": self.present[rows].astype("int32")}
+        return batch if self.present is None else {**batch, "choice_mask": self.present[row_indices].astype("int32")}
 
 
 def one_by_one(inputs: Mapping) -> dict:

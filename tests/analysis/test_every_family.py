@@ -95,7 +95,7 @@ def test_an_ablated_head_adds_nothing(task, numpy):
     assert np.abs(whole - without).max() > 1e-3
     np.testing.assert_array_equal(numpy(encoder(inputs)["sequence_output"]), whole)
     actual = ablate_each_head(task, lambda: float(numpy(task(inputs))[0, 0]))
-    assert actual.after.shape == (len(encoder.blocks), 2) and np.abs(actual.change).max() > 1e-4
+    assert actual.after.shape == (len(encoder.blocks), 2) and np.abs(actual.score_change).max() > 1e-4
 
 
 def test_attributions_sum_to_the_difference(task, numpy):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import bertzoo as bz
 from bertzoo import data
 from bertzoo.cli import course, quickstart
-from bertzoo.cli.app import errors_as_sentences
+from bertzoo.cli.app import report_errors_and_exit
 from bertzoo.cli.main import app
 from bertzoo.data import reviews
 
@@ -135,7 +135,7 @@ def test_debug_shows_the_error_itself(tmp_path):
     ],
 )
 def test_errors_become_one_line(error, said, capsys):
-    with pytest.raises(Exception) as caught, errors_as_sentences():
+    with pytest.raises(Exception) as caught, report_errors_and_exit():
         raise error
     assert caught.value.exit_code == 1
     assert capsys.readouterr().err == said

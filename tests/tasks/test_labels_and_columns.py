@@ -288,7 +288,7 @@ def test_no_texts_to_fill(write_checkpoint):
 @pytest.mark.once
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_commands_print_on_any_console(encoding):
-    code = "import bertzoo.cli.main as cli; cli.prepare_console(); print('→ naïve 日本')"
+    code = "import bertzoo.cli.main as cli; cli.escape_unencodable_output(); print('→ naïve 日本')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env={"PYTHONIOENCODING": encoding}, check=True
     )

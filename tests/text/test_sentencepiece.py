@@ -93,7 +93,7 @@ def prepared(name: str, text: str) -> str:
 
 
 def without_commas(processor, pieces: list[str]) -> list[str]:
-    """ALBERT's code splits a piece that ends in a digit and a comma (the same file, `encode_pieces`)."""
+    """ALBERT's code splits a piece that ends in a digit and a comma (the same file, `encode_with_words`)."""
     out = []
     for piece in pieces:
         if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
