@@ -49,7 +49,7 @@ def shard_over_devices(function: Callable, is_sharded: tuple[bool, ...]) -> Call
     return jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=tuple(shard if is_sharded else whole for shard in is_sharded),
+        in_specs=tuple(shard if split else whole for split in is_sharded),
         out_specs=shard,
         check_vma=False,  # a kernel does not tell how its results vary over devices
     )
