@@ -492,7 +492,7 @@ def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
 def test_quickstart_runs_to_its_end(preset, tmp_path, monkeypatch):
     monkeypatch.setattr(quickstart, "EPOCHS", 1)
     test = [column[:35] for column in SAMPLE]
-    monkeypatch.setattr(data, "reviews", lambda split: SAMPLE if split == "train" else test)
+    monkeypatch.setattr(data, "load_reviews", lambda split: SAMPLE if split == "train" else test)
     result = run("quickstart", "--preset", preset, "--out", tmp_path / "first")
     assert result.exit_code == 0, result.stderr
     assert f"bertzoo predict {tmp_path / 'first'}" in result.stdout
