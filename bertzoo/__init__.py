@@ -4,11 +4,11 @@ from contextlib import suppress
 from importlib import import_module
 
 from bertzoo import backend as _backend
-from bertzoo._lazy import lazy_names
+from bertzoo._lazy import lazy_import_hooks
 
 # Before Keras is imported. Without any backend, the first use of a name below raises the error.
 with suppress(ImportError):
-    _backend.prepare()
+    _backend.prepare_backend()
 
 __version__ = "0.1.0"
 
@@ -53,12 +53,12 @@ _MODULES = (
 )
 
 __all__ = [*_MODULES, *_LATER]
-_named, _ = lazy_names(__name__, _LATER)
+_named, _ = lazy_import_hooks(__name__, _LATER)
 
 
 def __getattr__(name: str):
     if name in __all__:
-        _backend.prepare()
+        _backend.prepare_backend()
     return import_module(f"bertzoo.{name}") if name in _MODULES else _named(name)
 
 

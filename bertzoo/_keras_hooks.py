@@ -35,7 +35,7 @@ OVERRIDDEN: Mapping[str, Mapping[str, str]] = {
 # ---- layers
 
 
-def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """The layer and all layers in it, in a fixed order; `layers` has the direct ones of a model alone."""
     return list(layer._flatten_layers())
 
@@ -51,7 +51,7 @@ def own_trainable_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
 
 
 @contextmanager
-def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
+def unlocked_layer(layer: keras.layers.Layer) -> Iterator[None]:
     """A context in which a built layer accepts new variables and layers; Keras's own LoRA does the same."""
     layer._tracker.unlock()
     try:
@@ -61,16 +61,16 @@ def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
             layer._tracker.lock()
 
 
-def replace_sublayer(owner: keras.layers.Layer, attribute: str, layer: keras.layers.Layer) -> None:
+def replace_sublayer(parent: keras.layers.Layer, attribute_name: str, new_layer: keras.layers.Layer) -> None:
     """Replaces a sublayer by another one and keeps the order of weights."""
-    with unlocked(owner):
-        old = getattr(owner, attribute)
-        index = owner._layers.index(old)
-        delattr(owner, attribute)
-        owner._tracker.untrack(old)  # deleting makes Keras forget variables only
-        setattr(owner, attribute, layer)
-        owner._layers.remove(layer)  # it came last
-        owner._layers.insert(index, layer)
+    with unlocked_layer(parent):
+        old = getattr(parent, attribute_name)
+        index = parent._layers.index(old)
+        delattr(parent, attribute_name)
+        parent._tracker.untrack(old)  # deleting makes Keras forget variables only
+        setattr(parent, attribute_name, new_layer)
+        parent._layers.remove(new_layer)  # it came last
+        parent._layers.insert(index, new_layer)
 
 
 def in_stateless_scope() -> bool:
@@ -83,8 +83,8 @@ def without_autocast() -> AbstractContextManager:
     return AutocastScope(None)
 
 
-def without_values(make: Callable[[], Any]) -> Any:
-    """The result of `make`, whose variables have shapes but no values.
+def build_without_values(build_model: Callable[[], Any]) -> Any:
+    """The result of `build_model`, whose variables have shapes but no values.
 
     In a stateless scope Keras defers the initialization of variables and keeps a list of them, without a public way to
     remove them from it.
@@ -93,7 +93,7 @@ def without_values(make: Callable[[], Any]) -> Any:
     before = list(global_state.get_global_attribute(pending, []))
     try:
         with keras.StatelessScope(initialize_variables=False):
-            return make()
+            return build_model()
     finally:
         global_state.set_global_attribute(pending, before)
 
@@ -137,17 +137,17 @@ def build_metrics(model: keras.Model, batch: Any) -> None:
     model._symbolic_build(data_batch=batch)
 
 
-def model_of(callback: keras.callbacks.Callback) -> keras.Model:
+def model_of_callback(callback: keras.callbacks.Callback) -> keras.Model:
     """A callback's model; `callback.model` would write JAX's state back to the variables, even within a step."""
     return callback._model
 
 
-def batches_seen(optimizer: keras.optimizers.Optimizer) -> int:
+def num_batches_seen(optimizer: keras.optimizers.Optimizer) -> int:
     """The number of batches so far; with gradient accumulation, `iterations` counts the updates."""
     return int(keras.ops.convert_to_numpy(optimizer._iterations))
 
 
-def rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
+def learning_rate_or_schedule(optimizer: keras.optimizers.Optimizer) -> Any:
     """The variable of the learning rate, or the schedule; `learning_rate` is its current value."""
     return optimizer._learning_rate
 
@@ -157,12 +157,12 @@ def variable_index(optimizer: keras.optimizers.Optimizer, variable: keras.Variab
     return optimizer._get_variable_index(variable)
 
 
-def gradient_sums(optimizer: keras.optimizers.Optimizer) -> Sequence[keras.Variable]:
+def accumulated_gradients(optimizer: keras.optimizers.Optimizer) -> Sequence[keras.Variable]:
     """The variables in which an optimizer accumulates gradients."""
     return optimizer._accumulated_gradients
 
 
-def moving_averages(optimizer: keras.optimizers.Optimizer) -> Sequence[keras.Variable | None]:
+def weight_moving_averages(optimizer: keras.optimizers.Optimizer) -> Sequence[keras.Variable | None]:
     """The moving averages of the model's variables, in their order."""
     return optimizer._model_variables_moving_average
 
@@ -172,7 +172,7 @@ def moving_averages(optimizer: keras.optimizers.Optimizer) -> Sequence[keras.Var
 JAX_STATE = "_jax_state"  # of a model in `fit`: the arrays that its variables get at the next synchronization
 
 
-def is_traced(array: Any) -> bool:
+def is_jax_tracer(array: Any) -> bool:
     """Whether a JAX array is a tracer."""
     import jax
 
@@ -184,7 +184,7 @@ def set_jax_state(model: keras.Model, state: dict[str, Any] | None) -> None:
     model._jax_state = state
 
 
-def hand_over_to_jax(model: keras.Model, state: dict[str, Any], **kinds: bool) -> None:
+def donate_variables_to_jax(model: keras.Model, state: dict[str, Any], **kinds: bool) -> None:
     """Donates the memory of variables of these kinds to a compiled step; `state` holds their values."""
     model._jax_state = state
     model._jax_state_synced = False
@@ -199,26 +199,26 @@ def state_shardings(model: keras.Model) -> tuple:
 # ---- PyTorch
 
 
-def foreach(operation: str) -> Callable[..., Any]:
+def torch_foreach(operation_name: str) -> Callable[..., Any]:
     """PyTorch's operation on lists of tensors in one kernel, such as "norm" or "add_"."""
     import torch
 
-    return getattr(torch, f"_foreach_{operation}")
+    return getattr(torch, f"_foreach_{operation_name}")
 
 
-def fused_adamw(*arguments: Any, **options: Any) -> None:
+def torch_fused_adamw(*arguments: Any, **options: Any) -> None:
     """PyTorch's AdamW update of a list of tensors in one kernel; `torch.optim` calls it with counters of its own."""
     import torch
 
     torch._fused_adamw_(*arguments, **options)
 
 
-def without_side_effects_again(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def without_repeated_side_effects(compiled_function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function that does not repeat side effects when it recomputes activations: Keras keeps a stack of the
     names of layers. Older versions of PyTorch have no such setting."""
     import torch
 
     setting = "skip_fwd_side_effects_in_bwd_under_checkpoint"
     if not hasattr(torch._dynamo.config, setting):
-        return compiled
-    return torch._dynamo.config.patch({setting: True})(compiled)
+        return compiled_function
+    return torch._dynamo.config.patch({setting: True})(compiled_function)

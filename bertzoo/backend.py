@@ -40,7 +40,7 @@ PEAKS = {
 }
 
 
-def prepare() -> None:
+def prepare_backend() -> None:
     """Sets `KERAS_BACKEND` where nothing has chosen a backend yet.
 
     The environment wins. `keras.json` comes next, unless it names a backend that is not installed: Keras writes
@@ -67,7 +67,7 @@ def prepare() -> None:
         os.environ["KERAS_BACKEND"] = installed[0]
 
 
-def skip_graph_rewriting() -> None:
+def disable_tensorflow_grappler() -> None:
     """Disables TensorFlow's graph optimizer "grappler", if TensorFlow is loaded and computes on a CPU.
 
     It takes half of the first step after tracing (2.2 of 4.3 CPU seconds for 6 layers of 256) and makes steps no faster
@@ -79,7 +79,7 @@ def skip_graph_rewriting() -> None:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
-def dense_gradient(table: Tensor) -> Tensor:
+def with_dense_gradient(table: Tensor) -> Tensor:
     """The table, (rows, width), so that the gradient of look-ups in it is dense.
 
     On TensorFlow the gradient of a look-up lists a row once per occurrence, and Keras's Adam would square each
@@ -90,7 +90,7 @@ def dense_gradient(table: Tensor) -> Tensor:
     return table * 1.0 if keras.backend.backend() == "tensorflow" else table
 
 
-def constant(array: np.ndarray) -> Tensor:
+def as_backend_constant(array: np.ndarray) -> Tensor:
     """A constant array for a layer: a tensor on PyTorch, whose compiler does not support NumPy arrays."""
     import keras
 
@@ -148,7 +148,7 @@ def _cores() -> int:
 # ---- the device
 
 
-def accelerator() -> str | None:
+def accelerator_name() -> str | None:
     """The accelerator's name, such as "NVIDIA H100 80GB HBM3"; None on a CPU."""
     import keras
 
@@ -169,10 +169,10 @@ def accelerator() -> str | None:
 
 def device_name() -> str:
     """The accelerator's name, or "CPU" with the number of cores that this process may use."""
-    return accelerator() or f"CPU, {_cores()} cores"
+    return accelerator_name() or f"CPU, {_cores()} cores"
 
 
-def keras_versions() -> str:
+def keras_versions_text() -> str:
     """The versions of Keras and of its backend."""
     import keras
 
@@ -180,7 +180,7 @@ def keras_versions() -> str:
     return f"keras {keras.__version__}, {backend} {import_module(backend).__version__}"
 
 
-def ampere_or_later() -> bool:
+def has_ampere_gpu_or_later() -> bool:
     """Whether JAX computes on an NVIDIA GPU that cuDNN's attention and Triton's bfloat16 support."""
     import jax
 
@@ -191,9 +191,9 @@ def ampere_or_later() -> bool:
     return generation.isdigit() and int(generation) >= 8
 
 
-def peak_flops(dtype: str) -> float | None:
+def peak_flops_per_second(dtype: str) -> float | None:
     """Peak operations per second of the first device; None if unknown, as for CPUs and float32."""
     if "16" not in str(dtype):
         return None
-    name = accelerator() or ""
+    name = accelerator_name() or ""
     return next((peak for device, peak in PEAKS.items() if device in name), None)

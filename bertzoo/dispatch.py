@@ -23,7 +23,7 @@ FORMS: dict[Callable[..., Any], list[Callable[..., Any]]] = {}
 _formulas_only = False
 
 
-def operation(formula: Callable[P, R]) -> Callable[P, R]:
+def dispatched_operation(formula: Callable[P, R]) -> Callable[P, R]:
     """Turns a formula into an operation: a call uses the first registered form that applies, else the formula."""
     forms: list[Callable[..., Any]] = []
 
@@ -40,7 +40,9 @@ def operation(formula: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def faster(operation: Callable[..., Any], backend: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def register_faster_form(
+    operation: Callable[..., Any], backend: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Registers a faster form of an operation: a function of the same arguments that returns None where it does not
     apply.
 
@@ -69,7 +71,7 @@ def load_kernels() -> None:
 
 
 @contextmanager
-def formulas_only() -> Iterator[None]:
+def use_formulas_only() -> Iterator[None]:
     """A context in which all operations are their formulas, as for an export to another runtime."""
     global _formulas_only
     before, _formulas_only = _formulas_only, True
@@ -87,18 +89,22 @@ def call_block(block: keras.layers.Layer, x: Tensor, **options: Any) -> Tensor:
     return block(x, **options)
 
 
-@operation
-def block_caller() -> Callable[..., Tensor]:
+@dispatched_operation
+def make_block_caller() -> Callable[..., Tensor]:
     """The `call_block` of one forward pass. Under JAX, blocks that are alike are traced once."""
     return call_block
 
 
-def recomputed(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def rematerialize_block_calls(block_call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same call, with what is inside a block computed anew in the backward pass instead of stored."""
 
     def call_again(block, x, key, position_bias, **options):
         # Tensors with gradients are arguments: TensorFlow's recomputation gives no gradient to those in a closure.
         tensors = (x, key) if position_bias is None else (x, key, position_bias)
-        return keras.remat(lambda x, key, bias=None: call(block, x, key=key, position_bias=bias, **options))(*tensors)
+
+        def call(x, key, bias=None):
+            return block_call(block, x, key=key, position_bias=bias, **options)
+
+        return keras.remat(call)(*tensors)
 
     return call_again

@@ -20,8 +20,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.checkpoints.files import expand_path
-from bertzoo.dispatch import formulas_only
+from bertzoo.checkpoints.files import expand_user
+from bertzoo.dispatch import use_formulas_only
 from bertzoo.types import Tensor
 
 SAVED_MODEL, ONNX = "tf_saved_model", "onnx"
@@ -31,7 +31,7 @@ _MAKERS = {SAVED_MODEL: ("tensorflow", "jax"), ONNX: ("tensorflow", "torch")}
 _LARGEST_FILE = 2**31 - 2**24
 
 
-class Positional(keras.Model):
+class _PositionalModel(keras.Model):
     """A model with separate inputs of any integer type in a fixed order: exporters do not support dicts of inputs.
 
     Args:
@@ -96,9 +96,9 @@ def export_model(
         )
     if format == ONNX and model.compute_dtype != "float32":
         raise ValueError(f"ONNX needs a model that computes in float32. Received: {model.compute_dtype}.")
-    wrapper = Positional(model, input_dtype)
+    wrapper = _PositionalModel(model, input_dtype)
     example = wrapper(*[np.ones((2, 3, 4)[: len(wrapper.axes)], "int32")] * len(wrapper.names))
-    target = expand_path(filepath)
+    target = expand_user(filepath)
     target.parent.mkdir(parents=True, exist_ok=True)
     options["verbose"] = verbose
     if format not in _MAKERS:
@@ -126,7 +126,7 @@ def export_model(
                 os.replace(file, target.parent / file.name)
 
 
-def _check_outputs(wrapper: Positional, path: Path, format: str) -> None:
+def _check_outputs(wrapper: _PositionalModel, path: Path, format: str) -> None:
     """Runs the export on rows of other lengths than the exporter saw.
 
     Raises:
@@ -172,7 +172,7 @@ def _run(path: Path, format: str, inputs: dict[str, np.ndarray]) -> list[np.ndar
     return [np.asarray(value, "float32") for value in keras.tree.flatten(outputs)]
 
 
-def _saved_model(wrapper: Positional, path: str, options: dict[str, Any]) -> None:
+def _saved_model(wrapper: _PositionalModel, path: str, options: dict[str, Any]) -> None:
     on_jax = keras.backend.backend() == "jax"
     verbose = options.pop("verbose")
     if on_jax:
@@ -186,12 +186,12 @@ def _saved_model(wrapper: Positional, path: str, options: dict[str, Any]) -> Non
     archive = keras.export.ExportArchive()
     archive.track(wrapper.model)
     # TensorFlow 2.21 can't read the operation erf, which the faster form of GELU under JAX has.
-    with formulas_only() if on_jax else nullcontext():
+    with use_formulas_only() if on_jax else nullcontext():
         archive.add_endpoint("serve", wrapper.call, input_signature=list(wrapper.signature), **options)
         archive.write_out(path, verbose=verbose)
 
 
-def _torch_onnx(wrapper: Positional, path: str, outputs: list[str], options: dict[str, Any]) -> None:
+def _torch_onnx(wrapper: _PositionalModel, path: str, outputs: list[str], options: dict[str, Any]) -> None:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

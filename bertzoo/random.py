@@ -61,7 +61,7 @@ def get_seed() -> int:
     return _seed if _seed is not None else keras_seed() or 0
 
 
-def host_generator(seed: int, *stream: int | str) -> np.random.Generator:
+def numpy_generator(seed: int, *stream: int | str) -> np.random.Generator:
     """A NumPy Philox generator for each `stream`, such as a weight's name or (epoch, batch)."""
     words = [zlib.crc32(name.encode()) if isinstance(name, str) else int(name) & 0xFFFFFFFF for name in stream]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed & 0xFFFFFFFF, seed >> 32, *words])))
@@ -78,7 +78,7 @@ MULTIPLIER_1 = _signed(0x7FEB352D)
 MULTIPLIER_2 = _signed(0x846CA68B)
 
 
-def hash32(x: Tensor) -> Tensor:
+def _hash32(x: Tensor) -> Tensor:
     """Scrambles int32 tensors bit by bit (an invertible finaliser)."""
     x = x ^ _high_bits(x, 16)
     x = x * MULTIPLIER_1
@@ -97,7 +97,7 @@ def _high_bits(x, count: int):
 def fold_in(key: Tensor, number: int) -> Tensor:
     """Derives a key from a key and a number: int32 (2,) -> int32 (2,)."""
     number = int(number)  # JAX does not accept members of an enumeration
-    return hash32(hash32(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
+    return _hash32(_hash32(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
 
 
 def random_bits(key: Tensor, shape: Sequence[int]) -> Tensor:
@@ -105,36 +105,36 @@ def random_bits(key: Tensor, shape: Sequence[int]) -> Tensor:
 
     Each number depends on the key and its own indices only, so a mask does not change with padding, bucket or replica.
     """
-    first, second = row_words(key, shape[:-1])
-    return channel_bits(first[..., None], second[..., None], ops.arange(shape[-1], dtype="int32"))
+    first, second = _row_words(key, shape[:-1])
+    return random_bits_of_channels(first[..., None], second[..., None], ops.arange(shape[-1], dtype="int32"))
 
 
-def row_words(key: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Two int32 tensors of `shape` (example, …), from which `channel_bits` derives the numbers of their channels."""
+def _row_words(key: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Two int32 tensors of `shape` (example, …), from which `random_bits_of_channels` derives the channels' numbers."""
     last = len(shape) - 1
-    return words_at(
+    return position_hash_words(
         key,
         *(ops.reshape(ops.arange(size, dtype="int32"), (-1, *[1] * (last - axis))) for axis, size in enumerate(shape)),
     )
 
 
-def words_at(key: Tensor, example: Tensor, *position: Tensor) -> tuple[Tensor, Tensor]:
-    """`row_words` of given examples and positions in them, int32 tensors that broadcast.
+def position_hash_words(key: Tensor, example_indices: Tensor, *position_indices: Tensor) -> tuple[Tensor, Tensor]:
+    """`_row_words` of given examples and positions in them, int32 tensors that broadcast.
 
     With one word per position, the numbers of two positions could be shifted copies of each other.
     """
-    words = hash32(example * GOLDEN + key[0])
-    for index in position:
-        words = hash32(words ^ (index * STRIDE + key[1]))
-    return words, hash32(words + GOLDEN)
+    words = _hash32(example_indices * GOLDEN + key[0])
+    for index in position_indices:
+        words = _hash32(words ^ (index * STRIDE + key[1]))
+    return words, _hash32(words + GOLDEN)
 
 
-def channel_bits(first: Tensor, second: Tensor, channel: Tensor) -> Tensor:
-    """The random numbers at int32 indices `channel` of positions with these words.
+def random_bits_of_channels(first_word: Tensor, second_word: Tensor, channel_indices: Tensor) -> Tensor:
+    """The random numbers at int32 indices `channel_indices` of positions with these words.
 
-    The last step of `hash32`, which improves the low bits, is left out for speed: dropout depends on the high bits.
+    The last step of `_hash32`, which improves the low bits, is left out for speed: dropout depends on the high bits.
     """
-    bits = ((channel * GOLDEN + first) ^ second) * MULTIPLIER_1
+    bits = ((channel_indices * GOLDEN + first_word) ^ second_word) * MULTIPLIER_1
     return (bits ^ _high_bits(bits, 15)) * MULTIPLIER_2
 
 
@@ -148,8 +148,8 @@ class StepCounter(keras.random.SeedGenerator):
     def __init__(self, seed: int | None = None, name: str = "step"):
         self.name = name
         self.seed = get_seed() if seed is None else seed
-        start = np.array([0, *seed_words(self.seed)], "int32")
-        # From a function, so that a model can be built without values (`_keras_hooks.without_values`).
+        start = np.array([0, *_seed_words(self.seed)], "int32")
+        # From a function, so that a model can be built without values (`_keras_hooks.build_without_values`).
         self.state = keras.Variable(
             lambda shape, dtype: ops.convert_to_tensor(start, dtype),
             shape=(3,),
@@ -159,7 +159,7 @@ class StepCounter(keras.random.SeedGenerator):
         )
 
     @property
-    def count(self) -> int:
+    def num_calls(self) -> int:
         """The number of training calls so far."""
         return int(ops.convert_to_numpy(self.state)[0])
 
@@ -167,9 +167,9 @@ class StepCounter(keras.random.SeedGenerator):
         """Counts a training call and returns its key, an int32 tensor (2,)."""
         # Created on the device: a NumPy array would be copied there each step, and break PyTorch's graph.
         self.state.assign_add(ops.cast(ops.arange(3, dtype="int32") == 0, "int32"))
-        return self.this_key()
+        return self.current_key()
 
-    def this_key(self) -> Tensor:
+    def current_key(self) -> Tensor:
         """The key of the last counted training call."""
         state = ops.convert_to_tensor(self.state)
         return step_key((state[1], state[2]), state[0])
@@ -180,11 +180,11 @@ class StepCounter(keras.random.SeedGenerator):
 
 def step_key(seed: int | tuple[Tensor, Tensor], step: Tensor) -> Tensor:
     """The key of training call `step` (int32 scalar tensor), of a seed or its two words: an int32 tensor (2,)."""
-    low, high = seed_words(seed) if isinstance(seed, int) else seed
-    first = hash32(hash32(step * GOLDEN + low) ^ high)
-    return ops.stack([first, hash32(first + STRIDE)])
+    low, high = _seed_words(seed) if isinstance(seed, int) else seed
+    first = _hash32(_hash32(step * GOLDEN + low) ^ high)
+    return ops.stack([first, _hash32(first + STRIDE)])
 
 
-def seed_words(seed: int) -> tuple[int, int]:
+def _seed_words(seed: int) -> tuple[int, int]:
     """The low and the high half of a seed, as int32."""
     return _signed(seed & 0xFFFFFFFF), _signed((seed >> 32) & 0xFFFFFFFF)

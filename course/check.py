@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bertzoo.backend import skip_graph_rewriting
+from bertzoo.backend import disable_tensorflow_grappler
 
 HERE = Path(__file__).resolve().parent
 
@@ -37,7 +37,7 @@ def _without_logs() -> Iterator[None]:
 if "ipykernel" in sys.modules:  # a notebook, which imports Keras next and trains small models for seconds
     with _without_logs():
         importlib.import_module("keras")
-        skip_graph_rewriting()
+        disable_tensorflow_grappler()
 
 
 def numbers() -> list[str]:

@@ -42,9 +42,9 @@ TINY = {
 def pytest_sessionstart(session):
     import keras
 
-    from bertzoo.backend import skip_graph_rewriting
+    from bertzoo.backend import disable_tensorflow_grappler
 
-    skip_graph_rewriting()
+    disable_tensorflow_grappler()
     if keras.backend.backend() == "jax":
         import jax
 

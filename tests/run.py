@@ -152,7 +152,8 @@ async def check_wheel() -> None:
         code = (
             "import sys, bertzoo as bz; bz.TextClassifier.from_preset('bert_mini_en', "
             "verbose=False).classify(['good']); "
-            "from bertzoo.checkpoints.files import bundled_root; assert (bundled_root() / 'results.json').is_file(); "
+            "from bertzoo.checkpoints.files import bundled_presets_directory as bundled; "
+            "assert (bundled() / 'results.json').is_file(); "
             "assert not {'tensorflow', 'torch'} & set(sys.modules)"
         )
         await step("no TensorFlow", [python, "-c", code], folder=folder)

@@ -288,11 +288,11 @@ def test_interview_explains_every_choice():
 def recomputed() -> dict:
     """The numeric answers of the interview, each from the library, by trying all cases, or from the definition."""
     import bertzoo as bz
-    from bertzoo.analysis.parameters import count_parameters
+    from bertzoo.analysis.parameters import count_parameters_by_part
     from bertzoo.metrics.squad import answer_f1
     from bertzoo.models.distilbert import DistilBertConfig
 
-    rng, base = np.random.default_rng(0), count_parameters(bz.EncoderConfig())
+    rng, base = np.random.default_rng(0), count_parameters_by_part(bz.EncoderConfig())
     bert = sum(base.values())
     queries, keys = rng.normal(size=(2, 100_000, 64))
     attended = np.eye(2) / 2 + np.array([[0.5, 0.5], [0.2, 0.8]]) / 2
@@ -320,7 +320,7 @@ def recomputed() -> dict:
         "factorised-table": (np.empty((30_000, 128)).size + np.empty((128, 768)).size) / 1e6,
         "bert-per-albert": bert / bz.describe("albert/albert-base-v2").parameters,
         "soft-probability": 1 / (1 + np.exp(-2 / 2)),
-        "distilbert-share": 100 * sum(count_parameters(DistilBertConfig()).values()) / bert,
+        "distilbert-share": 100 * sum(count_parameters_by_part(DistilBertConfig()).values()) / bert,
         "replaced-share": 100 * 0.15 * (1 - 0.4),
         "answers-per-row": 1 / 0.15,
         "relative-rows": len(range(2 * 512)),

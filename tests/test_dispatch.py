@@ -9,7 +9,7 @@ from bertzoo import dispatch, layers
 
 @pytest.fixture
 def double():
-    @dispatch.operation
+    @dispatch.dispatched_operation
     def double_for_this_test(x):
         return 2 * x
 
@@ -18,25 +18,25 @@ def double():
 
 
 def test_the_first_form_that_applies_is_taken(double):
-    @dispatch.faster(double)
+    @dispatch.register_faster_form(double)
     def of_even_numbers(x):
         return "even" if x % 2 == 0 else None
 
     assert double(2) == "even" and double(3) == 6
-    with dispatch.formulas_only():
+    with dispatch.use_formulas_only():
         assert double(2) == 4
 
 
 def test_forms_for_another_backend_are_not_registered(double):
     here = keras.backend.backend()
 
-    @dispatch.faster(double, backend="torch" if here == "jax" else "jax")
+    @dispatch.register_faster_form(double, backend="torch" if here == "jax" else "jax")
     def elsewhere(x):
         return "elsewhere"
 
     assert double(1) == 2
 
-    @dispatch.faster(double, backend=here)
+    @dispatch.register_faster_form(double, backend=here)
     def form(x):
         return "here"
 
@@ -45,7 +45,7 @@ def test_forms_for_another_backend_are_not_registered(double):
 
 def test_unknown_operations_are_refused():
     with pytest.raises(KeyError):
-        dispatch.faster(len)(len)
+        dispatch.register_faster_form(len)(len)
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_a_bare_layer_takes_the_fast_forms(backend, python):
     """Without an encoder: importing the layers registers the forms of this backend."""
     code = (
         "from bertzoo import dispatch, layers; "
-        "print(*(len(dispatch.FORMS[f]) for f in (layers.dot_product_attention, layers.functional.linear)))"
+        "print(*(len(dispatch.FORMS[f]) for f in (layers.dot_product_attention, layers.functional.apply_dense)))"
     )
     assert python(code).split() == ["0" if backend == "tensorflow" else "1", "1"]
 

@@ -150,7 +150,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(export, "_MAKERS", {"onnx": (BACKEND,)})
     monkeypatch.setattr(export, "_torch_onnx", lambda *arguments: None)
     monkeypatch.setattr(export, "_register_tf2onnx_operations", lambda: None)
-    monkeypatch.setattr(export.Positional, "export", lambda *arguments, **options: None)
+    monkeypatch.setattr(export._PositionalModel, "export", lambda *arguments, **options: None)
     with pytest.raises(ImportError, match=r"onnxruntime.*\.\[export\]"):
         make("bert", "classifier").export(tmp_path / "model", format="onnx")
 

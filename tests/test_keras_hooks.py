@@ -25,8 +25,8 @@ def model():
 
 
 def test_sublayers(model):
-    assert [layer.name for layer in hooks.sublayers(model)][-2:] == ["one", "two"]
-    assert hooks.sublayers(model)[0] is model
+    assert [layer.name for layer in hooks.flatten_layers(model)][-2:] == ["one", "two"]
+    assert hooks.flatten_layers(model)[0] is model
 
 
 def test_own_trainable_weights(model):
@@ -42,7 +42,7 @@ def test_unlocked_and_replaced(numpy):
     new = keras.layers.Dense(16, name="intermediate")
     with pytest.raises(ValueError, match="cannot add new elements|locked|built"):
         block.more = keras.layers.Dense(1)
-    with hooks.unlocked(block):
+    with hooks.unlocked_layer(block):
         new.build((None, None, 8))
     hooks.replace_sublayer(block, "intermediate", new)
     assert block.intermediate is new and len(block.weights) == len(before)
@@ -71,7 +71,7 @@ def test_without_values():
         layer.build((None, 3))
         return layer
 
-    assert hooks.without_values(make).kernel.shape == (3, 2)
+    assert hooks.build_without_values(make).kernel.shape == (3, 2)
     keras.Variable(np.ones(1))  # would give the waiting variables their values too
     assert layer.kernel._value is None
 
@@ -99,7 +99,7 @@ def test_fit_begins_at_another_epoch(model):
 
     class Later(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
-            assert hooks.model_of(self) is model
+            assert hooks.model_of_callback(self) is model
             hooks.set_initial_epoch(model, 2)
 
         def on_epoch_begin(self, epoch, logs=None):
@@ -124,13 +124,13 @@ def test_the_optimizer(numpy):
     optimizer.build([variable])
     gradient = keras.ops.convert_to_tensor(np.ones(2, "float32"))
     optimizer.apply([gradient], [variable])
-    assert hooks.batches_seen(optimizer) == 1 and int(optimizer.iterations) == 0
+    assert hooks.num_batches_seen(optimizer) == 1 and int(optimizer.iterations) == 0
     assert hooks.variable_index(optimizer, variable) == 0
-    np.testing.assert_array_equal(numpy(hooks.gradient_sums(optimizer)[0]), 1)
-    assert hooks.moving_averages(optimizer)[0].shape == (2,)
-    assert float(numpy(hooks.rate_source(optimizer))) == 0.5
+    np.testing.assert_array_equal(numpy(hooks.accumulated_gradients(optimizer)[0]), 1)
+    assert hooks.weight_moving_averages(optimizer)[0].shape == (2,)
+    assert float(numpy(hooks.learning_rate_or_schedule(optimizer))) == 0.5
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
-    assert hooks.rate_source(keras.optimizers.SGD(schedule)) is schedule
+    assert hooks.learning_rate_or_schedule(keras.optimizers.SGD(schedule)) is schedule
 
 
 def test_what_is_overridden_is_called_so():
@@ -151,10 +151,12 @@ def test_jax(model):
     import jax
 
     seen = []
-    jax.jit(lambda x: seen.append(hooks.is_traced(x)) or x)(1.0)
-    assert seen == [True] and not hooks.is_traced(jax.numpy.zeros(()))
+    jax.jit(lambda x: seen.append(hooks.is_jax_tracer(x)) or x)(1.0)
+    assert seen == [True] and not hooks.is_jax_tracer(jax.numpy.zeros(()))
     values = [variable.value for variable in model.trainable_variables]
-    hooks.hand_over_to_jax(model, {"trainable_variables": [2.0 * value for value in values]}, trainable_variables=True)
+    hooks.donate_variables_to_jax(
+        model, {"trainable_variables": [2.0 * value for value in values]}, trainable_variables=True
+    )
     assert hooks.JAX_STATE in vars(model)
     model.jax_state_sync()
     np.testing.assert_allclose(model.trainable_variables[0].value, 2.0 * values[0])
@@ -168,20 +170,20 @@ def test_torch():
     import torch
 
     ones, twos = [torch.ones(2)], [torch.full((2,), 2.0)]
-    hooks.foreach("add_")(ones, twos)
-    assert hooks.foreach("mul")(ones, [2.0])[0].tolist() == [6, 6]
-    assert hooks.foreach("norm")(twos)[0].item() == pytest.approx(8**0.5)
-    hooks.foreach("lerp_")(ones, twos, 1.0)
+    hooks.torch_foreach("add_")(ones, twos)
+    assert hooks.torch_foreach("mul")(ones, [2.0])[0].tolist() == [6, 6]
+    assert hooks.torch_foreach("norm")(twos)[0].item() == pytest.approx(8**0.5)
+    hooks.torch_foreach("lerp_")(ones, twos, 1.0)
     assert ones[0].tolist() == [2, 2]
-    hooks.foreach("zero_")(ones)
+    hooks.torch_foreach("zero_")(ones)
     assert ones[0].tolist() == [0, 0]
     lists = [[torch.zeros(1)] for _ in range(2)]
     step = [torch.tensor(1.0)]
     options = {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 0.0}
     parameters = [torch.ones(1)]
-    hooks.fused_adamw(parameters, [torch.ones(1)], *lists, [], step, **options, amsgrad=False, maximize=False)
+    hooks.torch_fused_adamw(parameters, [torch.ones(1)], *lists, [], step, **options, amsgrad=False, maximize=False)
     assert parameters[0].item() == pytest.approx(0.9)
-    assert hooks.without_side_effects_again(lambda x: x + 1)(1) == 2
+    assert hooks.without_repeated_side_effects(lambda x: x + 1)(1) == 2
 
 
 # ---- none elsewhere

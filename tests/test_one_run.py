@@ -40,7 +40,7 @@ WORKER = """
 import re, sys
 import keras, numpy as np
 import bertzoo as bz
-from bertzoo.data import reviews
+from bertzoo.data import load_reviews
 from bertzoo.random import fold_in
 
 compiled = lambda function: function
@@ -51,7 +51,7 @@ def split(text):
     return re.findall(r"[a-z]+|[^a-z\\s]", text.lower())
 
 # Of 9 tokens or more, cut after 16: batches of one shape, so that a step is compiled once.
-texts, labels = zip(*[row for row in zip(*reviews("train")) if len(split(row[0])) > 6][:208])
+texts, labels = zip(*[row for row in zip(*load_reviews("train")) if len(split(row[0])) > 6][:208])
 texts, labels = list(texts), list(labels)
 words = sorted({word for text in texts for word in split(text)})
 tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]

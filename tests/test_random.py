@@ -13,8 +13,8 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo import random
-from bertzoo.layers.base import skip_drawing
-from bertzoo.random import Salt, StepCounter, fold_in, host_generator, random_bits, step_key
+from bertzoo.layers.base import skip_random_initialization
+from bertzoo.random import Salt, StepCounter, fold_in, numpy_generator, random_bits, step_key
 
 SHAPE = (64, 128, 128)  # a million draws
 
@@ -181,8 +181,8 @@ def test_the_seed_is_in_the_counters_state_and_not_in_the_compiled_step(numpy):
     assert not np.array_equal(numpy(one.next_key()), numpy(other.next_key()))
     other.state.assign(one.state)
     np.testing.assert_array_equal(numpy(one.next_key()), numpy(other.next_key()))
-    np.testing.assert_array_equal(numpy(one.this_key()).astype("int64") % WORD, step_key_np(3, 2))
-    assert one.count == 2
+    np.testing.assert_array_equal(numpy(one.current_key()).astype("int64") % WORD, step_key_np(3, 2))
+    assert one.num_calls == 2
 
 
 def test_initial_weights_follow_from_seed_and_name():
@@ -208,7 +208,7 @@ def test_initial_weights_follow_from_seed_and_name():
 def test_weights_made_while_another_thread_loads_are_drawn():
     """What a checkpoint fills in one thread is no concern of a model that another thread makes."""
     expected = np.asarray(bz.Encoder(config()).weights[0].numpy())
-    with skip_drawing(["encoder/embeddings/token"].__contains__), ThreadPoolExecutor(1) as pool:
+    with skip_random_initialization(["encoder/embeddings/token"].__contains__), ThreadPoolExecutor(1) as pool:
         assert not np.asarray(bz.Encoder(config()).weights[0].numpy()).any()
         drawn = pool.submit(lambda: bz.Encoder(config()).weights[0].numpy()).result()
     np.testing.assert_array_equal(np.asarray(drawn), expected)
@@ -217,10 +217,10 @@ def test_weights_made_while_another_thread_loads_are_drawn():
 @pytest.mark.once
 def test_host_generators_are_apart():
     draws = [
-        host_generator(*a).random(4) for a in ((0, "a"), (0, "b"), (1, "a"), (2**32, "a"), (0, 1), (0, 2), (0, 1, 2))
+        numpy_generator(*a).random(4) for a in ((0, "a"), (0, "b"), (1, "a"), (2**32, "a"), (0, 1), (0, 2), (0, 1, 2))
     ]
     assert len({tuple(draw) for draw in draws}) == len(draws)
-    np.testing.assert_array_equal(host_generator(0, "a").random(4), draws[0])
+    np.testing.assert_array_equal(numpy_generator(0, "a").random(4), draws[0])
 
 
 @pytest.mark.once

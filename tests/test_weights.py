@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.checkpoints.files import bundled_names, bundled_root
-from bertzoo.models.flops import encoder_flops, head_flops
+from bertzoo.checkpoints.files import bundled_preset_names, bundled_presets_directory
+from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 
-ROOT = bundled_root()
+ROOT = bundled_presets_directory()
 MINI = ROOT / "bert_mini_en"
 # Task here, class of transformers, the name of its output; of DeBERTa's head transformers has no class.
 HEADS = {
@@ -45,7 +45,7 @@ def script(name: str):
 
 
 def test_all_are_tested_and_take_little_room():
-    assert set(bundled_names()) <= set(HEADS)
+    assert set(bundled_preset_names()) <= set(HEADS)
     assert sum(path.stat().st_size for path in ROOT.rglob("*") if path.is_file()) < 200e6
     assert sum(path.stat().st_size for path in MINI.iterdir()) < 25e6  # the wheel carries it
 
@@ -123,6 +123,6 @@ def test_the_compute_of_deberta_is_that_of_its_batches():
         places = round(0.15 * length)
         a_row = encoder_flops(reader, length, batch_size=rows) + encoder_flops(writer, length, places, batch_size=rows)
         steps = plan["training"]["steps"] * shape["share"] / shares
-        operations += 3 * rows * steps * (a_row + head_flops(writer, places))
+        operations += 3 * rows * steps * (a_row + masked_lm_head_flops(writer, places))
     known = json.loads((path / "training.json").read_text())["flops"]
     assert known == pytest.approx(operations, rel=1e-3) and known == pytest.approx(0.81 * 5e16, rel=1e-2)

@@ -28,8 +28,8 @@ import keras
 import numpy as np
 
 import bertzoo as bz
-from bertzoo.backend import accelerator, device_name, keras_versions
-from bertzoo.data import cloze
+from bertzoo.backend import accelerator_name, device_name, keras_versions_text
+from bertzoo.data import load_cloze
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -62,7 +62,7 @@ def score(name: str, task: str, seed: int, rate: float | None = None) -> float:
 
 def speed(name: str) -> dict[str, float | str]:
     """Tokens a second in rows of 128: bfloat16 on an accelerator, float32 on CPUs; the median of three."""
-    fast = accelerator() is not None
+    fast = accelerator_name() is not None
     rows, steps = (1024, 30) if fast else (16, 6)
     options = {"labels": 2, "new_head": True, "verbose": False, "dtype": "mixed_bfloat16" if fast else "float32"}
     network = bz.TextClassifier.from_preset(HERE / name, **options)
@@ -87,7 +87,7 @@ def _rate(tokens: int, run) -> int:
 def know(name: str) -> int:
     """How many of the fifty facts."""
     model = bz.MaskedLM.from_preset(HERE / name, verbose=False)
-    texts, answers = cloze()
+    texts, answers = load_cloze()
     tokenizer = model.tokenizer
     mask = tokenizer.id_to_token(tokenizer.mask_id)
     best = model.fill_mask([text.replace("[MASK]", mask) for text in texts], top_k=10)
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--seed", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--again", action="store_true", help="second runs of the seeds")
     arguments = parser.parse_args()
-    machine = f"{device_name()}, {keras_versions()}"
+    machine = f"{device_name()}, {keras_versions_text()}"
     for name in arguments.names:
         if arguments.what == "speed" and len(arguments.names) > 1:  # each in a process whose peak memory is its own
             subprocess.run([sys.executable, __file__, "speed", name], check=True)

@@ -15,10 +15,10 @@ RUN = """
 import json, sys
 import keras
 import bertzoo as bz
-from bertzoo.data import reviews
+from bertzoo.data import load_reviews
 
 bz.set_seed(0)
-texts, labels = reviews("train")
+texts, labels = load_reviews("train")
 model = bz.TextClassifier.from_preset("bert_mini_en", labels=["negative", "positive"])
 losses = []
 

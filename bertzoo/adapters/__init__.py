@@ -3,7 +3,7 @@
 Names are imported on first use, since they need Keras.
 """
 
-from bertzoo._lazy import lazy_names
+from bertzoo._lazy import lazy_import_hooks
 
 _HOMES = {
     "enable_lora": "lora",
@@ -13,4 +13,4 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_import_hooks(__name__, _HOMES)

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo._keras_hooks import layer_attributes, own_trainable_weights, replace_sublayer, sublayers
-from bertzoo.checkpoints.loading import weight_map, weight_names
-from bertzoo.random import get_seed, host_generator
+from bertzoo._keras_hooks import flatten_layers, layer_attributes, own_trainable_weights, replace_sublayer
+from bertzoo.checkpoints.loading import map_weights_to_tensors, weights_by_name
+from bertzoo.random import get_seed, numpy_generator
 from bertzoo.types import Tensor
 
 # The projections of queries and values (section 4.2 of the paper), as PEFT's choice where it has one.
@@ -31,15 +31,15 @@ class LoRADense(keras.layers.Layer):
 
     Args:
         dense: The built layer; its weights are frozen.
-        settings: The rank and the scale of the factors for each part of the kernel; None for a part without factors.
-        modules: The Hugging Face module of each part, from whose name the initial A is drawn. B starts at 0.
+        ranks_and_scales: Rank and scale of the factors for each part of the kernel; None for a part without factors.
+        module_names: The Hugging Face module of each part, from whose name the initial A is drawn. B starts at 0.
     """
 
     def __init__(
         self,
         dense: keras.layers.Dense,
-        settings: Sequence[tuple[int, float] | None],
-        modules: Sequence[str],
+        ranks_and_scales: Sequence[tuple[int, float] | None],
+        module_names: Sequence[str],
         **kwargs: Any,
     ):
         # The factors of a quantized layer are not quantized.
@@ -48,18 +48,19 @@ class LoRADense(keras.layers.Layer):
             policy = policy.name.rpartition("_from_")[2]
         super().__init__(name=f"{dense.name}_lora", dtype=policy, **kwargs)
         # Lists: blocks whose tuples differ would be traced one by one.
-        self.dense, self.module_names, self.scales = dense, list(modules), [own and own[1] for own in settings]
+        self.dense, self.module_names = dense, list(module_names)
+        self.scales = [own and own[1] for own in ranks_and_scales]
         for weight in dense.weights:
             weight.trainable = False
-        inner, self.outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(modules)
+        inner, self.outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(module_names)
         self.factors: list[tuple[keras.Variable, keras.Variable] | None] = []
-        for i, (own, module) in enumerate(zip(settings, modules)):
+        for i, (own, module) in enumerate(zip(ranks_and_scales, module_names)):
             if own is None:
                 self.factors.append(None)
                 continue
             rank = own[0]
             # As Kaiming's uniform numbers with a = √5, which PEFT draws: ±1/√inner.
-            draws = host_generator(get_seed(), "lora", module).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
+            draws = numpy_generator(get_seed(), "lora", module).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
             a = self.add_weight(name=f"lora_a_{i}", shape=(inner, rank), initializer="zeros")
             a.assign(draws.astype("float32"))
             self.factors.append((a, self.add_weight(name=f"lora_b_{i}", shape=(rank, self.outer), initializer="zeros")))
@@ -96,7 +97,7 @@ class LoRADense(keras.layers.Layer):
         self.dense.kernel.assign(kernel)
 
 
-class DenseLayer(NamedTuple):
+class _DenseLayer(NamedTuple):
     """A dense layer of an encoder: the layer that has it as an attribute, and the Hugging Face modules that its kernel
     joins."""
 
@@ -106,7 +107,7 @@ class DenseLayer(NamedTuple):
     modules: tuple[str, ...]
 
 
-def dense_layers(encoder: keras.Model) -> list[DenseLayer]:
+def find_dense_layers(encoder: keras.Model) -> list[_DenseLayer]:
     """All dense layers of an encoder.
 
     Raises:
@@ -114,13 +115,13 @@ def dense_layers(encoder: keras.Model) -> list[DenseLayer]:
     """
     if lora_layers(encoder):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
-    weights = weight_names(encoder)
+    weights = weights_by_name(encoder)
     modules = {
         id(weights[entry.keras_name]): tuple(name.removesuffix(".weight") for name in entry.hf_names)
-        for entry in weight_map(encoder, encoder, ())
+        for entry in map_weights_to_tensors(encoder, encoder, ())
     }
     layers = _attributes(encoder, keras.layers.Dense)
-    return [DenseLayer(owner, name, dense, modules.get(id(dense.kernel), ())) for owner, name, dense in layers]
+    return [_DenseLayer(owner, name, dense, modules.get(id(dense.kernel), ())) for owner, name, dense in layers]
 
 
 def enable_lora(
@@ -159,7 +160,7 @@ def enable_lora(
     if targets is None:
         targets = TARGETS.get(encoder.family.model_type, TARGETS["bert"])
     prefix = encoder.family.prefix if encoder is not task else ""
-    layers = dense_layers(encoder)
+    layers = find_dense_layers(encoder)
     names = [prefix + module for layer in layers for module in layer.modules]
     adapted = _matching(names, targets)
 
@@ -170,7 +171,7 @@ def enable_lora(
         own_rank = int(_by_name(ranks, name, rank))
         return own_rank, _by_name(alphas, name, alpha) / (own_rank**0.5 if use_rslora else own_rank)
 
-    with unchanged_on_failure(task):  # running out of memory is one
+    with undo_lora_on_failure(task):  # running out of memory is one
         replacements = []
         for layer in layers:
             own = [settings(prefix + module) for module in layer.modules]
@@ -200,15 +201,15 @@ def merge_lora(task: keras.Model) -> None:
     Raises:
         ValueError: There are none.
     """
-    for layer in require_lora(task):
+    for layer in require_lora_layers(task):
         layer.merge()
-    remove_lora(task)
-    for layer in sublayers(task):
+    _remove_lora(task)
+    for layer in flatten_layers(task):
         for weight in own_trainable_weights(layer):
             weight.trainable = layer.trainable
 
 
-def remove_lora(task: keras.Model) -> None:
+def _remove_lora(task: keras.Model) -> None:
     """Takes the factors away; the dense layers compute as before them, and their weights stay frozen."""
     encoder = getattr(task, "backbone", task)
     for owner, attribute, layer in _attributes(encoder, LoRADense):
@@ -218,14 +219,14 @@ def remove_lora(task: keras.Model) -> None:
 
 
 @contextmanager
-def unchanged_on_failure(task: keras.Model) -> Iterator[None]:
+def undo_lora_on_failure(task: keras.Model) -> Iterator[None]:
     """Within it, a failure removes the factors that were added, and restores which weights train."""
     trainable, had_lora = [(weight, weight.trainable) for weight in task.weights], bool(lora_layers(task))
     try:
         yield
     except BaseException:
         if lora_layers(task) and not had_lora:
-            remove_lora(task)
+            _remove_lora(task)
         for weight, was_trainable in trainable:
             weight.trainable = was_trainable
         raise
@@ -233,10 +234,10 @@ def unchanged_on_failure(task: keras.Model) -> Iterator[None]:
 
 def lora_layers(task: keras.Model) -> list[LoRADense]:
     """The layers with factors."""
-    return [layer for layer in sublayers(task) if isinstance(layer, LoRADense)]
+    return [layer for layer in flatten_layers(task) if isinstance(layer, LoRADense)]
 
 
-def require_lora(task: keras.Model) -> list[LoRADense]:
+def require_lora_layers(task: keras.Model) -> list[LoRADense]:
     """The layers with factors.
 
     Raises:
@@ -248,7 +249,7 @@ def require_lora(task: keras.Model) -> list[LoRADense]:
     return layers
 
 
-def lora_factors(task: keras.Model) -> dict[str, tuple[keras.Variable, keras.Variable]]:
+def lora_factors_by_module(task: keras.Model) -> dict[str, tuple[keras.Variable, keras.Variable]]:
     """Hugging Face's module -> its two factors, (inner, rank) and (rank, outer)."""
     pairs = ((module, pair) for layer in lora_layers(task) for module, pair in zip(layer.module_names, layer.factors))
     return {module: pair for module, pair in pairs if pair is not None}
@@ -290,5 +291,5 @@ def _forget_compiled(task: keras.Model) -> None:
 
 def _attributes(encoder: keras.Model, kind: type) -> list[tuple[keras.layers.Layer, str, Any]]:
     """(layer, attribute, its value) for every attribute that is a layer of a kind."""
-    owners = [owner for owner in sublayers(encoder) if not isinstance(owner, LoRADense)]
+    owners = [owner for owner in flatten_layers(encoder) if not isinstance(owner, LoRADense)]
     return [(o, name, value) for o in owners for name, value in layer_attributes(o) if isinstance(value, kind)]

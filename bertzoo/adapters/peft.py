@@ -15,14 +15,29 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.adapters.lora import dense_layers, enable_lora, lora_factors, require_lora, unchanged_on_failure
-from bertzoo.checkpoints.errors import CheckpointError, error_source
-from bertzoo.checkpoints.files import resolve_adapter
-from bertzoo.checkpoints.json_files import FLAG, NULL, TEXT, integer, list_of, number, object_of, read_json
-from bertzoo.checkpoints.loading import weight_map, weight_names
-from bertzoo.checkpoints.names import Entry
+from bertzoo.adapters.lora import (
+    enable_lora,
+    find_dense_layers,
+    lora_factors_by_module,
+    require_lora_layers,
+    undo_lora_on_failure,
+)
+from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
+from bertzoo.checkpoints.files import find_adapter_directory
+from bertzoo.checkpoints.json_files import (
+    FLAG,
+    NULL,
+    TEXT,
+    integer_rule,
+    list_rule,
+    number_rule,
+    object_rule,
+    read_json,
+)
+from bertzoo.checkpoints.loading import map_weights_to_tensors, weights_by_name
+from bertzoo.checkpoints.names import WeightMapping
 from bertzoo.checkpoints.saving import write_preset
-from bertzoo.checkpoints.tensors import float_tensor, open_tensor_file, save_tensors
+from bertzoo.checkpoints.tensors import open_tensor_file, save_tensors, to_finite_float32
 
 TENSORS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 OLD_TENSORS = "adapter_model.bin"
@@ -34,11 +49,11 @@ _TASK_TYPES = {
 }
 
 RULES = {
-    "alpha_pattern": object_of(number()) | NULL,
-    "lora_alpha": number(),
-    "modules_to_save": list_of(TEXT) | NULL,
-    "r": integer(1),
-    "rank_pattern": object_of(integer(1)) | NULL,
+    "alpha_pattern": object_rule(number_rule()) | NULL,
+    "lora_alpha": number_rule(),
+    "modules_to_save": list_rule(TEXT) | NULL,
+    "r": integer_rule(1),
+    "rank_pattern": object_rule(integer_rule(1)) | NULL,
     "use_rslora": FLAG | NULL,
 }
 # The tensors' names and shapes say the same.
@@ -61,7 +76,7 @@ ALLOWED: Mapping[str, tuple[tuple, str]] = {
 EMPTY: tuple[tuple, str] = ((None, False, [], {}), ", which bertzoo does not compute")
 
 
-def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """adapter_config.json, and the tensors of adapter_model.safetensors, or else of adapter_model.bin, as float32.
 
     Raises:
@@ -80,10 +95,10 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             raise CheckpointError(f"{settings} has no {key} that can be used.")
     path = folder / (TENSORS if (folder / TENSORS).is_file() or not (folder / OLD_TENSORS).is_file() else OLD_TENSORS)
     with open_tensor_file(path) as tensors:
-        return config, {name: float_tensor(tensors[name], f"{path}: tensor {name}") for name in tensors}
+        return config, {name: to_finite_float32(tensors[name], f"{path}: tensor {name}") for name in tensors}
 
 
-def lora_options(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder: Path) -> dict[str, Any]:
+def _lora_options(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder: Path) -> dict[str, Any]:
     """The options of `enable_lora` that make the factors of a file.
 
     Raises:
@@ -132,18 +147,18 @@ def save_adapter(task: keras.Model, directory: str | Path, base_model: str = "")
     Raises:
         ValueError: There are no factors, or a weight trains that is neither of them nor of the head.
     """
-    require_lora(task)
+    require_lora_layers(task)
     encoder, heads, prefix = _encoder_and_heads(task)
     settings = encoder.lora
     head = _head_entries(task) if settings["train_head"] else []
     _check_all_saved(task, [weight for _, weight in head])
     tensors = {
         f"{PREFIX}{prefix}{module}.lora_{letter}.weight": _float32(factor).T
-        for module, factors in lora_factors(task).items()
+        for module, factors in lora_factors_by_module(task).items()
         for letter, factor in zip("AB", factors)
     }
     for entry, weight in head:
-        tensors.update({f"{PREFIX}{name}": value for name, value in entry.split(_float32(weight)).items()})
+        tensors.update({f"{PREFIX}{name}": value for name, value in entry.to_file_tensors(_float32(weight)).items()})
     modules = {name.split(".")[0] for entry, _ in head for name in entry.hf_names} - {"bertzoo"}
     config = {
         "peft_type": "LORA",
@@ -177,11 +192,11 @@ def load_adapter(task: keras.Model, directory: str | Path) -> None:
     Raises:
         CheckpointError: The files are missing, not of plain LoRA, or don't fit the model, or it has LoRA already.
     """
-    folder = resolve_adapter(directory)
-    config, tensors = read_adapter(folder)
-    with unchanged_on_failure(task):
-        with error_source(folder):
-            options = lora_options(config, tensors, folder)
+    folder = find_adapter_directory(directory)
+    config, tensors = _read_adapter(folder)
+    with undo_lora_on_failure(task):
+        with add_source_to_errors(folder):
+            options = _lora_options(config, tensors, folder)
             _check_shapes(task, tensors, folder)
             has_head = any(not re.search(r"\.lora_[AB]\.", name) for name in tensors)
             enable_lora(task, **options, train_head=has_head)
@@ -189,7 +204,7 @@ def load_adapter(task: keras.Model, directory: str | Path) -> None:
         # Without what PEFT's classes put before and between the names.
         by_name = {re.sub(r"\.modules_to_save(\.default)?", "", k).removeprefix(PREFIX): v for k, v in tensors.items()}
         values = []
-        for module, factors in lora_factors(task).items():
+        for module, factors in lora_factors_by_module(task).items():
             for letter, factor in zip("AB", factors):
                 values.append((factor, by_name.pop(f"{prefix}{module}.lora_{letter}.weight").T))
         for weight, value in [*values, *_head_values(task, by_name, config, folder)]:
@@ -209,7 +224,7 @@ def _float32(weight: keras.Variable) -> np.ndarray:
 def _check_shapes(task: keras.Model, tensors: Mapping[str, np.ndarray], folder: Path) -> None:
     """Compares the factors with the layers before memory is taken for them."""
     encoder, _, prefix = _encoder_and_heads(task)
-    for layer in dense_layers(encoder):
+    for layer in find_dense_layers(encoder):
         inner, outer = layer.dense.kernel.shape[0], layer.dense.kernel.shape[1] // max(len(layer.modules), 1)
         for module in layer.modules:
             a, b = (tensors.get(f"{PREFIX}{prefix}{module}.lora_{letter}.weight") for letter in "AB")
@@ -248,7 +263,7 @@ def _head_values(
     values = []
     for entry, weight in entries:
         if set(entry.hf_names) <= set(tensors):
-            value = entry.join([tensors[name] for name in entry.hf_names])
+            value = entry.to_keras_weight([tensors[name] for name in entry.hf_names])
             if value.shape != tuple(weight.shape):
                 raise CheckpointError(
                     f"{folder} has {', '.join(entry.hf_names)} of shape {value.shape}; the model's is "
@@ -272,14 +287,14 @@ def _check_all_saved(task: Any, head: list[keras.Variable]) -> None:
 
 
 def _factor_ids(task: keras.Model) -> set[int]:
-    return {id(factor) for factors in lora_factors(task).values() for factor in factors}
+    return {id(factor) for factors in lora_factors_by_module(task).values() for factor in factors}
 
 
-def _head_entries(task: Any) -> list[tuple[Entry, keras.Variable]]:
+def _head_entries(task: Any) -> list[tuple[WeightMapping, keras.Variable]]:
     """What a preset of the task holds besides the encoder: names, and the weight."""
     encoder, heads, _ = _encoder_and_heads(task)
     if not heads and getattr(task, "custom_head", None) is None:
         return []
-    weights, in_encoder = weight_names(task), {id(weight) for weight in encoder.weights}
-    entries = weight_map(task, encoder, heads, ignored=_factor_ids(task))
+    weights, in_encoder = weights_by_name(task), {id(weight) for weight in encoder.weights}
+    entries = map_weights_to_tensors(task, encoder, heads, ignored_ids=_factor_ids(task))
     return [(e, weights[e.keras_name]) for e in entries if id(weights[e.keras_name]) not in in_encoder]

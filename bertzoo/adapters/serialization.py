@@ -4,20 +4,20 @@ from typing import Any
 
 import keras
 
-from bertzoo._keras_hooks import sublayers
+from bertzoo._keras_hooks import flatten_layers
 from bertzoo.adapters.lora import enable_lora
 
 QUANTIZATION_MODES = ("int8", "int4", "float8")
 
 
-def adapter_config(model: keras.Model) -> dict[str, Any]:
+def get_adapters_config(model: keras.Model) -> dict[str, Any]:
     """An entry "adapters" of the model's configuration, by the numbers of layers and weights; empty if there is nothing
     to keep.
 
     Raises:
         ValueError: A layer is quantized in a way that can't be done again.
     """
-    layers = enumerate(sublayers(model))
+    layers = enumerate(flatten_layers(model))
     changes = {
         "lora": getattr(model, "lora", None),
         "quantized": {str(i): _quantization(layer) for i, layer in layers if getattr(layer, "quantization_mode", None)},
@@ -26,18 +26,18 @@ def adapter_config(model: keras.Model) -> dict[str, Any]:
     return {"adapters": changes} if any(changes.values()) else {}
 
 
-def apply_adapters(model: keras.Model, adapters: dict[str, Any] | None) -> None:
-    """Applies the entry that `adapter_config` made to another model of the kind."""
-    if adapters is None:
+def apply_adapters_config(model: keras.Model, adapters_config: dict[str, Any] | None) -> None:
+    """Applies the entry that `get_adapters_config` made to another model of the kind."""
+    if adapters_config is None:
         return
-    if adapters["lora"]:
-        enable_lora(model, **adapters["lora"])
-    layers = sublayers(model)
-    for i, quantization in adapters["quantized"].items():
+    if adapters_config["lora"]:
+        enable_lora(model, **adapters_config["lora"])
+    layers = flatten_layers(model)
+    for i, quantization in adapters_config["quantized"].items():
         if layers[int(i)].quantization_mode != quantization["mode"]:  # a task's encoder has been already
             config = keras.saving.deserialize_keras_object(quantization["config"])
             layers[int(i)].quantize(quantization["mode"], config=config)
-    frozen = set(adapters["frozen"])
+    frozen = set(adapters_config["frozen"])
     for i, weight in enumerate(model.weights):
         if (i in frozen) != _is_frozen(weight):
             weight.trainable = i not in frozen

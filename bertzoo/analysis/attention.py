@@ -10,7 +10,7 @@ from importlib import resources
 import keras
 import numpy as np
 
-from bertzoo.analysis.pieces import Pieces, encode_pieces, get_encoder, iterate_batches
+from bertzoo.analysis.pieces import TextTokens, encode_with_words, get_encoder, iterate_padded_batches
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
@@ -40,13 +40,13 @@ class AttentionMap:
         weights = (member / member.sum(axis=0)).T @ (self.weights @ member)
         return AttentionMap(weights, self.word_names, self.word_names, np.arange(len(self.word_names)))
 
-    def entropy(self) -> np.ndarray:
+    def entropy_by_head(self) -> np.ndarray:
         """The entropy of each head's weights in nats, averaged over the tokens: (layers, heads)."""
         weights = self.weights.astype("float64")
         logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
         return -(weights * logs).sum(axis=-1).mean(axis=-1)
 
-    def distance(self) -> np.ndarray:
+    def distance_by_head(self) -> np.ndarray:
         """The mean distance in tokens, weighted by attention (Vig and Belinkov 2019, section 5): (layers, heads)."""
         place = np.arange(self.weights.shape[-1])
         far = np.abs(place[:, None] - place[None, :])
@@ -88,16 +88,16 @@ def attention_maps(
         ValueError: There is no tokenizer.
     """
     encoder = get_encoder(model)
-    encoded, pieces = encode_pieces(model, texts, pairs, tokenizer)
+    encoded, pieces = encode_with_words(model, texts, pairs, tokenizer)
     maps = []
-    for rows, inputs in iterate_batches(encoded, encoder.config.pad_token_id, batch_size):
+    for rows, inputs in iterate_padded_batches(encoded, encoder.config.pad_token_id, batch_size):
         attentions = encoder(inputs, return_all=True)["attentions"]
         weights = np.stack([keras.ops.convert_to_numpy(layer) for layer in attentions], axis=1)
         maps += [_of_row(row, pieces[number]) for row, number in zip(weights, rows)]
     return maps
 
 
-def _of_row(weights: np.ndarray, pieces: Pieces) -> AttentionMap:
+def _of_row(weights: np.ndarray, pieces: TextTokens) -> AttentionMap:
     real = len(pieces.strings)
     return AttentionMap(weights[:, :, :real, :real].astype("float32"), *pieces[:3])
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from bertzoo.analysis.hooks import gradient_of, record_attention, replace_embeddings
-from bertzoo.analysis.pieces import Pieces, encode_pieces, iterate_batches
+from bertzoo.analysis.hooks import make_gradient_function, record_attention_weights, replace_embeddings
+from bertzoo.analysis.pieces import TextTokens, encode_with_words, iterate_padded_batches
 from bertzoo.tasks.task import Task
 
 TOLERANCE, DOUBLINGS = 0.01, 5
@@ -73,7 +73,7 @@ def integrated_gradients(
         with replace_embeddings(task.backbone, tensors[0]):
             return _output(task, _repeat(inputs, len(tensors[0])), output)
 
-    gradient = gradient_of(task, along)
+    gradient = make_gradient_function(task, along)
     for doubling in range(DOUBLINGS + 1):
         slope = _mean(gradient, start, end, steps * 2**doubling, batch_size)
         scores = ((end - start)[0] * slope).sum(axis=-1)
@@ -177,24 +177,24 @@ def gradient_times_attention(task: Task, text: str | tuple[str, str], output: Ou
         ValueError: There is no such output, or no tokenizer.
     """
     inputs, pieces = _encode(task, text)
-    with record_attention(task.backbone) as seen:
+    with record_attention_weights(task.backbone) as seen:
         _output(task, inputs, output)
     weights = [_to_numpy(layer) for layer in seen]
 
     def shifted(additions):
-        with record_attention(task.backbone, additions):
+        with record_attention_weights(task.backbone, additions):
             return _output(task, inputs, output)
 
-    found = gradient_of(task, shifted)([np.zeros(layer.shape, "float32") for layer in weights])
+    found = make_gradient_function(task, shifted)([np.zeros(layer.shape, "float32") for layer in weights])
     scores = np.concatenate([weight * slope for weight, slope in zip(weights, found)])
     return AttentionGradient(scores, *pieces[:3])
 
 
-def _encode(task: Task, text) -> tuple[dict[str, np.ndarray], Pieces]:
+def _encode(task: Task, text) -> tuple[dict[str, np.ndarray], TextTokens]:
     """One text, or a pair, as a batch of one row, and its tokens and words."""
     first, second = (text, None) if isinstance(text, str) else text
-    encoded, pieces = encode_pieces(task, [first], None if second is None else [second])
-    ((_, inputs),) = iterate_batches(encoded, task.data.pad_id, 1)
+    encoded, pieces = encode_with_words(task, [first], None if second is None else [second])
+    ((_, inputs),) = iterate_padded_batches(encoded, task.data.pad_id, 1)
     return inputs, pieces[0]
 
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertzoo.analysis.figures import DPI, shorten
+from bertzoo.analysis.figures import DPI, truncate_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from bertzoo.analysis.attribution import Attribution
-    from bertzoo.analysis.comparison import Comparison
+    from bertzoo.analysis.comparison import CostComparison
     from bertzoo.analysis.confidence import ConfidenceBins
-    from bertzoo.analysis.heads import Pruning
-    from bertzoo.analysis.probing import Probe
+    from bertzoo.analysis.heads import HeadPruning
+    from bertzoo.analysis.probing import ProbeResult
     from bertzoo.analysis.representations import LayerAnisotropy, PrincipalComponents
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -41,7 +41,7 @@ def attribution_figure(attribution: Attribution, title: str = "") -> Figure:
         attribution: The result of `integrated_gradients` or `occlusion`; its `by_word()` shows words.
         title: The title.
     """
-    names, scores = [shorten(name) for name in attribution.names], attribution.scores
+    names, scores = [truncate_name(name) for name in attribution.names], attribution.scores
     figure, axes = _new_axes(6.4, 1.0 + 0.28 * len(names), "share of the output", "token")
     rows, raises = np.arange(len(names)), scores >= 0
     axes.barh(rows[raises], scores[raises], color=COLOURS[0], label="raises it")
@@ -53,7 +53,9 @@ def attribution_figure(attribution: Attribution, title: str = "") -> Figure:
     return figure
 
 
-def layers_figure(curves: Mapping[str, np.ndarray | Sequence[float] | float], measure: str, title: str = "") -> Figure:
+def layer_curves_figure(
+    curves: Mapping[str, np.ndarray | Sequence[float] | float], measure: str, title: str = ""
+) -> Figure:
     """Curves over layers, where layer 0 is the embeddings' output.
 
     Args:
@@ -81,10 +83,10 @@ def anisotropy_figure(anisotropy: LayerAnisotropy, title: str = "") -> Figure:
         title: The title.
     """
     curves = {"original": anisotropy.before, "whitened": anisotropy.after}
-    return layers_figure(curves, "mean cosine of pairs", title)
+    return layer_curves_figure(curves, "mean cosine of pairs", title)
 
 
-def probe_figure(probe: Probe, title: str = "") -> Figure:
+def probe_figure(probe: ProbeResult, title: str = "") -> Figure:
     """A probe's accuracy by layer, with its controls.
 
     Args:
@@ -97,10 +99,10 @@ def probe_figure(probe: Probe, title: str = "") -> Figure:
         "control task": probe.control_task,
         "majority baseline": probe.majority,
     }
-    return layers_figure(curves, "accuracy on held-out texts", title)
+    return layer_curves_figure(curves, "accuracy on held-out texts", title)
 
 
-def pruning_figure(pruning: Pruning, measure: str = "score", title: str = "") -> Figure:
+def pruning_figure(pruning: HeadPruning, measure: str = "score", title: str = "") -> Figure:
     """The score as heads are removed.
 
     Args:
@@ -119,14 +121,14 @@ def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
     """Accuracy against confidence; a calibrated model is on the diagonal. Below, the predictions in each bin.
 
     Args:
-        bins: The result of `Predictions.by_confidence`.
+        bins: The result of `ClassifierPredictions.bin_by_confidence`.
         title: The title.
     """
     figure = _new_figure(5.6, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     filled = bins.counts > 0
     above.plot([0, 1], [0, 1], color="0.35", linestyle=":", label="calibrated")
-    label = f"this model, error {bins.calibration_error:.3f}"
+    label = f"this model, error {bins.expected_calibration_error:.3f}"
     above.plot(bins.confidence[filled], bins.accuracy[filled], label=label, **_line(0))
     above.set_ylabel("accuracy", fontsize=TEXT)
     above.set_xlim(0, 1)
@@ -139,11 +141,11 @@ def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
     return figure
 
 
-def errors_figure(bins: ConfidenceBins, title: str = "") -> Figure:
+def errors_by_confidence_figure(bins: ConfidenceBins, title: str = "") -> Figure:
     """The number of right and wrong predictions by confidence.
 
     Args:
-        bins: The result of `Predictions.by_confidence`.
+        bins: The result of `ClassifierPredictions.bin_by_confidence`.
         title: The title.
     """
     figure, axes = _new_axes(6.4, 3.6, "confidence", "predictions")
@@ -156,10 +158,10 @@ def errors_figure(bins: ConfidenceBins, title: str = "") -> Figure:
     return figure
 
 
-def comparison_figure(comparison: Comparison) -> Figure:
+def cost_comparison_figure(comparison: CostComparison) -> Figure:
     """Parameters by part, operations, memory, latency and throughput of several encoders."""
     costs = comparison.costs
-    names = [shorten(cost.name.rstrip("/").split("/")[-1], 28) for cost in costs]
+    names = [truncate_name(cost.name.rstrip("/").split("/")[-1], 28) for cost in costs]
     figure = _new_figure(10.5, 3.2 + 0.3 * len(costs) + 3.2)
     grid = figure.add_gridspec(3, 2, height_ratios=(0.9 + 0.3 * len(costs), 2.7, 2.7))
     _parts(figure.add_subplot(grid[0, :]), names, [cost.parameters for cost in costs])
@@ -241,7 +243,7 @@ def pca_figure(
     canvas.draw()  # computes the layout, which labels then leave unchanged
     figure.set_layout_engine("none")
     if names is not None:
-        _label(axes, components.points, [shorten(name, 40) for name in names], canvas.get_renderer())
+        _label(axes, components.points, [truncate_name(name, 40) for name in names], canvas.get_renderer())
     return figure
 
 

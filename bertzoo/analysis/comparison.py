@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from bertzoo._keras_hooks import without_values
-from bertzoo.analysis.parameters import Description, describe
-from bertzoo.backend import device_name, keras_versions
+from bertzoo._keras_hooks import build_without_values
+from bertzoo.analysis.parameters import EncoderDescription, describe
+from bertzoo.backend import device_name, keras_versions_text
 from bertzoo.layers import RelativeBias, RelativeEmbeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
@@ -20,16 +20,16 @@ WARM_UPS = 2
 
 
 @dataclass(frozen=True)
-class Cost:
+class EncoderCost:
     """The cost of one encoder. Lists have a value for each length.
 
     Attributes:
         name: The encoder.
         parameters: By part, as in `bertzoo.describe`.
-        flops_per_token: Of a forward pass of `Comparison.batch_size` texts without padding.
+        flops_per_token: Of a forward pass of `CostComparison.batch_size` texts without padding.
         activation_bytes: Of one text in float32, for the backward pass.
         milliseconds: The median of the forward pass of one text.
-        tokens_per_second: Of batches of `Comparison.batch_size` texts.
+        tokens_per_second: Of batches of `CostComparison.batch_size` texts.
     """
 
     name: str
@@ -41,23 +41,23 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CostComparison:
     """The costs of encoders at the same lengths, and the device and versions of the measurement."""
 
     lengths: list[int]
     batch_size: int
     device: str
     versions: str
-    costs: list[Cost]
+    costs: list[EncoderCost]
 
     def to_json(self) -> dict:
         """The comparison as plain values."""
         return asdict(self)
 
 
-def compare(
+def compare_costs(
     names: Sequence[str], lengths: Sequence[int] = (32, 128), batch_size: int = 8, repeats: int = 5
-) -> Comparison:
+) -> CostComparison:
     """Measures encoders on this machine, with random weights; nothing is downloaded.
 
     Args:
@@ -72,18 +72,18 @@ def compare(
     descriptions = [describe(name) for name in names]
     lengths = sorted(set(lengths))
     if not descriptions or not lengths or min(*lengths, batch_size, repeats) < 1:
-        raise ValueError("compare needs a name and a length; lengths, batch_size and repeats must be at least 1.")
+        raise ValueError("compare_costs needs a name and a length; lengths, batch_size and repeats must be at least 1.")
     for description in descriptions:  # before anything is measured
         limit = description.config.max_length
         if lengths[-1] > limit:
             raise ValueError(f"{description.name} takes up to {limit} tokens. Received: a length of {lengths[-1]}.")
     costs = [_cost(description, lengths, batch_size, repeats) for description in descriptions]
-    return Comparison(lengths, batch_size, device_name(), keras_versions(), costs)
+    return CostComparison(lengths, batch_size, device_name(), keras_versions_text(), costs)
 
 
-def _cost(description: Description, lengths: list[int], batch_size: int, repeats: int) -> Cost:
+def _cost(description: EncoderDescription, lengths: list[int], batch_size: int, repeats: int) -> EncoderCost:
     config = description.config
-    return Cost(
+    return EncoderCost(
         description.name,
         description.parts,
         [encoder_flops(config, length, batch_size=batch_size) / length for length in lengths],
@@ -128,9 +128,9 @@ def activation_bytes(config: EncoderConfig, length: int, bytes_per_number: int =
         length: Tokens of the text.
         bytes_per_number: 4 in float32, 2 in half precision.
     """
-    encoder = without_values(lambda: Encoder(config, pooler=False))
+    encoder = build_without_values(lambda: Encoder(config, pooler=False))
     numbers = _normalized_values(encoder.embeddings) + _kernel_inputs(encoder.embeddings)
-    for index in encoder.layer_schedule:
+    for index in encoder.block_order:
         block = encoder.blocks[index]
         kernel = block.intermediate.kernel.shape  # its output is the input of the activation
         gate = kernel[1] - block.output_dense.kernel.shape[0]  # and of a product, if gated

@@ -25,7 +25,7 @@ class ConfidenceBins:
     accuracy: np.ndarray
 
     @property
-    def calibration_error(self) -> float:
+    def expected_calibration_error(self) -> float:
         """The expected calibration error: the mean of |accuracy - confidence| weighted by counts (equation 3)."""
         full = self.counts > 0
         gaps = np.abs(self.accuracy - self.confidence)[full]
@@ -33,7 +33,7 @@ class ConfidenceBins:
 
 
 @dataclass(frozen=True)
-class Predictions:
+class ClassifierPredictions:
     """Predictions of a classifier.
 
     Attributes:
@@ -52,49 +52,53 @@ class Predictions:
         """Whether each prediction is correct: bool (n,)."""
         return np.array([a == b for a, b in zip(self.truth, self.predicted)])
 
-    def errors(self) -> list[int]:
+    def error_indices(self) -> list[int]:
         """The indices of the wrong predictions, the most confident first."""
         return [int(i) for i in np.argsort(-self.confidence, kind="stable") if not self.is_correct[i]]
 
-    def by_confidence(self, bins: int = 10) -> ConfidenceBins:
-        """Counts, confidence and accuracy in `bins` bins.
+    def bin_by_confidence(self, num_bins: int = 10) -> ConfidenceBins:
+        """Counts, confidence and accuracy in `num_bins` bins.
 
         Raises:
-            ValueError: `bins` is below 1.
+            ValueError: `num_bins` is below 1.
         """
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1. Received: {bins!r}.")
-        edges = np.linspace(0, 1, bins + 1)
-        bin_of = np.clip(np.searchsorted(edges, self.confidence, side="left") - 1, 0, bins - 1)
-        counts = np.bincount(bin_of, minlength=bins)
-        sums = [np.bincount(bin_of, values, bins) for values in (self.confidence, self.is_correct)]
-        means = [np.divide(part, counts, out=np.full(bins, np.nan), where=counts > 0) for part in sums]
+        if num_bins < 1:
+            raise ValueError(f"num_bins must be at least 1. Received: {num_bins!r}.")
+        edges = np.linspace(0, 1, num_bins + 1)
+        bin_of = np.clip(np.searchsorted(edges, self.confidence, side="left") - 1, 0, num_bins - 1)
+        counts = np.bincount(bin_of, minlength=num_bins)
+        sums = [np.bincount(bin_of, values, num_bins) for values in (self.confidence, self.is_correct)]
+        means = [np.divide(part, counts, out=np.full(num_bins, np.nan), where=counts > 0) for part in sums]
         return ConfidenceBins(edges, counts, *means)
 
 
-def predictions(task: TextClassifier, x: Any, y: Any = None, batch_size: int = 32) -> Predictions:
+def predict_with_confidence(
+    classifier: TextClassifier, x: Any, y: Any = None, batch_size: int = 32
+) -> ClassifierPredictions:
     """A classifier's predictions and the true labels; its temperature is applied.
 
     Args:
-        task: A single-label classifier of texts or pairs.
+        classifier: A single-label classifier of texts or pairs.
         x, y: Texts and labels in any form that `fit` takes.
         batch_size: Texts in a batch.
 
     Raises:
         ValueError: The classifier is not a single-label one, or there are no texts or labels.
     """
-    problem = getattr(task, "problem_type", None)
+    problem = getattr(classifier, "problem_type", None)
     if problem != SINGLE_LABEL:
-        raise ValueError(f"predictions needs a single-label TextClassifier. Received: problem_type={problem!r}.")
-    examples = task.data.parse([x] if isinstance(x, str) else x, y)
+        raise ValueError(
+            f"predict_with_confidence needs a single-label TextClassifier. Received: problem_type={problem!r}."
+        )
+    examples = classifier.data.parse([x] if isinstance(x, str) else x, y)
     if len(examples) == 0:
         raise ValueError("x is empty.")
-    targets = task.data.encode_targets(examples)
-    answers = task.classify(examples, batch_size=batch_size)
+    targets = classifier.data.encode_targets(examples)
+    answers = classifier.classify(examples, batch_size=batch_size)
     texts, pairs = examples["text"], examples.get("second text")
-    return Predictions(
+    return ClassifierPredictions(
         tuple(texts) if pairs is None else tuple(zip(texts, pairs)),
-        tuple(task.labels[int(i)] for i in targets),
+        tuple(classifier.labels[int(i)] for i in targets),
         tuple(answer["label"] for answer in answers),
         np.array([answer["score"] for answer in answers]),
     )

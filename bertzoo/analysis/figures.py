@@ -50,7 +50,7 @@ def heat_map(weights: np.ndarray, names: Sequence[str], title: str = "", measure
     return figure
 
 
-def head_figure(attention: AttentionMap, layer: int, head: int) -> Figure:
+def attention_head_figure(attention: AttentionMap, layer: int, head: int) -> Figure:
     """The heat map of one head.
 
     Args:
@@ -65,7 +65,7 @@ def head_figure(attention: AttentionMap, layer: int, head: int) -> Figure:
     return heat_map(attention.weights[layer, head], attention.names, f"layer {layer}, head {head}")
 
 
-def heads_figure(
+def attention_heads_figure(
     attention: AttentionMap, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> Figure:
     """A grid of heat maps with a row for each layer and a column for each head; the colour scale is 0 to 1.
@@ -101,11 +101,12 @@ def heads_figure(
     return figure
 
 
-def by_head_figure(values: np.ndarray, measure: str, title: str = "") -> Figure:
+def values_by_head_figure(values: np.ndarray, measure: str, title: str = "") -> Figure:
     """A heat map with a row for each layer and a column for each head.
 
     Args:
-        values: (layers, heads), such as `AttentionMap.entropy()`, `Ablation.change` or `AttentionGradient.by_head()`.
+        values: (layers, heads), such as `AttentionMap.entropy_by_head()`, `HeadAblation.score_change` or
+            `AttentionGradient.by_head()`.
         measure: The label of the values.
         title: The title.
 
@@ -161,7 +162,7 @@ def _draw(axes, weights: np.ndarray, most: float, title: str, size: float, pad: 
 
 
 def _name(axes, names: Sequence[str], size: float, *, rows: bool, columns: bool, below: bool = False) -> None:
-    positions, shown = range(len(names)), [shorten(name) for name in names]
+    positions, shown = range(len(names)), [truncate_name(name) for name in names]
     # A name such as "$x$" is not a formula.
     axes.set_yticks(positions if rows else [], shown if rows else [], fontsize=size, parse_math=False)
     labels = shown if columns else []
@@ -169,9 +170,9 @@ def _name(axes, names: Sequence[str], size: float, *, rows: bool, columns: bool,
     axes.tick_params(length=0, pad=3, top=not below, labeltop=not below, bottom=below, labelbottom=below)
 
 
-def shorten(name: str, most: int = LONGEST_NAME) -> str:
-    """The name, truncated to `most` characters."""
-    return name if len(name) <= most else name[: most - 1] + "…"
+def truncate_name(name: str, max_characters: int = LONGEST_NAME) -> str:
+    """The name, truncated to `max_characters` characters."""
+    return name if len(name) <= max_characters else name[: max_characters - 1] + "…"
 
 
 def _label_inches(names: Sequence[str], size: float) -> float:
@@ -179,7 +180,7 @@ def _label_inches(names: Sequence[str], size: float) -> float:
     from matplotlib.textpath import TextPath
 
     # "$" would begin a formula; the dot is for names of spaces, which have no outline.
-    outlines = [TextPath((0, 0), shorten(name).replace("$", "S") + ".", size=size) for name in set(names)]
+    outlines = [TextPath((0, 0), truncate_name(name).replace("$", "S") + ".", size=size) for name in set(names)]
     return 0.12 + max(outline.get_extents().x1 for outline in outlines) * POINT
 
 

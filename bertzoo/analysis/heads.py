@@ -8,20 +8,20 @@ import keras
 import numpy as np
 
 from bertzoo.analysis.pieces import get_encoder
-from bertzoo.layers.deberta import FirstDisentangledAttention
+from bertzoo.layers.deberta import DisentangledAttentionV1
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Ablation:
+class HeadAblation:
     """A score with all heads (`before`, a float), and without each head (`after`, float64 (blocks, heads))."""
 
     before: float
     after: np.ndarray
 
     @property
-    def change(self) -> np.ndarray:
+    def score_change(self) -> np.ndarray:
         """after - before: (blocks, heads). If a high score is good, the most important heads have the lowest values."""
         return self.after - self.before
 
@@ -43,7 +43,7 @@ def ablate_heads(model: Encoder | Task, heads: Iterable[tuple[int, int]]) -> Ite
     encoder = get_encoder(model)
     lost: dict[int, list[int]] = {}
     for block, head in heads:
-        check_prunable(encoder, block, head)
+        _check_prunable(encoder, block, head)
         lost.setdefault(block, []).append(head)
     kernels = {block: encoder.blocks[block].attention.output_dense.kernel for block in lost}
     before = {block: np.array(keras.ops.convert_to_numpy(kernel.value)) for block, kernel in kernels.items()}
@@ -60,7 +60,7 @@ def ablate_heads(model: Encoder | Task, heads: Iterable[tuple[int, int]]) -> Ite
             kernel.assign(before[block])
 
 
-def ablate_each_head(model: Encoder | Task, score: Callable[[], float]) -> Ablation:
+def ablate_each_head(model: Encoder | Task, score: Callable[[], float]) -> HeadAblation:
     """The score of a model, and without each of its heads in turn.
 
     Args:
@@ -74,10 +74,10 @@ def ablate_each_head(model: Encoder | Task, score: Callable[[], float]) -> Ablat
     for head in np.ndindex(after.shape):
         with ablate_heads(model, [head]):
             after[head] = float(score())
-    return Ablation(before, after)
+    return HeadAblation(before, after)
 
 
-def check_prunable(encoder: Encoder, block: int, head: int) -> None:
+def _check_prunable(encoder: Encoder, block: int, head: int) -> None:
     """Raises `ValueError` if a head can't be removed."""
     blocks, heads = len(encoder.blocks), encoder.config.num_attention_heads
     if not (0 <= block < blocks and 0 <= head < heads):
@@ -94,7 +94,7 @@ def check_prunable(encoder: Encoder, block: int, head: int) -> None:
 
 
 @dataclass(frozen=True)
-class Pruning:
+class HeadPruning:
     """The heads (block, head) in the order of their removal, and the scores, float64 (heads + 1,), before the first and
     after each removal."""
 
@@ -102,17 +102,17 @@ class Pruning:
     scores: np.ndarray
 
     @property
-    def before(self) -> float:
+    def score_before(self) -> float:
         """The score with all heads."""
         return float(self.scores[0])
 
     @property
-    def after(self) -> float:
+    def score_after(self) -> float:
         """The score without those heads."""
         return float(self.scores[-1])
 
 
-def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: Callable[[], float]) -> Pruning:
+def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: Callable[[], float]) -> HeadPruning:
     """Removes heads permanently, one after another in this order.
 
     A head's rows of the output kernel and its part of the values become 0, so that their gradients are 0 too: the heads
@@ -130,12 +130,12 @@ def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: 
     """
     encoder, order = get_encoder(model), [(int(block), int(head)) for block, head in heads]
     for block, head in order:
-        check_prunable(encoder, block, head)
+        _check_prunable(encoder, block, head)
     scores = [float(score())]
     for block, head in order:
         _prune(encoder.blocks[block].attention, head)
         scores.append(float(score()))
-    return Pruning(tuple(order), np.array(scores))
+    return HeadPruning(tuple(order), np.array(scores))
 
 
 def least_important_heads(importance: np.ndarray, count: int) -> list[tuple[int, int]]:
@@ -153,7 +153,7 @@ def _prune(attention, head: int) -> None:
     size = attention.hidden_size // attention.num_heads
     own = slice(head * size, (head + 1) * size)
     values = slice(2 * attention.hidden_size + own.start, 2 * attention.hidden_size + own.stop)
-    if isinstance(attention, FirstDisentangledAttention):  # a head's query, key and value side by side
+    if isinstance(attention, DisentangledAttentionV1):  # a head's query, key and value side by side
         values = slice((3 * head + 2) * size, (3 * head + 3) * size)
         _clear(attention.value_bias, own)
     _clear(attention.output_dense.kernel, own)

@@ -24,12 +24,14 @@ def replace_embeddings(encoder: Encoder, vectors: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def record_attention(encoder: Encoder, additions: Sequence[Tensor] | None = None) -> Iterator[list[Tensor]]:
+def record_attention_weights(
+    encoder: Encoder, weight_offsets: Sequence[Tensor] | None = None
+) -> Iterator[list[Tensor]]:
     """Records the attention weights while the context lasts, computed explicitly and for all tokens.
 
     Args:
         encoder: The encoder.
-        additions: Tensors to add to the weights, in the order in which attention is applied.
+        weight_offsets: Tensors to add to the weights, in the order in which attention is applied.
 
     Yields:
         A list to which each call appends its weights (batch, heads, length, length).
@@ -38,13 +40,13 @@ def record_attention(encoder: Encoder, additions: Sequence[Tensor] | None = None
     with ExitStack() as stack:
         for block in encoder.blocks:
             stack.enter_context(_replaced(block.attention, "supports_query_subset", False))
-            stack.enter_context(_recorded(block.attention, seen, additions))
+            stack.enter_context(_recorded(block.attention, seen, weight_offsets))
         yield seen
 
 
 @contextmanager
-def _recorded(attention: SelfAttention, seen: list, additions: Sequence | None) -> Iterator[None]:
-    original = attention.context
+def _recorded(attention: SelfAttention, seen: list, weight_offsets: Sequence | None) -> Iterator[None]:
+    original = attention.compute_context
 
     def context(x, attention_mask, position_bias, key, return_attention, query):
         out, weights = original(x, attention_mask, position_bias, key, True, query)
@@ -52,12 +54,12 @@ def _recorded(attention: SelfAttention, seen: list, additions: Sequence | None) 
 
     def explicit(query, key_, value, attention_mask, bias, dropout_key):
         weights = attention_weights(query, key_, attention_mask, bias)
-        if additions is not None:
-            weights = weights + additions[len(seen)]
+        if weight_offsets is not None:
+            weights = weights + weight_offsets[len(seen)]
         seen.append(weights)
         return ops.einsum("bhts,bshk->bthk", ops.cast(weights, value.dtype), value), weights
 
-    with _replaced(attention, "context", context), _replaced(attention, "_explicit", explicit):
+    with _replaced(attention, "compute_context", context), _replaced(attention, "_explicit", explicit):
         yield
 
 
@@ -70,7 +72,7 @@ def _replaced(layer: keras.layers.Layer, name: str, value) -> Iterator[None]:
         object.__delattr__(layer, name)
 
 
-def gradient_of(model: keras.Model, function: Callable) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+def make_gradient_function(model: keras.Model, function: Callable) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
     """A function from float32 arrays to the gradients of the sum of `function(tensors)` with respect to each of them.
     `model` is the model that `function` calls."""
     backend = keras.backend.backend()

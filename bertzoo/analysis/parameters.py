@@ -8,20 +8,20 @@ from pathlib import Path
 
 import keras
 
-from bertzoo._keras_hooks import without_values
-from bertzoo.checkpoints.catalog import CatalogEntry, find_entry
-from bertzoo.checkpoints.files import resolve
+from bertzoo._keras_hooks import build_without_values
+from bertzoo.checkpoints.catalog import CatalogEntry, find_catalog_entry
+from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.checkpoints.formats import open_checkpoint
-from bertzoo.checkpoints.names import expand, normalize_key
+from bertzoo.checkpoints.names import expand_name_patterns, normalize_tensor_name
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import read_architecture
+from bertzoo.models.registry import config_and_family_from_hf
 
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
 
 @dataclass(frozen=True)
-class Description:
+class EncoderDescription:
     """The result of `describe`: parameters by part (see PARTS), and the catalog's entry, if any."""
 
     name: str
@@ -47,7 +47,7 @@ class Description:
         return "\n".join([*lines, f"{'all':<13}{self.parameters:>{width},}"])
 
 
-def describe(name: str | Path) -> Description:
+def describe(name: str | Path) -> EncoderDescription:
     """Counts the parameters of a checkpoint by part, without downloading it or allocating weights.
 
     Args:
@@ -59,27 +59,33 @@ def describe(name: str | Path) -> Description:
     """
     text = os.fspath(name)
     if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):
-        published = find_entry(text)
+        published = find_catalog_entry(text)
         config = EncoderConfig.from_hf(published.config)
-        return Description(published.name, config, _by_part(config, pooler=True), published)
-    with open_checkpoint(resolve(name), read_architecture) as checkpoint:
+        return EncoderDescription(published.name, config, _by_part(config, pooler=True), published)
+    with open_checkpoint(find_preset_directory(name), config_and_family_from_hf) as checkpoint:
         config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
-    own = {name: entry.keras_name for entry in expand(family.names, family.counts(config)) for name in entry.hf_names}
+    own = {
+        name: entry.keras_name
+        for entry in expand_name_patterns(family.names, family.placeholder_counts(config))
+        for name in entry.hf_names
+    }
     # DeBERTa's positions are among the encoder's names but belong to its masked-LM head.
     own = {name: keras_name for name, keras_name in own.items() if not keras_name.startswith("masked_lm/")}
-    names = {stored: normalize_key(stored, family) for stored in sizes}
+    names = {stored: normalize_tensor_name(stored, family) for stored in sizes}
     pooler = any(own.get(known, "").startswith("pooler/") for known in names.values())
     parts = _by_part(config, pooler)
     parts["head"] = sum(
-        size for stored, size in sizes.items() if names[stored] not in own and not family.is_inert(names[stored])
+        size
+        for stored, size in sizes.items()
+        if names[stored] not in own and not family.is_ignored_tensor(names[stored])
     )
-    return Description(text, config, parts)
+    return EncoderDescription(text, config, parts)
 
 
 def _by_part(config: EncoderConfig, pooler: bool) -> dict[str, int]:
     parts = dict.fromkeys(PARTS, 0)
-    for weight in without_values(lambda: Encoder(config, pooler=pooler)).weights:
+    for weight in build_without_values(lambda: Encoder(config, pooler=pooler)).weights:
         parts[_part(weight.path)] += math.prod(weight.shape)
     return parts
 
@@ -94,8 +100,8 @@ def _part(path: str) -> str:
     return "attention" if "attention" in names or names[0] == "relative" else "feed-forward"
 
 
-def count_parameters(
-    config: EncoderConfig, pooler: bool = True, task: Callable[[Encoder], keras.Model] | None = None
+def count_parameters_by_part(
+    config: EncoderConfig, pooler: bool = True, make_task: Callable[[Encoder], keras.Model] | None = None
 ) -> dict[str, int]:
     """Counts the parameters of each part of an encoder, such as `embeddings`, `layer_0` and `pooler`, and of a head.
 
@@ -104,10 +110,10 @@ def count_parameters(
     Args:
         config: The encoder's configuration.
         pooler: Whether to count the pooler, if the family has one.
-        task: A function from the encoder to a task, such as `bertzoo.MaskedLM`, whose head is counted.
+        make_task: A function from the encoder to a task, such as `bertzoo.MaskedLM`, whose head is counted.
     """
-    encoder = without_values(lambda: Encoder(config, pooler=pooler))
-    model = encoder if task is None else without_values(lambda: task(encoder))
+    encoder = build_without_values(lambda: Encoder(config, pooler=pooler))
+    model = encoder if make_task is None else build_without_values(lambda: make_task(encoder))
     counts: dict[str, int] = {}
     for weight in model.weights:
         # "encoder/layer_0/…" within the encoder, "head/…" or "task/head/…" outside it.

@@ -7,12 +7,12 @@ import keras
 import numpy as np
 
 from bertzoo.models.encoder import Encoder
-from bertzoo.text.encoded import Encoded, as_pairs
+from bertzoo.text.encoded import Encoded, to_text_lists
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import align_words, split_words
+from bertzoo.text.word_alignment import align_words, find_word_spans
 
 
-class Pieces(NamedTuple):
+class TextTokens(NamedTuple):
     """The tokens of one text or pair, including special tokens.
 
     Attributes:
@@ -33,9 +33,9 @@ def get_encoder(model: keras.Model) -> Encoder:
     return model if isinstance(model, Encoder) else model.backbone
 
 
-def encode_pieces(
+def encode_with_words(
     model: keras.Model, texts: Any, pairs: Any = None, tokenizer: Tokenizer | None = None
-) -> tuple[Encoded, list[Pieces]]:
+) -> tuple[Encoded, list[TextTokens]]:
     """Encodes texts or pairs, and finds their words.
 
     Args:
@@ -49,14 +49,16 @@ def encode_pieces(
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise ValueError("expected a task with a tokenizer. Received: a model with no tokenizer; pass tokenizer=.")
-    firsts, seconds = as_pairs(texts, pairs)
-    encoded = tokenizer.encode(firsts, seconds, offsets=True)
+    firsts, seconds = to_text_lists(texts, pairs)
+    encoded = tokenizer.encode(firsts, seconds, return_offsets=True)
     sentences = zip(firsts) if seconds is None else zip(firsts, seconds)
     pieces = [_read_row(tokenizer, encoded, row, some) for row, some in enumerate(sentences)]
     return encoded, pieces
 
 
-def iterate_batches(encoded: Encoded, pad_id: int, batch_size: int) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
+def iterate_padded_batches(
+    encoded: Encoded, pad_id: int, batch_size: int
+) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
     """Batches in order: the indices of the rows, and inputs padded to the longest of them."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1. Received: {batch_size!r}.")
@@ -67,25 +69,25 @@ def iterate_batches(encoded: Encoded, pad_id: int, batch_size: int) -> Iterator[
 
 def hidden_states(
     model: keras.Model, texts: Any, tokenizer: Tokenizer | None = None, batch_size: int = 32
-) -> Iterator[tuple[Pieces, np.ndarray]]:
+) -> Iterator[tuple[TextTokens, np.ndarray]]:
     """Each text's pieces and hidden states, float32 (layers + 1, tokens, hidden).
 
     Raises:
         ValueError: There are no texts, or no tokenizer.
     """
     encoder = get_encoder(model)
-    encoded, pieces = encode_pieces(model, texts, None, tokenizer)
+    encoded, pieces = encode_with_words(model, texts, None, tokenizer)
     if len(encoded) == 0:
         raise ValueError("expected one or more texts. Received: texts is empty.")
-    for rows, inputs in iterate_batches(encoded, encoder.config.pad_token_id, batch_size):
+    for rows, inputs in iterate_padded_batches(encoded, encoder.config.pad_token_id, batch_size):
         states = encoder(inputs, return_all=True)["hidden_states"]
         states = np.stack([keras.ops.convert_to_numpy(keras.ops.cast(layer, "float32")) for layer in states], axis=1)
         for number, row in zip(rows, states):
             yield pieces[number], row[:, : len(pieces[number].strings)]
 
 
-def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...]) -> Pieces:
-    assert encoded.offsets is not None and encoded.word_ids is not None  # encode_pieces asks for them
+def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...]) -> TextTokens:
+    assert encoded.offsets is not None and encoded.word_ids is not None  # encode_with_words asks for them
     part = slice(encoded.row_splits[row], encoded.row_splits[row + 1])
     ids, offsets, numbers = encoded.token_ids[part], encoded.offsets[part], encoded.word_ids[part]
     strings = [tokenizer.id_to_token(i) for i in ids]
@@ -98,10 +100,10 @@ def _read_row(tokenizer, encoded: Encoded, row: int, sentences: tuple[str, ...])
             written = text[offsets[place, 0] : offsets[place, 1]].strip()
             continues = place > run[0] and numbers[place] == numbers[place - 1]
             strings[place] = ("##" if continues else "") + (written or strings[place].removeprefix("##"))
-        alignment = align_words(offsets[run], split_words(text))
+        alignment = align_words(offsets[run], find_word_spans(text))
         for (first, last), (begin, end) in zip(alignment.tokens, alignment.spans):
             heads[run[first] + 1 : run[first] + last - first] = False
             words[run[first]] = text[begin:end]
     begins = np.flatnonzero(heads)
     names = tuple(words.get(place, strings[place]) for place in begins)
-    return Pieces(tuple(strings), names, np.cumsum(heads) - 1, numbers < 0)
+    return TextTokens(tuple(strings), names, np.cumsum(heads) - 1, numbers < 0)

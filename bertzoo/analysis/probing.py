@@ -7,14 +7,14 @@ import numpy as np
 
 from bertzoo.analysis.pieces import get_encoder, hidden_states
 from bertzoo.models.encoder import Encoder
-from bertzoo.random import get_seed, host_generator
+from bertzoo.random import get_seed, numpy_generator
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import split_words
+from bertzoo.text.word_alignment import find_word_spans
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeResult:
     """The accuracy of a linear probe on held-out texts by layer, beginning with the embeddings' output: float64
     (layers + 1,).
 
@@ -36,7 +36,7 @@ class Probe:
         return self.accuracy - self.control_task
 
     @property
-    def gain(self) -> np.ndarray:
+    def gain_over_random(self) -> np.ndarray:
         """accuracy - random_encoder: the contribution of training."""
         return self.accuracy - self.random_encoder
 
@@ -49,7 +49,7 @@ def probe(
     held_out: float = 0.3,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
-) -> Probe:
+) -> ProbeResult:
     """Trains a linear probe on each layer of a model and on the controls.
 
     The held-out texts, the control's labels and the untrained encoder depend on `bertzoo.set_seed`.
@@ -58,7 +58,7 @@ def probe(
         model: An `Encoder` or a task.
         texts: Texts.
         labels: A label for each text, predicted from the mean of its tokens; or for each text a sequence of labels, one
-            for each word of `bertzoo.text.word_alignment.split_words`, predicted from the mean of the word's pieces.
+            for each word of `bertzoo.text.word_alignment.find_word_spans`, from the mean of its pieces.
         held_out: Share of the texts to test on.
         tokenizer: The tokenizer, for an encoder or a task without one.
         batch_size: Texts in a batch.
@@ -80,7 +80,7 @@ def probe(
     known, truth = np.unique([*map(str, items.labels if by_word else labels)], return_inverse=True)
     if len(known) < 2:
         raise ValueError("expected two or more different labels. Received: all labels are the same.")
-    rng = host_generator(get_seed(), "probe")
+    rng = numpy_generator(get_seed(), "probe")
     is_held_out = np.zeros(len(texts), bool)
     is_held_out[rng.permutation(len(texts))[: round(held_out * len(texts))]] = True
     is_test = is_held_out[items.texts]
@@ -89,7 +89,7 @@ def probe(
     # With the frequencies of the labels, but fixed for each word.
     _, types = np.unique(items.names, return_inverse=True)
     control = truth[rng.integers(0, len(truth), types.max() + 1)][types]
-    return Probe(
+    return ProbeResult(
         _accuracies(items.vectors, truth, is_test),
         _accuracies(others.vectors, truth, is_test),
         _accuracies(items.vectors, control, is_test),
@@ -115,7 +115,7 @@ def _items(encoder, texts, labels, tokenizer, batch_size) -> _Items:
             names.append(texts[number])
             numbers.append(number)
             continue
-        spans = split_words(texts[number])
+        spans = find_word_spans(texts[number])
         indices = np.unique(pieces.word_of[~pieces.added])
         written = [texts[number][begin:end] for begin, end in spans]
         if len(labels[number]) != len(written) or [pieces.words[place] for place in indices] != written:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertzoo.analysis.pieces import hidden_states
-from bertzoo.metrics.vector_similarity import as_array, prepare_vectors
+from bertzoo.metrics.vector_similarity import finite_float32_array, prepare_vectors
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.task import Task
 from bertzoo.text.tokenizer import Tokenizer
@@ -133,7 +133,7 @@ def word_vectors(
     return WordVectors(np.stack(vectors, axis=1), tuple(words), np.array(numbers))
 
 
-def mean_cosine(vectors: np.ndarray) -> float:
+def mean_pairwise_cosine(vectors: np.ndarray) -> float:
     """The mean cosine over all pairs of different rows: 0 for even directions, close to 1 for a narrow cone.
 
     The anisotropy of Ethayarajh 2019, section 3.4, over all pairs instead of random ones: for unit vectors, the sum
@@ -148,7 +148,7 @@ def mean_cosine(vectors: np.ndarray) -> float:
     units = prepare_vectors(vectors, "cosine").astype("float64")
     count = len(units)
     if count < 2:
-        raise ValueError(f"mean_cosine needs at least two vectors. Received: {count}.")
+        raise ValueError(f"mean_pairwise_cosine needs at least two vectors. Received: {count}.")
     total = units.sum(axis=0)
     return float((total @ total - np.sum(units * units)) / (count * (count - 1)))
 
@@ -177,7 +177,7 @@ class Whitening:
         Raises:
             ValueError: `dimensions` is out of range, or the vectors vary in fewer directions.
         """
-        array = as_array(vectors).astype("float64")
+        array = finite_float32_array(vectors).astype("float64")
         width = array.shape[1]
         dimensions = width if dimensions is None else dimensions
         if not 1 <= dimensions <= width:
@@ -195,7 +195,7 @@ class Whitening:
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         """Whitened vectors, float32 (n, dimensions)."""
-        return ((as_array(vectors) - self.mean) @ self.kernel).astype("float32")
+        return ((finite_float32_array(vectors) - self.mean) @ self.kernel).astype("float32")
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,8 @@ def layer_anisotropy(
         dimensions = min(len(vectors) // 2, int((spread > 10 * NOISE * spread[0]).sum()))
         if dimensions == 0:
             raise ValueError("expected different vectors in each layer. Received: all vectors of a layer are equal.")
-        before.append(mean_cosine(vectors))
-        after.append(mean_cosine(Whitening.fit(vectors, dimensions)(vectors)))
+        before.append(mean_pairwise_cosine(vectors))
+        after.append(mean_pairwise_cosine(Whitening.fit(vectors, dimensions)(vectors)))
         kept.append(dimensions)
     return LayerAnisotropy(np.array(before), np.array(after), np.array(kept))
 
@@ -262,7 +262,7 @@ def pca(vectors: np.ndarray) -> PrincipalComponents:
     Raises:
         ValueError: There are too few, or all are equal.
     """
-    array = as_array(vectors).astype("float64")
+    array = finite_float32_array(vectors).astype("float64")
     if array.ndim != 2 or len(array) < 3 or array.shape[1] < 2:
         raise ValueError(f"pca needs at least three vectors of two or more dimensions. Received: shape {array.shape}.")
     units, spread, directions = np.linalg.svd(array - array.mean(axis=0), full_matrices=False)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bertzoo.checkpoints.files import bundled_path
+from bertzoo.checkpoints.files import bundled_directory
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class CatalogEntry:
     tokenizer_config: bool = True
 
     @property
-    def family(self) -> str:
+    def model_type(self) -> str:
         """The `model_type` of its config.json."""
         return self.config["model_type"]
 
@@ -33,7 +33,7 @@ class CatalogEntry:
 @lru_cache(maxsize=1)
 def load_catalog() -> dict[str, CatalogEntry]:
     """The checkpoints by name, such as "google-bert/bert-base-uncased", in the file's order."""
-    content = tomllib.loads((bundled_path("weights") / "catalog.toml").read_text("utf-8"))
+    content = tomllib.loads((bundled_directory("weights") / "catalog.toml").read_text("utf-8"))
     entries = {}
     for row in content["checkpoints"]:
         config = {**content["shapes"][row.pop("shape")], "vocab_size": row.pop("vocab_size")}
@@ -41,7 +41,7 @@ def load_catalog() -> dict[str, CatalogEntry]:
     return entries
 
 
-def find_entry(name: str) -> CatalogEntry:
+def find_catalog_entry(name: str) -> CatalogEntry:
     """The entry of a name, with or without "hf://".
 
     Raises:
@@ -57,7 +57,7 @@ def find_entry(name: str) -> CatalogEntry:
     return catalog[name]
 
 
-def known_lowercase(directory: Path) -> bool | None:
+def is_lowercase_in_catalog(directory: Path) -> bool | None:
     """Whether a downloaded checkpoint whose files do not say so expects lowercased texts; None if unknown.
 
     The hub's cache names the folders of repositories `models--owner--name`.

@@ -10,7 +10,7 @@ class CheckpointError(ValueError):
 
 
 @contextmanager
-def error_source(source: object) -> Iterator[None]:
+def add_source_to_errors(source: object) -> Iterator[None]:
     """Names the file or directory in the errors of a block that reads it."""
     try:
         yield

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.tensors import StoredTensor, Tensors
+from bertzoo.checkpoints.tensors import LazyTensors, StoredTensor
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 FILE = "model.pt"
@@ -39,12 +39,12 @@ _RULES = (
 )
 
 
-def is_format(directory: Path) -> bool:
+def is_checkpoint(directory: Path) -> bool:
     """Whether the directory holds a fairseq checkpoint and no Hugging Face one."""
     return (directory / FILE).is_file() and not (directory / "config.json").exists()
 
 
-def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], Tensors, list[str]]:
+def read_checkpoint(directory: Path, head_names: tuple[str, ...] = ()) -> tuple[dict[str, Any], LazyTensors, list[str]]:
     """The content of a config.json, the tensors under Hugging Face's names, and notes for the load report.
 
     Raises:
@@ -74,7 +74,7 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
     if (directory / "sentencepiece.bpe.model").is_file():
         content["model_type"] = "xlm-roberta"
     notes = [f"fairseq's format: the file has {len(classifiers)} classifiers; none was read"] * (len(classifiers) > 1)
-    return content, Tensors(entries), notes
+    return content, LazyTensors(entries), notes
 
 
 def _settings_and_state(structure: object, path: Path) -> tuple[Mapping[str, Any], Mapping[str, LazyTensor]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.formats import is_checkpoint
 from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.saving import recover
+from bertzoo.checkpoints.saving import recover_interrupted_save
 from bertzoo.checkpoints.tensors import SINGLE_FILE, TORCH_FILE, WEIGHT_FILES
 
 _HUB = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?")
@@ -20,14 +20,14 @@ _SMALL_FILES = (
     "modules.json sentence_bert_config.json config_sentence_transformers.json "
     f"[0-9]_*/config.json [0-9]_*/{SINGLE_FILE} [0-9]_*/{TORCH_FILE}"
 ).split()
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 _SHARDS = {
     f"{SINGLE_FILE}.index.json": "model-?????-of-?????.safetensors",
     f"{TORCH_FILE}.index.json": "pytorch_model-?????-of-?????.bin",
 }
 
 
-def resolve(preset: str | os.PathLike) -> Path:
+def find_preset_directory(preset: str | os.PathLike) -> Path:
     """The directory of a preset.
 
     Args:
@@ -40,23 +40,23 @@ def resolve(preset: str | os.PathLike) -> Path:
     name = os.fspath(preset)
     if name.startswith("hf://"):
         return _checkpoint(_from_hub(name))
-    path = expand_path(name)
-    recover(path)
+    path = expand_user(name)
+    recover_interrupted_save(path)
     if path.is_dir():
         return _checkpoint(path)
     if path.exists():
         raise CheckpointError(f"{path} is a file; a directory with config.json and weights is expected.")
-    if name in bundled_names():
-        return bundled_root() / name
+    if name in bundled_preset_names():
+        return bundled_presets_directory() / name
     hint = f' For the hub write "hf://{name}".' if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else ""
     raise CheckpointError(
         f"There is no preset {name!r}: no such directory, and the bundled ones are "
-        f"{', '.join(bundled_names()) or 'none'}. "
+        f"{', '.join(bundled_preset_names()) or 'none'}. "
         f'Presets of the Hugging Face hub are written "hf://owner/name" or "hf://owner/name@revision".{hint}'
     )
 
 
-def expand_path(path: str | os.PathLike) -> Path:
+def expand_user(path: str | os.PathLike) -> Path:
     """A path with `~` replaced by the home directory.
 
     Raises:
@@ -71,22 +71,22 @@ def expand_path(path: str | os.PathLike) -> Path:
         ) from error
 
 
-def resolve_adapter(adapter: str | os.PathLike) -> Path:
+def find_adapter_directory(adapter: str | os.PathLike) -> Path:
     """The directory of a PEFT adapter, `hf://owner/name[@revision]` or a directory.
 
     Raises:
         CheckpointError: The name is malformed, or the download fails.
     """
     name = os.fspath(adapter)
-    return _download(name, ADAPTER_FILES) if name.startswith("hf://") else expand_path(name)
+    return _download(name, _ADAPTER_FILES) if name.startswith("hf://") else expand_user(name)
 
 
-def bundled_root() -> Path:
+def bundled_presets_directory() -> Path:
     """The folder of the bundled presets."""
-    return bundled_path("weights")
+    return bundled_directory("weights")
 
 
-def bundled_path(name: str) -> Path:
+def bundled_directory(name: str) -> Path:
     """The folder "weights" or "course": the checkout's, otherwise the copy in the wheel."""
     package = Path(__file__).resolve().parents[1]
     checkout = package.parent
@@ -96,18 +96,18 @@ def bundled_path(name: str) -> Path:
     return package / "_bundled" / name
 
 
-def bundled_names() -> list[str]:
+def bundled_preset_names() -> list[str]:
     """The names of the bundled presets, sorted."""
-    return sorted(path.parent.name for path in bundled_root().glob("*/config.json"))
+    return sorted(path.parent.name for path in bundled_presets_directory().glob("*/config.json"))
 
 
-def push(
+def upload_preset(
     directory: Path,
     repo_id: str,
     private: bool | None = None,
     token: str | None = None,
     commit_message: str = "Upload a bertzoo preset",
-    card: str | None = None,
+    model_card: str | None = None,
 ) -> str:
     """Uploads a preset to the Hugging Face hub, without its `training_state/`.
 
@@ -119,7 +119,7 @@ def push(
         private: Create the repository private; the owner's default where None.
         token: A token with the right to write; the stored login where None.
         commit_message: The message of the commit.
-        card: The text of README.md, where the repository has none.
+        model_card: The text of README.md, where the repository has none.
 
     Returns:
         The repository's address.
@@ -134,8 +134,12 @@ def push(
     api = HfApi(token=token)
     try:
         address = api.create_repo(repo_id, private=private, exist_ok=True)
-        if card is not None and not (directory / "README.md").exists() and not api.file_exists(repo_id, "README.md"):
-            (directory / "README.md").write_text(card, encoding="utf-8")
+        if (
+            model_card is not None
+            and not (directory / "README.md").exists()
+            and not api.file_exists(repo_id, "README.md")
+        ):
+            (directory / "README.md").write_text(model_card, encoding="utf-8")
         api.upload_folder(
             repo_id=repo_id,
             folder_path=directory,
@@ -162,7 +166,7 @@ def _checkpoint(directory: Path) -> Path:
 
 def _refuse_adapter(directory: Path, name: object) -> None:
     """Refuses a directory that holds an adapter and no model, with the way to load it."""
-    path = directory / ADAPTER_FILES[0]
+    path = directory / _ADAPTER_FILES[0]
     if path.is_file():
         base = read_json(path).get("base_model_name_or_path") or "its base model"
         raise CheckpointError(
@@ -175,7 +179,7 @@ def _from_hub(name: str) -> Path:
     # One form of the weights is fetched: the first that the repository has, in the order in which they would be read.
     for weights in WEIGHT_FILES:
         shards = [_SHARDS[weights]] if weights in _SHARDS else []
-        folder = _download(name, [*_SMALL_FILES, ADAPTER_FILES[0], weights, *shards])
+        folder = _download(name, [*_SMALL_FILES, _ADAPTER_FILES[0], weights, *shards])
         if (folder / weights).is_file():
             return folder
     _refuse_adapter(folder, name)

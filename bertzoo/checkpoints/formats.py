@@ -11,12 +11,12 @@ from bertzoo.checkpoints import fairseq, tf1
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.names import Family
-from bertzoo.checkpoints.tensors import Tensors, open_tensors
+from bertzoo.checkpoints.tensors import LazyTensors, open_tensors
 
-FOREIGN = (fairseq, tf1)
+_FOREIGN = (fairseq, tf1)
 
 # The content of a config.json -> its configuration and its family; raises ValueError or TypeError.
-ReadArchitecture = Callable[[Mapping[str, Any]], tuple[Any, Family]]
+ReadConfigAndFamily = Callable[[Mapping[str, Any]], tuple[Any, Family]]
 
 
 @dataclass
@@ -25,38 +25,38 @@ class Checkpoint:
 
     config: Any
     family: Family
-    tensors: Tensors
+    tensors: LazyTensors
     notes: list[str]
 
 
 def is_checkpoint(directory: Path) -> bool:
     """Whether a directory looks like a checkpoint of any format."""
-    return (directory / "config.json").is_file() or any(module.is_format(directory) for module in FOREIGN)
+    return (directory / "config.json").is_file() or any(module.is_checkpoint(directory) for module in _FOREIGN)
 
 
 @contextmanager
 def open_checkpoint(
-    directory: Path, read_architecture: ReadArchitecture, heads: tuple[str, ...] = ()
+    directory: Path, read_config_and_family: ReadConfigAndFamily, head_names: tuple[str, ...] = ()
 ) -> Iterator[Checkpoint]:
     """The checkpoint in a directory, whose files stay open within the context.
 
     Args:
         directory: A Hugging Face directory, fairseq's RoBERTa (`model.pt`), or a TensorFlow 1 checkpoint of Google's.
-        read_architecture: See `load_model`.
-        heads: The family's heads that are wanted: a TensorFlow checkpoint of ELECTRA holds two encoders.
+        read_config_and_family: See `load_model`.
+        head_names: The family's heads that are wanted: a TensorFlow checkpoint of ELECTRA holds two encoders.
 
     Raises:
         CheckpointError: The files can't be read, or describe nothing that bertzoo computes.
     """
-    foreign = next((module for module in FOREIGN if module.is_format(directory)), None)
+    foreign = next((module for module in _FOREIGN if module.is_checkpoint(directory)), None)
     if foreign:
-        content, tensors, notes = foreign.read(directory, heads)
+        content, tensors, notes = foreign.read_checkpoint(directory, head_names)
     else:
         content, tensors, notes = read_json(directory / "config.json"), None, []
         if str(content.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>")):
             raise CheckpointError(f"{directory} is a preset of KerasHub; load it with bertzoo.from_keras_hub.")
     try:
-        config, family = read_architecture(content)
+        config, family = read_config_and_family(content)
     except (ValueError, TypeError) as error:
         source = directory if foreign else directory / "config.json"
         raise CheckpointError(f"{source} can't be used: {error}") from error
@@ -65,7 +65,7 @@ def open_checkpoint(
         yield Checkpoint(config, family, tensors, notes)
 
 
-def _check_sizes(config: Any, tensors: Tensors, directory: Path) -> None:
+def _check_sizes(config: Any, tensors: LazyTensors, directory: Path) -> None:
     """Refuses a configuration far larger than its weights before memory is taken for it."""
     held = sum(math.prod(tensors.shape(name)) for name in tensors)
     least = {

@@ -31,80 +31,80 @@ class Family(Protocol):
     heads: Mapping[str, Any]
 
     @property
-    def aliases(self) -> Mapping[str, str]: ...
+    def tensor_aliases(self) -> Mapping[str, str]: ...
 
-    def names_of_head(self, config: Any, head: str) -> Names: ...
+    def head_tensor_names(self, config: Any, head_name: str) -> Names: ...
 
-    def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> Any: ...
+    def complete_config_from_tensors(self, config: Any, tensor_names: Container[str]) -> Any: ...
 
-    def counts(self, config: Any) -> dict[str, int]: ...
+    def placeholder_counts(self, config: Any) -> dict[str, int]: ...
 
-    def is_inert(self, tensor: str) -> bool: ...
+    def is_ignored_tensor(self, tensor_name: str) -> bool: ...
 
 
 @dataclass(frozen=True)
-class Entry:
+class WeightMapping:
     """One Keras weight and the tensors, one or more, that hold it in the file."""
 
     keras_name: str
     hf_names: tuple[str, ...]
 
     @property
-    def part(self) -> str:
+    def part_name(self) -> str:
         """The part of the model that the weight belongs to: "embeddings", "layer_0", "pooler", "classifier" …"""
         return self.keras_name.split("/")[0]
 
     @property
-    def transposed(self) -> bool:
+    def is_transposed(self) -> bool:
         return self.keras_name.endswith("kernel")
 
-    def is_in(self, tensors: Container[str]) -> bool:
+    def has_all_tensors(self, tensor_names: Container[str]) -> bool:
         """Whether all its tensors are among these."""
-        return all(name in tensors for name in self.hf_names)
+        return all(name in tensor_names for name in self.hf_names)
 
-    def join(self, tensors: Iterable[np.ndarray]) -> np.ndarray:
+    def to_keras_weight(self, tensors: Iterable[np.ndarray]) -> np.ndarray:
         """The file's tensors -> the Keras weight."""
-        arrays = [tensor.T if self.transposed else tensor for tensor in tensors]
+        arrays = [tensor.T if self.is_transposed else tensor for tensor in tensors]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
 
-    def split(self, weight: np.ndarray) -> dict[str, np.ndarray]:
+    def to_file_tensors(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """The Keras weight -> the file's tensors."""
         arrays = np.split(weight, len(self.hf_names), axis=-1)
-        return {name: np.ascontiguousarray(a.T if self.transposed else a) for name, a in zip(self.hf_names, arrays)}
+        return {name: np.ascontiguousarray(a.T if self.is_transposed else a) for name, a in zip(self.hf_names, arrays)}
 
 
-def expand(names: Iterable[tuple[str, str]], counts: Mapping[str, int]) -> list[Entry]:
-    """The entries of a table; `counts` gives the range of each index."""
+def expand_name_patterns(patterns: Iterable[tuple[str, str]], index_ranges: Mapping[str, int]) -> list[WeightMapping]:
+    """The entries of a table; `index_ranges` gives the range of each index."""
     entries = []
-    for keras_pattern, hf_pattern in names:
+    for keras_pattern, hf_pattern in patterns:
         letters = _INDEX.findall(keras_pattern)
-        for values in itertools.product(*(range(counts[letter]) for letter in letters)):
+        for values in itertools.product(*(range(index_ranges[letter]) for letter in letters)):
             keras_name, hf_name = keras_pattern, hf_pattern
             for letter, value in zip(letters, values):
                 index = f"{{{letter}}}"
                 keras_name, hf_name = keras_name.replace(index, str(value)), hf_name.replace(index, str(value))
             fused = _FUSED.search(hf_name)
             hf_names = [_FUSED.sub(name, hf_name) for name in fused.group(1).split(",")] if fused else [hf_name]
-            entries.append(Entry(keras_name, tuple(hf_names)))
+            entries.append(WeightMapping(keras_name, tuple(hf_names)))
     return entries
 
 
-def normalize_key(name: str, family: Family) -> str:
+def normalize_tensor_name(tensor_name: str, family: Family) -> str:
     """Any spelling of a tensor's name in files -> the table's: without prefix, LayerNorm's weight and bias."""
-    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", tensor_name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
     prefixes = (family.prefix, *family.former_prefixes)
     return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
 
 
-def wrapper_of(names: Iterable[str], prefix: str) -> str:
+def find_wrapper_prefix(tensor_names: Iterable[str], family_prefix: str) -> str:
     """What all names begin with because the model was part of another object; "" where they don't.
 
     A family's own prefix, which may be one of the same words, stays.
     """
-    names, start = list(names), ""
+    names, start = list(tensor_names), ""
     while wrapper := next((w for w in _WRAPPERS if names and all(name.startswith(start + w) for name in names)), None):
-        if wrapper == prefix and not any(name.startswith(start + wrapper + prefix) for name in names):
+        if wrapper == family_prefix and not any(name.startswith(start + wrapper + family_prefix) for name in names):
             break
         start += wrapper
     return start

@@ -74,7 +74,7 @@ def check_writable(directory: Path) -> None:
         raise CheckpointError(f"{directory} can't be written ({reason}). Name another directory.") from error
 
 
-def recover(directory: Path) -> None:
+def recover_interrupted_save(directory: Path) -> None:
     """Puts back a directory whose replacement was cut short. Call it before reading or writing.
 
     Raises:
@@ -104,10 +104,10 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
         raise
     except OSError:
         shutil.copy2(source, target)
-        sync(Path(target))
+        fsync(Path(target))
 
 
-def sync(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Waits until the disk has a file or a folder."""
     if path.is_dir() and os.name == "nt":  # Windows cannot open a folder
         return
@@ -128,7 +128,7 @@ def _swap(directory: Path, files: Mapping[str, Content]) -> None:
         replaced = {name for name in names if (inside / name).as_posix() in files}
         return replaced | {name for name in names if has_weights and inside == Path() and _is_weights(name)}
 
-    recover(directory)
+    recover_interrupted_save(directory)
     _discard(temporary)
     try:
         temporary.mkdir(parents=True)
@@ -148,7 +148,7 @@ def _rename(temporary: Path, directory: Path) -> None:
                 os.rename(directory, _sibling(directory, "backup"))
             try:
                 os.rename(temporary, directory)
-                sync(directory.parent)
+                fsync(directory.parent)
                 return
             except OSError as error:
                 # A reader that found no directory between the two renames has put the backup back.
@@ -156,7 +156,7 @@ def _rename(temporary: Path, directory: Path) -> None:
                     raise
         raise CheckpointError(f"{directory} is being replaced by other processes all the time")
     finally:
-        recover(directory)
+        recover_interrupted_save(directory)
 
 
 def _write_into(directory: Path, files: Mapping[str, Content]) -> None:
@@ -189,7 +189,7 @@ def _fill(folder: Path, files: Mapping[str, Content]) -> None:
             content(path)
         else:
             path.write_bytes(content)
-        sync(path)
+        fsync(path)
 
 
 def _is_weights(name: str) -> bool:
@@ -242,4 +242,4 @@ def _discard(path: Path) -> None:
 
 def _sync_folders(folder: Path) -> None:
     for path, _, _ in os.walk(folder):
-        sync(Path(path))
+        fsync(Path(path))

@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.checkpoints.errors import CheckpointError, error_source
-from bertzoo.checkpoints.files import expand_path, resolve
+from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
+from bertzoo.checkpoints.files import expand_user, find_preset_directory
 from bertzoo.checkpoints.json_files import (
     FLAG,
     NULL,
     TEXT,
     Rule,
-    check,
-    integer,
-    list_of,
-    object_of,
+    check_json,
+    encode_json,
+    integer_rule,
+    list_rule,
+    object_rule,
     read_json,
-    to_json,
 )
-from bertzoo.checkpoints.saving import recover
-from bertzoo.checkpoints.tensors import float_tensor, open_tensors, tensor_files
+from bertzoo.checkpoints.saving import recover_interrupted_save
+from bertzoo.checkpoints.tensors import build_weight_files, open_tensors, to_finite_float32
 
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -40,24 +40,24 @@ OLD_POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-LENGTH_RULES = {"max_seq_length": integer(1) | NULL, "do_lower_case": FLAG | NULL, "transformer_task": TEXT}
+LENGTH_RULES = {"max_seq_length": integer_rule(1) | NULL, "do_lower_case": FLAG | NULL, "transformer_task": TEXT}
 SETTINGS_RULES = {
     "activation_fn": TEXT | NULL,
     "default_prompt_name": TEXT | NULL,
-    "prompts": object_of(TEXT | NULL) | NULL,
+    "prompts": object_rule(TEXT | NULL) | NULL,
     "similarity_fn_name": TEXT | NULL,
-    "truncate_dim": integer(1) | NULL,
+    "truncate_dim": integer_rule(1) | NULL,
 }
 MODULE_RULES = {
     "Pooling": {
         "include_prompt": FLAG,
-        "pooling_mode": TEXT | list_of(TEXT) | NULL,
+        "pooling_mode": TEXT | list_rule(TEXT) | NULL,
         **dict.fromkeys(OLD_POOLINGS, FLAG),
     },
     "Dense": {
         "activation_function": TEXT,
         "bias": FLAG,
-        "out_features": integer(1),
+        "out_features": integer_rule(1),
         "use_residual": FLAG,
         **dict.fromkeys(("module_input_name", "module_output_name"), TEXT | NULL),
     },
@@ -78,7 +78,7 @@ ACTIVATIONS = {
 
 
 @dataclass(frozen=True)
-class Module:
+class SentenceModule:
     """One module after the encoder: its kind ("Pooling", "Dense", "Normalize"), settings, weights by name, and its
     directory."""
 
@@ -89,7 +89,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class SentenceFiles:
+class SentenceTransformerFiles:
     """What a directory describes besides the encoder.
 
     Attributes:
@@ -101,13 +101,13 @@ class SentenceFiles:
     """
 
     directory: Path
-    modules: tuple[Module, ...] = ()
+    modules: tuple[SentenceModule, ...] = ()
     max_length: int | None = None
     lowercase: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_sentence_files(preset: str | Path) -> SentenceFiles:
+def read_sentence_transformer_files(preset: str | Path) -> SentenceTransformerFiles:
     """Reads the small files of a preset, of sentence-transformers or of a plain encoder.
 
     Raises:
@@ -116,8 +116,8 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
     root, entries = _find(preset)
     settings = read_json(root / SETTINGS_FILE, SETTINGS_RULES, default={})
     if not entries:
-        return SentenceFiles(root, settings=settings)
-    with error_source(root / MODULES_FILE):
+        return SentenceTransformerFiles(root, settings=settings)
+    with add_source_to_errors(root / MODULES_FILE):
         (kind, directory), *rest = [_kind_and_path(root, entry) for entry in entries]
         length = read_json(directory / LENGTH_FILE, LENGTH_RULES, default={})
         task = length.get("transformer_task", "feature-extraction")
@@ -126,20 +126,22 @@ def read_sentence_files(preset: str | Path) -> SentenceFiles:
                 f"an encoder is expected first, a Transformer for feature-extraction. Received: {kind} for {task}."
             )
         modules = tuple(_read_module(path, kind) for kind, path in rest)
-    return SentenceFiles(directory, modules, length.get("max_seq_length"), bool(length.get("do_lower_case")), settings)
+    return SentenceTransformerFiles(
+        directory, modules, length.get("max_seq_length"), bool(length.get("do_lower_case")), settings
+    )
 
 
-def read_settings(preset: str | Path) -> dict[str, Any]:
+def read_sentence_transformers_config(preset: str | Path) -> dict[str, Any]:
     """The content of config_sentence_transformers.json of a preset; empty where it has none."""
     return read_json(_find(preset)[0] / SETTINGS_FILE, SETTINGS_RULES, default={})
 
 
 def _find(preset: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     """The root of a preset, and the entries of its modules.json."""
-    folder = expand_path(preset)
-    recover(folder)
+    folder = expand_user(preset)
+    recover_interrupted_save(folder)
     # Before version 2 the encoder had a folder of its own, and the root no config.json.
-    root = folder if (folder / MODULES_FILE).is_file() else resolve(preset)
+    root = folder if (folder / MODULES_FILE).is_file() else find_preset_directory(preset)
     return root, read_json(root / MODULES_FILE, _MODULES, default=[])
 
 
@@ -161,15 +163,15 @@ def _kind_and_path(root: Path, entry: Mapping[str, Any]) -> tuple[str, Path]:
     return kind, root / path
 
 
-def _read_module(directory: Path, kind: str) -> Module:
+def _read_module(directory: Path, kind: str) -> SentenceModule:
     if kind not in MODULE_RULES:
-        return Module(kind, source=directory)
+        return SentenceModule(kind, source=directory)
     settings, tensors = read_json(directory / "config.json", MODULE_RULES[kind], default={}), {}
     if kind == "Dense" or "attention" in (settings.get("pooling_mode") or ()):
         with open_tensors(directory) as stored:
-            tensors = {name: float_tensor(stored[name], f"{directory}: tensor {name}") for name in stored}
+            tensors = {name: to_finite_float32(stored[name], f"{directory}: tensor {name}") for name in stored}
     if kind == "Dense":
-        with error_source(directory / "config.json"):
+        with add_source_to_errors(directory / "config.json"):
             settings = _dense_settings(settings, len(tensors.get("linear.weight", ())))
     else:
         modes = settings.get("pooling_mode")
@@ -177,7 +179,7 @@ def _read_module(directory: Path, kind: str) -> Module:
             modes = [mode for key, mode in OLD_POOLINGS.items() if settings.get(key)] or ["mean"]
         modes = [modes] if isinstance(modes, str) else list(modes)
         settings = {"modes": modes, "include_prompt": settings.get("include_prompt", True)}
-    return Module(kind, settings, tensors, directory)
+    return SentenceModule(kind, settings, tensors, directory)
 
 
 def _dense_settings(settings: Mapping[str, Any], units: int) -> dict[str, Any]:
@@ -187,12 +189,12 @@ def _dense_settings(settings: Mapping[str, Any], units: int) -> dict[str, Any]:
     inputs = {settings.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
     if settings.get("use_residual") or inputs != {"sentence_embedding"}:
         raise CheckpointError(f"it describes a Dense that bertzoo does not compute: {settings}.")
-    check({"out_features": None, **settings}, {"out_features": integer(units, units)})
+    check_json({"out_features": None, **settings}, {"out_features": integer_rule(units, units)})
     return {"units": units, "activation": ACTIVATIONS[activation], "bias": settings.get("bias", True)}
 
 
-def sentence_files(
-    modules: list[Module], max_length: int | None, settings: Mapping[str, Any]
+def build_sentence_transformer_files(
+    modules: list[SentenceModule], max_length: int | None, settings: Mapping[str, Any]
 ) -> dict[str, bytes | Callable[[Path], None]]:
     """The files that make a checkpoint directory one of sentence-transformers, for `write_preset`.
 
@@ -209,16 +211,16 @@ def sentence_files(
     ]
     files: dict[str, bytes | Callable[[Path], None]] = {}
     for folder, module in zip(folders[1:], modules):
-        files[f"{folder}/config.json"] = to_json(dict(module.settings))
+        files[f"{folder}/config.json"] = encode_json(dict(module.settings))
         if module.tensors:
-            files.update({f"{folder}/{name}": write for name, write in tensor_files(module.tensors).items()})
-    files[MODULES_FILE] = to_json(entries)
-    files[LENGTH_FILE] = to_json({"max_seq_length": max_length, "do_lower_case": False})
-    files[SETTINGS_FILE] = to_json(dict(settings))
+            files.update({f"{folder}/{name}": write for name, write in build_weight_files(module.tensors).items()})
+    files[MODULES_FILE] = encode_json(entries)
+    files[LENGTH_FILE] = encode_json({"max_seq_length": max_length, "do_lower_case": False})
+    files[SETTINGS_FILE] = encode_json(dict(settings))
     return files
 
 
-def cross_encoder_files(settings: Mapping[str, Any]) -> dict[str, bytes]:
+def build_cross_encoder_files(settings: Mapping[str, Any]) -> dict[str, bytes]:
     """The files from which sentence-transformers reads the settings of a cross-encoder."""
     entry = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
     reading = {
@@ -227,4 +229,4 @@ def cross_encoder_files(settings: Mapping[str, Any]) -> dict[str, bytes]:
         "module_output_name": "scores",
     }
     content = {"model_type": "CrossEncoder", **settings}
-    return {MODULES_FILE: to_json([entry]), LENGTH_FILE: to_json(reading), SETTINGS_FILE: to_json(content)}
+    return {MODULES_FILE: encode_json([entry]), LENGTH_FILE: encode_json(reading), SETTINGS_FILE: encode_json(content)}

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import Content, sync
+from bertzoo.checkpoints.saving import Content, fsync
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 # In this order: where a directory holds several, the first is read, as transformers does.
@@ -45,7 +45,7 @@ class StoredTensor:
     read: Callable[[], np.ndarray]
 
 
-class Tensors(Mapping[str, np.ndarray]):
+class LazyTensors(Mapping[str, np.ndarray]):
     """Tensors by name; `tensors[name]` reads that one alone, bf16 as `ml_dtypes.bfloat16`.
 
     A context manager: safetensors files stay mapped until it is closed.
@@ -67,9 +67,9 @@ class Tensors(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def renamed(self, names: Mapping[str, str]) -> "Tensors":
+    def renamed(self, new_to_old: Mapping[str, str]) -> "LazyTensors":
         """The same tensors under other names, {new: old}."""
-        return Tensors({new: self._entries[old] for new, old in names.items()})
+        return LazyTensors({new: self._entries[old] for new, old in new_to_old.items()})
 
     def dtype(self, name: str) -> str:
         """safetensors' name of the type: "F32", "F16", "BF16", "I64", …"""
@@ -88,21 +88,21 @@ class Tensors(Mapping[str, np.ndarray]):
         self.close()
 
 
-def float_tensor(tensor: np.ndarray, name: str) -> np.ndarray:
+def to_finite_float32(tensor: np.ndarray, tensor_name: str) -> np.ndarray:
     """A tensor of weights as float32.
 
     Raises:
         CheckpointError: It holds integers, NaN or infinity.
     """
     if tensor.dtype.kind not in "f" and tensor.dtype != ml_dtypes.bfloat16:
-        raise CheckpointError(f"{name} holds {tensor.dtype}, not floating-point numbers.")
+        raise CheckpointError(f"{tensor_name} holds {tensor.dtype}, not floating-point numbers.")
     value = tensor.astype(np.float32)
     if not np.isfinite(value).all():
-        raise CheckpointError(f"{name} holds numbers that are not finite (NaN or infinity).")
+        raise CheckpointError(f"{tensor_name} holds numbers that are not finite (NaN or infinity).")
     return value
 
 
-def open_tensors(directory: Path) -> Tensors:
+def open_tensors(directory: Path) -> LazyTensors:
     """The weights in a directory, from the first of `WEIGHT_FILES` that it has; an index stands for its shards.
 
     Raises:
@@ -120,7 +120,7 @@ def open_tensors(directory: Path) -> Tensors:
     )
 
 
-def open_tensor_file(path: Path) -> Tensors:
+def open_tensor_file(path: Path) -> LazyTensors:
     """The tensors of one file: safetensors if it has that suffix, else what `torch.save` wrote.
 
     Raises:
@@ -129,7 +129,7 @@ def open_tensor_file(path: Path) -> Tensors:
     _refuse_other_content(path)
     if path.suffix == ".safetensors":
         return _open_safetensors(path)
-    return Tensors(_flat(read_torch_file(path), path))
+    return LazyTensors(_flat(read_torch_file(path), path))
 
 
 def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
@@ -147,12 +147,14 @@ def save_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         mode = path.stat().st_mode
         save_file(dense, path, metadata={"format": "pt"})
         path.chmod(mode)  # safetensors gives the file to its owner alone
-        sync(path)
+        fsync(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} could not be written: {error}.") from error
 
 
-def tensor_files(tensors: Mapping[str, np.ndarray], max_shard_bytes: int = DEFAULT_SHARD_BYTES) -> dict[str, Content]:
+def build_weight_files(
+    tensors: Mapping[str, np.ndarray], max_shard_bytes: int = DEFAULT_SHARD_BYTES
+) -> dict[str, Content]:
     """The weight files of a preset, for `write_preset`: `model.safetensors`, or shards of at most `max_shard_bytes`
     (a larger tensor has a shard to itself) with an index, named as Hugging Face names them.
     """
@@ -176,7 +178,7 @@ def tensor_files(tensors: Mapping[str, np.ndarray], max_shard_bytes: int = DEFAU
     return {**writers, f"{SINGLE_FILE}.index.json": text.encode()}
 
 
-def _open_safetensors(path: Path) -> Tensors:
+def _open_safetensors(path: Path) -> LazyTensors:
     files = ExitStack()
     try:
         file = files.enter_context(safe_open(str(path), framework="numpy"))
@@ -200,10 +202,10 @@ def _open_safetensors(path: Path) -> Tensors:
         name: StoredTensor(tensor.get_dtype(), tuple(tensor.get_shape()), partial(read, name))
         for name, tensor in slices.items()
     }
-    return Tensors(entries, files)
+    return LazyTensors(entries, files)
 
 
-def _open_shards(index: Path) -> Tensors:
+def _open_shards(index: Path) -> LazyTensors:
     try:
         weight_map = dict(json.loads(index.read_bytes())["weight_map"].items())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
@@ -226,7 +228,7 @@ def _open_shards(index: Path) -> Tensors:
             if name not in shards[shard]:
                 raise CheckpointError(f"{index} says that {shard} holds {name}, but it does not: they do not match.")
             entries[name] = shards[shard]._entries[name]
-        return Tensors(entries, files.pop_all())
+        return LazyTensors(entries, files.pop_all())
 
 
 def _flat(structure: object, path: Path) -> dict[str, LazyTensor]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.tensors import WEIGHT_FILES, StoredTensor, Tensors
+from bertzoo.checkpoints.tensors import WEIGHT_FILES, LazyTensors, StoredTensor
 
 HEAD_SIZE = 64  # of all ELECTRAs that Google published, whose directories hold no configuration
 
@@ -65,15 +65,16 @@ _ENDINGS = (
 )
 
 
-def is_format(directory: Path) -> bool:
+def is_checkpoint(directory: Path) -> bool:
     """Whether the directory holds a TensorFlow checkpoint and no Hugging Face one."""
     return bool(_prefixes(directory)) and not any((directory / name).exists() for name in WEIGHT_FILES)
 
 
-def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], Tensors, list[str]]:
+def read_checkpoint(directory: Path, head_names: tuple[str, ...] = ()) -> tuple[dict[str, Any], LazyTensors, list[str]]:
     """The content of a config.json, the tensors under Hugging Face's names, and notes for the load report.
 
-    An ELECTRA checkpoint holds two encoders: the generator is read if `heads` has "masked_lm", else the discriminator.
+    An ELECTRA checkpoint holds two encoders: with "masked_lm" in `head_names` the generator is read, else the
+    discriminator.
 
     Raises:
         CheckpointError: TensorFlow is missing, a file is missing or damaged, or it is none of the three families.
@@ -85,14 +86,14 @@ def read(directory: Path, heads: tuple[str, ...] = ()) -> tuple[dict[str, Any], 
         raise CheckpointError(
             f"{prefix} is none of Google's BERT, ALBERT and ELECTRA: it holds {', '.join(names)[:200]}."
         )
-    if kinds[0] == "electra" and "masked_lm" in heads:  # the generator shares the embeddings unless it has its own
+    if kinds[0] == "electra" and "masked_lm" in head_names:  # the generator shares the embeddings unless it has its own
         names = [name for name in names if name.startswith(("electra/embeddings/", "generator"))]
         names.sort(key=lambda name: name.startswith("generator/"))
     elif kinds[0] == "electra":
         names = [name for name in names if not name.startswith("generator")]
     entries = {_hf_name(name, kinds[0]): _entry(reader, name, prefix) for name in names}
     content, notes = _config(directory, kinds[0], entries)
-    return content, Tensors(entries), notes
+    return content, LazyTensors(entries), notes
 
 
 def _hf_name(name: str, kind: str) -> str:

@@ -29,7 +29,7 @@ MaxLength = Annotated[int | None, typer.Option(min=3, help="Longest input in tok
 PositiveInt = Annotated[int, typer.Option(min=1)]
 
 
-class Backend(StrEnum):
+class _Backend(StrEnum):
     """The backends of Keras."""
 
     jax = "jax"
@@ -39,7 +39,7 @@ class Backend(StrEnum):
 
 _DEBUG = Annotated[bool, typer.Option("--debug", help="Show tracebacks and the backend's logs.")]
 _BACKEND = Annotated[
-    Backend | None,
+    _Backend | None,
     typer.Option("--backend", help="Keras's backend; by default KERAS_BACKEND, keras.json, or an installed one."),
 ]
 
@@ -49,7 +49,7 @@ def with_debug_option(function: Callable) -> Callable:
     return _extended(function, {"debug": (_DEBUG, False)})
 
 
-def with_keras(function: Callable) -> Callable:
+def with_backend_and_debug_options(function: Callable) -> Callable:
     """A command that uses Keras: as `plain`, with `--backend`. The function calls `start` when it needs Keras."""
     return _extended(function, {"backend": (_BACKEND, None), "debug": (_DEBUG, False)})
 
@@ -58,7 +58,7 @@ def _extended(function: Callable, options: dict[str, tuple]) -> Callable:
     @wraps(function)
     def run(**values):
         own = {name: values.pop(name) for name in options}
-        with errors_as_sentences(own["debug"]):
+        with report_errors_and_exit(own["debug"]):
             if "backend" in own:
                 _choose(own["backend"], quiet=not own["debug"])
             function(**values)
@@ -73,12 +73,12 @@ def _extended(function: Callable, options: dict[str, tuple]) -> Callable:
     return run
 
 
-def _choose(backend: Backend | None, quiet: bool) -> None:
+def _choose(backend: _Backend | None, quiet: bool) -> None:
     from bertzoo import backend as backends
 
     if backend is not None:
         os.environ["KERAS_BACKEND"] = str(backend)
-    backends.prepare()
+    backends.prepare_backend()
     if quiet:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         warnings.simplefilter("ignore")
@@ -89,7 +89,7 @@ def _choose(backend: Backend | None, quiet: bool) -> None:
 def import_bertzoo() -> ModuleType:
     """Imports Keras and returns `bertzoo`. Lines that TensorFlow logs at any log level are dropped."""
     import bertzoo
-    from bertzoo.backend import skip_graph_rewriting
+    from bertzoo.backend import disable_tensorflow_grappler
 
     original = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -100,11 +100,11 @@ def import_bertzoo() -> ModuleType:
         os.dup2(original, 2)
         os.close(original)
         os.close(nowhere)
-    skip_graph_rewriting()
+    disable_tensorflow_grappler()
     return bertzoo
 
 
-def prepare_console() -> None:
+def escape_unencodable_output() -> None:
     """Lets commands print any character: a console that can't show it gets an escape. A closed output is replaced."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -115,7 +115,7 @@ def prepare_console() -> None:
 
 
 @contextmanager
-def errors_as_sentences(debug: bool = False) -> Iterator[None]:
+def report_errors_and_exit(debug: bool = False) -> Iterator[None]:
     """Turns errors into a sentence on stderr and exit code 1; with `debug` they are raised."""
     try:
         yield
@@ -143,16 +143,20 @@ def _sentence(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {text} (run it again with --debug to see where)"
 
 
-def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None, numbers: Sequence[str] = ()
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    numeric_columns: Sequence[str] = (),
 ) -> None:
-    """Prints a table; the columns named in `numbers` are right-aligned."""
+    """Prints a table; the columns named in `numeric_columns` are right-aligned."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     for name in columns:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in numeric_columns else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else 250  # a file or a pipe has no width
@@ -165,6 +169,6 @@ def training_verbosity() -> int:
     return 1 if sys.stdout.isatty() else 2
 
 
-def percent(share: float) -> str:
+def format_percent(fraction: float) -> str:
     """0.8333 -> "83.3 %"."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * fraction:.1f} %"

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import import_bertzoo, show_table
-from bertzoo.cli.paths import check_file, write_atomically
+from bertzoo.cli.app import import_bertzoo, print_table
+from bertzoo.cli.paths import check_output_file, write_atomically
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -33,13 +33,13 @@ def compare(
     if len(names) < 2:
         raise ValueError("expected at least two names. Received one: `bertzoo list NAME` shows it.")
     if out is not None:
-        check_file(out, (".json",))
+        check_output_file(out, (".json",))
     if plot is not None:
-        check_file(plot, PICTURES)
+        check_output_file(plot, PICTURES)
         if find_spec("matplotlib") is None:
             raise ImportError("a picture needs matplotlib: pip install matplotlib.")
     import_bertzoo()
-    from bertzoo.analysis.comparison import compare as measure
+    from bertzoo.analysis.comparison import compare_costs as measure
 
     comparison = measure(names, length or (32, 128), batch_size, repeats)
     _show(comparison)
@@ -47,10 +47,10 @@ def compare(
         write_atomically(out, (json.dumps(comparison.to_json(), indent=1) + "\n").encode())
         print(f"the same numbers in {out}")
     if plot is not None:
-        from bertzoo.analysis.charts import comparison_figure
+        from bertzoo.analysis.charts import cost_comparison_figure
 
         drawn = BytesIO()
-        comparison_figure(comparison).savefig(drawn, format=plot.suffix[1:].lower())
+        cost_comparison_figure(comparison).savefig(drawn, format=plot.suffix[1:].lower())
         write_atomically(plot, drawn.getvalue())
         print(f"a picture in {plot}")
 
@@ -69,5 +69,5 @@ def _show(comparison) -> None:
             [f"  tokens/s, {comparison.batch_size} texts", *(f"{cost.tokens_per_second[i]:,.0f}" for cost in costs)],
         ]
     names = [cost.name for cost in costs]
-    show_table(["", *names], rows, title="Encoders", numbers=names)
+    print_table(["", *names], rows, title="Encoders", numeric_columns=names)
     print(f"{comparison.device}: {comparison.versions}, float32")

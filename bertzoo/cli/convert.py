@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bertzoo.cli.app import PRESET_HELP, import_bertzoo
-from bertzoo.cli.paths import check_preset_directory
+from bertzoo.cli.paths import check_preset_output_directory
 
 # In this order: ALBERT's ForPreTraining is the first one with both of its heads.
 TASKS = (
@@ -26,21 +26,23 @@ TASKS = (
 def convert(
     source: Annotated[str, typer.Argument(help=PRESET_HELP)],
     directory: Annotated[Path, typer.Argument(help="Where to write.")],
-    dequantize: Annotated[bool, typer.Option("--dequantize", help="Convert int8 weights to floats.")] = False,
+    dequantize_preset: Annotated[
+        bool, typer.Option("--dequantize_preset", help="Convert int8 weights to floats.")
+    ] = False,
 ) -> None:
     """Rewrite a checkpoint in safetensors, with its tokenizer and the head that config.json names."""
-    from bertzoo.checkpoints.files import resolve
+    from bertzoo.checkpoints.files import find_preset_directory
 
-    found = resolve(source)
-    check_preset_directory(directory)
+    found = find_preset_directory(source)
+    check_preset_output_directory(directory)
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
     bz = import_bertzoo()
-    if dequantize:
+    if dequantize_preset:
         from bertzoo.checkpoints import loading
 
         with tempfile.TemporaryDirectory() as folder:
-            loading.dequantize(found, Path(folder) / "floats")
+            loading.dequantize_preset(found, Path(folder) / "floats")
             _convert(bz, str(Path(folder) / "floats"), Path(folder) / "floats", directory)
         return
     _convert(bz, source, found, directory)
@@ -73,9 +75,9 @@ def _convert_encoder(bz: ModuleType, source: str, found: Path, directory: Path) 
 def _task_of(bz: ModuleType, directory: Path):
     """The task that the first of `architectures` in config.json names, None if there is none, and that name."""
     from bertzoo.checkpoints.formats import open_checkpoint
-    from bertzoo.models.registry import read_architecture
+    from bertzoo.models.registry import config_and_family_from_hf
 
-    with open_checkpoint(directory, read_architecture) as checkpoint:
+    with open_checkpoint(directory, config_and_family_from_hf) as checkpoint:
         family, named = checkpoint.family, (checkpoint.config.extra.get("architectures") or [""])[0]
     for task in (getattr(bz, name) for name in TASKS):
         if set(task.heads) <= set(family.heads):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.checkpoints.files import bundled_path
+from bertzoo.checkpoints.files import bundled_directory
 
 
 def course(
@@ -32,7 +32,7 @@ def course(
 
 
 def _list() -> None:
-    root = bundled_path("course")
+    root = bundled_directory("course")
     for path in _notebooks(root):
         print(_title(path))
     print(f"\nStart page: {root / 'README.md'}\nTo work in a copy: bertzoo course DIRECTORY")
@@ -46,7 +46,7 @@ def _title(path: Path) -> str:
 
 
 def _copy(directory: Path) -> None:
-    root = bundled_path("course")
+    root = bundled_directory("course")
     files = sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file())
     files = [name for name in files if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)]
     if not files:
@@ -67,7 +67,7 @@ def _grade(directory: Path, which: str) -> None:
     """Prints a line for each exercise, by the course's grading.py, and exits with 1 unless all have passed."""
     # First in the path: this bertzoo, whatever is installed.
     path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(bundled_path("course") / "grading.py"), str(directory), which]
+    command = [sys.executable, str(bundled_directory("course") / "grading.py"), str(directory), which]
     environment = os.environ | {"PYTHONPATH": path}
     with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as child:
         assert child.stdout is not None and child.stderr is not None  # they are pipes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.data.datasets import load_conll, load_squad
-from bertzoo.data.files import Rows, kind_of, read_rows
+from bertzoo.data.files import StringTable, format_suffix, read_string_table
 from bertzoo.data.parsing import Examples, Schema, describe_columns, find_column, parse_inputs, require_column
 from bertzoo.data.schemas import (
     CHOICES,
@@ -19,8 +19,8 @@ from bertzoo.data.schemas import (
     TEXT_COLUMNS,
     TEXTS,
     WORDS,
+    find_numbered_choice_columns,
     find_text_columns,
-    numbered_columns,
 )
 
 VALIDATION_SHARE = 0.1
@@ -28,7 +28,7 @@ MOST_CLASSES = 200
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The columns that the user named; None for those to find by their names."""
 
     text: str | None = None
@@ -50,29 +50,29 @@ class Splits:
         return zlib.crc32(repr(parts).encode())
 
 
-def read_examples(file: Path, columns: Columns = Columns()) -> tuple[Schema, Examples]:
+def _read_examples(file: Path, columns: ColumnNames = ColumnNames()) -> tuple[Schema, Examples]:
     """Reads labelled examples of the task that the kind of the file and its columns define.
 
     Raises:
         ValueError: The file can't be used, or lacks a column.
     """
-    kind = kind_of(file)
+    kind = format_suffix(file)
     table: Any
     if kind == ".json":
         table, schema = load_squad(file), QUESTIONS
     elif kind in (".conll", ".conllu"):
         table, schema = load_conll(file), WORDS
     else:
-        rows = read_rows(file)
-        if not numbered_columns(list(rows.columns)):
-            return TEXTS, read_texts(rows, columns, labelled=True)
+        rows = read_string_table(file)
+        if not find_numbered_choice_columns(list(rows.columns)):
+            return TEXTS, _read_texts(rows, columns, labelled=True)
         table, schema = rows.columns, CHOICES
-    if columns != Columns():
+    if columns != ColumnNames():
         raise ValueError(f"--text, --pair and --label are for tables of labelled texts. Received: {file}.")
     return schema, parse_inputs(table, schema=schema)
 
 
-def read_texts(rows: Rows, columns: Columns = Columns(), labelled: bool = False) -> Examples:
+def _read_texts(rows: StringTable, columns: ColumnNames = ColumnNames(), labelled: bool = False) -> Examples:
     """The texts or pairs of a table, without the rows that lack a cell.
 
     Raises:
@@ -91,10 +91,10 @@ def read_texts(rows: Rows, columns: Columns = Columns(), labelled: bool = False)
         if len(complete) < len(rows):
             print(f"{rows.source}: {len(rows) - len(complete)} rows that lack one of these are left out")
         found["label"] = [label.strip() for label in found["label"]]
-    return Examples(*TEXTS.validate(found, found.pop("label", None)))
+    return Examples(*TEXTS.normalize_inputs(found, found.pop("label", None)))
 
 
-def _column_names(rows: Rows, columns: Columns, labelled: bool) -> dict[str, str | None]:
+def _column_names(rows: StringTable, columns: ColumnNames, labelled: bool) -> dict[str, str | None]:
     """Role -> the name of its column."""
     known = list(rows.columns)
     for name in vars(columns).values():
@@ -119,7 +119,7 @@ def _column_names(rows: Rows, columns: Columns, labelled: bool) -> dict[str, str
     return {"text": text, "second text": pair, "label": label if labelled else None}
 
 
-def read_given_texts(texts: list[str], file: Path | None, columns: Columns = Columns()) -> Examples:
+def read_texts_or_file(texts: list[str], file: Path | None, columns: ColumnNames = ColumnNames()) -> Examples:
     """Texts from the command line or a file; "-" as the only text or as the file reads standard input, a text a line.
 
     Raises:
@@ -129,31 +129,33 @@ def read_given_texts(texts: list[str], file: Path | None, columns: Columns = Col
         raise ValueError("give texts, or a file of texts with --file: one of both.")
     if texts and texts != ["-"]:
         return parse_inputs(texts, schema=TEXTS)
-    rows = read_rows(file or Path("-"))
-    examples = read_texts(rows, columns)
+    rows = read_string_table(file or Path("-"))
+    examples = _read_texts(rows, columns)
     if len(examples) < len(rows):
         missing = len(rows) - len(examples)
         raise ValueError(f"{rows.source}: {missing} of {len(rows)} rows have no text; fill or remove them.")
     return examples
 
 
-def read_splits(file: Path, dev: Path | None, seed: int, columns: Columns = Columns()) -> tuple[Schema, Splits]:
-    """The examples of a file, and those of `dev` or a tenth of the file to validate with.
+def read_schema_and_splits(
+    file: Path, dev_file: Path | None, seed: int, columns: ColumnNames = ColumnNames()
+) -> tuple[Schema, Splits]:
+    """The examples of a file, and those of `dev_file` or a tenth of the file to validate with.
 
     Raises:
         ValueError: The files don't fit each other, or there are too few examples.
     """
-    schema, examples = read_examples(file, columns)
-    classes = find_classes(examples.targets, str(file)) if schema == TEXTS else None
-    if dev is None:
-        train, validation = split(examples, seed, classes)
+    schema, examples = _read_examples(file, columns)
+    classes = _find_classes(examples.targets, str(file)) if schema == TEXTS else None
+    if dev_file is None:
+        train, validation = _split(examples, seed, classes)
     else:
-        other, validation = read_examples(dev, columns)
+        other, validation = _read_examples(dev_file, columns)
         if other != schema:
-            raise ValueError(f"{dev} must hold examples of the same task as {file}.")
+            raise ValueError(f"{dev_file} must hold examples of the same task as {file}.")
         train = examples
     if schema == TEXTS:
-        _check_labels(validation.targets, classes, dev or file, file)
+        _check_labels(validation.targets, classes, dev_file or file, file)
         if classes is None:
             train, validation = (
                 replace(part, targets=np.array(part.targets, "float64")) for part in (train, validation)
@@ -161,25 +163,25 @@ def read_splits(file: Path, dev: Path | None, seed: int, columns: Columns = Colu
     return schema, Splits(train, validation, classes)
 
 
-def split(examples: Examples, seed: int, classes: list[str] | None = None) -> tuple[Examples, Examples]:
+def _split(examples: Examples, seed: int, classes: list[str] | None = None) -> tuple[Examples, Examples]:
     """A seeded tenth to validate with, at least one example, stratified by classes.
 
     Raises:
         ValueError: There are too few examples.
     """
-    from bertzoo.data.task_data import split_rows  # imports Keras, which a wrong command does not wait for
+    from bertzoo.data.task_data import split_row_indices  # imports Keras, which a wrong command does not wait for
 
     count = len(examples)
     if count < 2 or (classes is not None and count <= len(classes)):
         raise ValueError(f"{count} rows are too few to hold some out: pass held-out rows with --dev.")
     numbers = None if classes is None else np.array([classes.index(label) for label in examples.targets])
-    train, validation = split_rows(count, max(VALIDATION_SHARE, 1.5 / count), seed, numbers)
+    train, validation = split_row_indices(count, max(VALIDATION_SHARE, 1.5 / count), seed, numbers)
     return examples.select(train), examples.select(validation)
 
 
 def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file: Path) -> None:
     if classes is None:
-        wrong = [label for label in labels if parse_number(label) is None]
+        wrong = [label for label in labels if _parse_number(label) is None]
         if wrong:
             raise ValueError(f"{dev} has the label {wrong[0]!r}; the labels of {file} are numbers.")
         return
@@ -188,13 +190,13 @@ def _check_labels(labels: list[str], classes: list[str] | None, dev: Path, file:
         raise ValueError(f"{dev} has the label {unknown[0]!r}; those of {file} are {', '.join(classes[:20])}.")
 
 
-def find_classes(labels: list[str], source: str) -> list[str] | None:
+def _find_classes(labels: list[str], source: str) -> list[str] | None:
     """The classes in the data, sorted, numbers by value; None if the labels are numbers and not all are whole.
 
     Raises:
         ValueError: There is one class, or so many that the column can't hold labels.
     """
-    numbers = [number for number in map(parse_number, labels) if number is not None]
+    numbers = [number for number in map(_parse_number, labels) if number is not None]
     numeric = len(numbers) == len(labels)
     if numeric and any(number != math.floor(number) for number in numbers):
         return None
@@ -209,7 +211,7 @@ def find_classes(labels: list[str], source: str) -> list[str] | None:
     return sorted(counts, key=float if numeric else None)
 
 
-def parse_number(label: str) -> float | None:
+def _parse_number(label: str) -> float | None:
     """The finite number that a label is, or None."""
     try:
         value = float(label)

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bertzoo.cli.app import PositiveInt, Preset, TextColumn, Texts, TextsFile, import_bertzoo, show_table
-from bertzoo.cli.dataset import Columns, read_given_texts
-from bertzoo.cli.paths import check_file, write_atomically
+from bertzoo.cli.app import PositiveInt, Preset, TextColumn, Texts, TextsFile, import_bertzoo, print_table
+from bertzoo.cli.dataset import ColumnNames, read_texts_or_file
+from bertzoo.cli.paths import check_output_file, write_atomically
 
 MOST_SHOWN = 10  # texts whose similarities fit the screen
 
@@ -27,8 +27,8 @@ def embed(
 ) -> None:
     """Turn texts into vectors, as sentence-transformers does with the same model; without --out show similarities."""
     if out is not None:
-        check_file(out, (".npy",))
-    sentences = read_given_texts(texts or [], file, Columns(text))["text"]
+        check_output_file(out, (".npy",))
+    sentences = read_texts_or_file(texts or [], file, ColumnNames(text))["text"]
     if out is None and not 2 <= len(sentences) <= MOST_SHOWN:
         raise ValueError(f"without --out, give 2 to {MOST_SHOWN} texts to compare; received: {len(sentences)}.")
     encoder = import_bertzoo().SentenceEncoder.from_preset(preset, verbose=False)
@@ -50,4 +50,4 @@ def _show_similarities(texts: list[str], vectors: np.ndarray) -> None:
         [number, text, *(f"{value:.2f}" for value in row)]
         for number, text, row in zip(numbers, texts, similarity(vectors, vectors))
     ]
-    show_table(["", "text", *numbers], rows, title="Cosine similarity", numbers=numbers)
+    print_table(["", "text", *numbers], rows, title="Cosine similarity", numeric_columns=numbers)

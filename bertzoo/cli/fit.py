@@ -15,13 +15,18 @@ from bertzoo.cli.app import (
     PositiveInt,
     Preset,
     TextColumn,
+    format_percent,
     import_bertzoo,
-    percent,
     training_verbosity,
 )
-from bertzoo.cli.dataset import Columns, Splits, read_splits
-from bertzoo.cli.paths import check_preset_directory
-from bertzoo.cli.reports import report_choices, report_questions, report_texts, report_words
+from bertzoo.cli.dataset import ColumnNames, Splits, read_schema_and_splits
+from bertzoo.cli.paths import check_preset_output_directory
+from bertzoo.cli.reports import (
+    print_classification_report,
+    print_multiple_choice_report,
+    print_question_answering_report,
+    print_word_tagging_report,
+)
 from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, WORDS
 
 
@@ -47,10 +52,10 @@ def fit(
 ) -> None:
     """Fine-tune a model on labelled texts, tagged words, questions with answers, or multiple choice, by the kind of the
     file. Labels that are numbers like 0.5 make a regression."""
-    check_preset_directory(out)
+    check_preset_output_directory(out)
     if learning_rate is not None and not learning_rate > 0:
         raise ValueError(f"--learning-rate must be above 0. Received: {learning_rate}.")
-    schema, splits = read_splits(file, dev, seed, Columns(text, pair, label))
+    schema, splits = read_schema_and_splits(file, dev, seed, ColumnNames(text, pair, label))
     kind = KINDS[schema.roles]
     options, description = kind.describe(splits)
     print(f"{len(splits.train)} {kind.unit} to learn from, {len(splits.validation)} held out; {description}")
@@ -65,18 +70,18 @@ def fit(
     print(f"Saved in {out}. Use it: bertzoo predict {out} {kind.usage}")
 
 
-def describe_texts(splits: Splits) -> tuple[dict[str, Any], str]:
+def choose_classifier_options(splits: Splits) -> tuple[dict[str, Any], str]:
     """The arguments of `TextClassifier.from_preset`, and a description of the labels."""
     if splits.classes is None:
         return {"labels": 1, "problem_type": "regression"}, "the labels are numbers: regression"
     labels = list(splits.validation.targets)
     share = max(labels.count(name) for name in splits.classes) / len(labels)
     options = {"labels": splits.classes, "problem_type": "single_label_classification"}
-    return options, f"{len(splits.classes)} classes; majority baseline: {percent(share)}"
+    return options, f"{len(splits.classes)} classes; majority baseline: {format_percent(share)}"
 
 
 def _describe_words(splits: Splits) -> tuple[dict[str, Any], str]:
-    from bertzoo.text.tags import scheme_of
+    from bertzoo.text.tags import detect_tag_scheme
 
     seen, held_out = ({tag for tags in part.targets for tag in tags} for part in (splits.train, splits.validation))
     if held_out - seen:
@@ -84,7 +89,7 @@ def _describe_words(splits: Splits) -> tuple[dict[str, Any], str]:
             f"the held-out sentences have the tag {min(held_out - seen)!r}, which those to learn from lack."
         )
     labels = sorted(seen)
-    scheme = scheme_of(labels)
+    scheme = detect_tag_scheme(labels)
     return {"labels": labels}, f"{len(labels)} tags" + (f" ({scheme})" if scheme else "")
 
 
@@ -113,10 +118,12 @@ class _Kind:
 
 # By the roles of a schema.
 KINDS = {
-    TEXTS.roles: _Kind("TextClassifier", "rows", describe_texts, report_texts, '"a text"'),
-    WORDS.roles: _Kind("TokenClassifier", "sentences", _describe_words, report_words, '"a text"'),
+    TEXTS.roles: _Kind("TextClassifier", "rows", choose_classifier_options, print_classification_report, '"a text"'),
+    WORDS.roles: _Kind("TokenClassifier", "sentences", _describe_words, print_word_tagging_report, '"a text"'),
     QUESTIONS.roles: _Kind(
-        "QuestionAnswerer", "questions", _describe_questions, report_questions, "--file questions.jsonl"
+        "QuestionAnswerer", "questions", _describe_questions, print_question_answering_report, "--file questions.jsonl"
     ),
-    CHOICES.roles: _Kind("MultipleChoice", "questions", _describe_choices, report_choices, "--file questions.csv"),
+    CHOICES.roles: _Kind(
+        "MultipleChoice", "questions", _describe_choices, print_multiple_choice_report, "--file questions.csv"
+    ),
 }

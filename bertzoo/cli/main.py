@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from bertzoo import __version__
-from bertzoo.cli.app import prepare_console, with_debug_option, with_keras
+from bertzoo.cli.app import escape_unencodable_output, with_backend_and_debug_options, with_debug_option
 from bertzoo.cli.compare import compare
 from bertzoo.cli.convert import convert
 from bertzoo.cli.course import course
@@ -25,17 +25,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(with_keras(quickstart))
-app.command("list")(with_keras(list_presets))
-app.command()(with_keras(compare))
-app.command()(with_keras(fit))
-app.command()(with_keras(grid))
-app.command()(with_keras(predict))
-app.command()(with_keras(embed))
-app.command()(with_keras(convert))
+app.command()(with_backend_and_debug_options(quickstart))
+app.command("list")(with_backend_and_debug_options(list_presets))
+app.command()(with_backend_and_debug_options(compare))
+app.command()(with_backend_and_debug_options(fit))
+app.command()(with_backend_and_debug_options(grid))
+app.command()(with_backend_and_debug_options(predict))
+app.command()(with_backend_and_debug_options(embed))
+app.command()(with_backend_and_debug_options(convert))
 app.command()(with_debug_option(course))
 app.command()(with_debug_option(prepare))
-app.command()(with_keras(pretrain))
+app.command()(with_backend_and_debug_options(pretrain))
 
 
 def _show_version(wanted: bool) -> None:
@@ -55,5 +55,5 @@ def _root(
 
 def main() -> None:
     """The entry point of the `bertzoo` command."""
-    prepare_console()
+    escape_unencodable_output()
     app(prog_name="bertzoo")

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertzoo.checkpoints.saving import check_writable
 
 
-def check_preset_directory(directory: Path) -> None:
+def check_preset_output_directory(directory: Path) -> None:
     """Refuses a directory that a preset should not be saved in.
 
     Raises:
@@ -22,7 +22,7 @@ def check_preset_directory(directory: Path) -> None:
     check_writable(directory)
 
 
-def check_file(path: Path, suffixes: tuple[str, ...]) -> None:
+def check_output_file(path: Path, suffixes: tuple[str, ...]) -> None:
     """Refuses a file that can't be written.
 
     Raises:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, import_bertzoo, show_table
-from bertzoo.cli.dataset import Columns, read_given_texts
-from bertzoo.cli.paths import check_file, write_atomically
+from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, import_bertzoo, print_table
+from bertzoo.cli.dataset import ColumnNames, read_texts_or_file
+from bertzoo.cli.paths import check_output_file, write_atomically
 from bertzoo.data.datasets import load_squad
-from bertzoo.data.files import kind_of, read_rows
+from bertzoo.data.files import format_suffix, read_string_table
 from bertzoo.data.parsing import Examples, parse_inputs, require_column
 from bertzoo.data.schemas import CHOICES, QUESTIONS
 
@@ -34,21 +34,21 @@ def predict(
     trained for. Answers are shown as a table on a terminal, as csv in a pipe or a file. Questions are read from a file
     with the columns question and context; multiple choice with question, choice0, choice1 and so on."""
     if out is not None:
-        check_file(out, (".csv",))
+        check_output_file(out, (".csv",))
     task = _task_of(model)
     if task in ("QuestionAnswerer", "MultipleChoice"):
         if texts or file is None:
             raise ValueError(f"{model} is a {task}: give a table of questions with --file.")
         examples = _read_questions(file, task)
     else:
-        examples = read_given_texts(texts or [], file, Columns(text, pair))
+        examples = read_texts_or_file(texts or [], file, ColumnNames(text, pair))
     network = _load(task, model)
     columns, rows = _TABLES[task](network, examples, batch_size, top_k)
     if out is not None:
         write_atomically(out, _as_csv(columns, rows).encode())
         print(f"{len(rows)} rows in {out}")
     elif sys.stdout.isatty():
-        show_table(columns, rows, numbers=columns[-1:])
+        print_table(columns, rows, numeric_columns=columns[-1:])
     else:
         sys.stdout.write(_as_csv(columns, rows))
 
@@ -63,9 +63,9 @@ _TASKS = {
 
 def _task_of(model: str) -> str:
     """The task by the architecture in the model's config.json; a text classifier if there is none."""
-    from bertzoo.checkpoints.files import resolve
+    from bertzoo.checkpoints.files import find_preset_directory
 
-    path = resolve(model) / "config.json"
+    path = find_preset_directory(model) / "config.json"
     names = json.loads(path.read_text(encoding="utf-8")).get("architectures") or [] if path.is_file() else []
     return next((task for ending, task in _TASKS.items() if str(names[:1]).endswith(f"{ending}']")), "TextClassifier")
 
@@ -82,10 +82,10 @@ def _load(task: str, model: str):
 def _read_questions(file: Path, task: str) -> Examples:
     """Questions with contexts or with choices, without their answers."""
     if task == "MultipleChoice":
-        return parse_inputs(read_rows(file).columns, schema=CHOICES).without_targets()
-    if kind_of(file) == ".json":
+        return parse_inputs(read_string_table(file).columns, schema=CHOICES).without_targets()
+    if format_suffix(file) == ".json":
         return parse_inputs(load_squad(file), schema=QUESTIONS).without_targets()
-    columns = read_rows(file).columns
+    columns = read_string_table(file).columns
     names = [require_column([name], list(columns)) for name in ("question", "context")]
     return parse_inputs(tuple(columns[name] for name in names), schema=QUESTIONS)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import import_bertzoo, show_table
+from bertzoo.cli.app import import_bertzoo, print_table
 
 # The catalog's names of the heads in config.json.
 _TASKS = {
@@ -33,25 +33,27 @@ def list_presets(
         print(import_bertzoo().describe(name))
         return
     from bertzoo.checkpoints.catalog import load_catalog
-    from bertzoo.checkpoints.files import bundled_names, bundled_root
+    from bertzoo.checkpoints.files import bundled_preset_names, bundled_presets_directory
 
-    names, published = bundled_names(), list(load_catalog().values())
+    names, published = bundled_preset_names(), list(load_catalog().values())
     if not names:
-        raise ValueError(f"this installation has no bundled presets: {bundled_root()} holds none.")
-    _check("family", family, {row.family for row in published})
+        raise ValueError(f"this installation has no bundled presets: {bundled_presets_directory()} holds none.")
+    _check("family", family, {row.model_type for row in published})
     _check("task", task, {name for row in published for name in row.tasks})
-    bundled = [_describe(bundled_root() / name) for name in names]
+    bundled = [_describe(bundled_presets_directory() / name) for name in names]
     bundled = [row for row in bundled if family in (None, row[1]) and (task is None or task in _tasks_of(row[5]))]
     if bundled:
         columns = ["name", "family", "layers × width", "weights", "vocabulary", "heads", "size"]
-        show_table(columns, bundled, title="Bundled", numbers=["weights", "vocabulary", "size"])
-    published = [row for row in published if family in (None, row.family) and (task is None or task in row.tasks)]
+        print_table(columns, bundled, title="Bundled", numeric_columns=["weights", "vocabulary", "size"])
+    published = [row for row in published if family in (None, row.model_type) and (task is None or task in row.tasks)]
     if not published:
         print(f"The catalog has no {family} checkpoint for {task}.")
         return
     columns = ["name", "family", "parameters", "tokens", "case", "licence", "tasks", "use"]
     rows = [_published(row) for row in published]
-    show_table(columns, rows, title="On the Hugging Face hub: write hf:// before the name", numbers=columns[2:4])
+    print_table(
+        columns, rows, title="On the Hugging Face hub: write hf:// before the name", numeric_columns=columns[2:4]
+    )
     print("What is uncertain is left out: read a checkpoint's card. Parameters by part: bertzoo list NAME")
 
 
@@ -67,7 +69,7 @@ def _tasks_of(heads: str) -> set[str]:
 def _published(row) -> list[str]:
     case = {True: "cased", False: "uncased", None: ""}[row.cased]
     counts = [f"{row.parameters / 1e6:.1f} M", f"{row.max_length:,}"]
-    return [row.name, row.family, *counts, case, row.licence or "", ", ".join(row.tasks), row.use]
+    return [row.name, row.model_type, *counts, case, row.licence or "", ", ".join(row.tasks), row.use]
 
 
 def _describe(directory: Path) -> list[str]:

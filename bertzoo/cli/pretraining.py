@@ -8,7 +8,7 @@ import typer
 
 from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import import_bertzoo
-from bertzoo.cli.paths import check_preset_directory
+from bertzoo.cli.paths import check_preset_output_directory
 from bertzoo.data.files import Documents
 
 KINDS = ("wordpiece", "bpe", "unigram")
@@ -63,7 +63,7 @@ def prepare(
 def _tokenize(texts: list[Path], tokenizer, out: Path, processes: int, column: str, lines: bool):
     from rich.progress import Progress
 
-    from bertzoo.pretraining.corpus import prepare as prepare_corpus
+    from bertzoo.pretraining.corpus import prepare_corpus
 
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
@@ -105,14 +105,16 @@ def pretrain(
 
     read_toml(config)  # reports a wrong file before Keras is imported
     if not (out / "training_state").is_dir():
-        check_preset_directory(out)
+        check_preset_output_directory(out)
     import_bertzoo()
     from bertzoo.pretraining import program
     from bertzoo.pretraining.corpus import TokenCorpus
 
     if held_out is not None:
         TokenCorpus.open(held_out)  # reports a missing one before hours of training
-    result = program.pretrain(config, corpus, out, held_out, resume=resume, minutes=minutes, devices=devices)
+    result = program.pretrain(
+        config, corpus, out, held_out, resume=resume, minutes_between_saves=minutes, num_devices=devices
+    )
     if result.get("stopped"):
         print(f"stopped after {result['steps']:,} steps; the same command with --resume continues.")
         return

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from bertzoo.cli.app import Preset, import_bertzoo, percent, show_table, training_verbosity
-from bertzoo.cli.paths import check_preset_directory
+from bertzoo.cli.app import Preset, format_percent, import_bertzoo, print_table, training_verbosity
+from bertzoo.cli.paths import check_preset_output_directory
 
 EPOCHS = 5
 RATE = 3e-4
@@ -28,16 +28,16 @@ def quickstart(
     preset: Preset = "bert_mini_en",
 ) -> None:
     """Train a first model in about a minute: a classifier of reviews. No network is needed."""
-    check_preset_directory(out)
+    check_preset_output_directory(out)
     print("Loading Keras …", flush=True)
     bz = import_bertzoo()
-    from bertzoo.data import reviews
+    from bertzoo.data import load_reviews
 
-    train, test = reviews("train"), reviews("test")
+    train, test = load_reviews("train"), load_reviews("test")
     model = bz.TextClassifier.from_preset(preset, labels=["negative", "positive"], new_head=True, verbose=False)
     _introduce(preset, model, train, test)
     before = _ask(model, test[0])
-    most = percent(max(test[1].count(label) for label in model.labels) / len(test[1]))
+    most = format_percent(max(test[1].count(label) for label in model.labels) / len(test[1]))
     print(f"   Right on the held-out reviews: {_share_right(before, test[1])}. Majority baseline: {most}.\n")
     print(f"3. Training, {EPOCHS} times through the {len(train[0])} reviews.", flush=True)
     begun = time.perf_counter()
@@ -51,7 +51,7 @@ def quickstart(
     )
     asked = zip(NEW_SENTENCES, before[len(test[0]) :], after[len(test[0]) :])
     rows = [[text, *_answer(old), *_answer(new)] for text, old, new in asked]
-    show_table(["new sentence", "before", "", "after", " "], rows, title="4. Asking it", numbers=["", " "])
+    print_table(["new sentence", "before", "", "after", " "], rows, title="4. Asking it", numeric_columns=["", " "])
     model.save_to_preset(out)
     _say_how_to_use(out)
 
@@ -76,7 +76,7 @@ def _ask(model, test_texts: list[str]) -> list[dict]:
 
 
 def _share_right(answers: list[dict], labels: list[str]) -> str:
-    return percent(sum(answer["label"] == label for answer, label in zip(answers, labels)) / len(labels))
+    return format_percent(sum(answer["label"] == label for answer, label in zip(answers, labels)) / len(labels))
 
 
 def _answer(answer: dict) -> list[str]:

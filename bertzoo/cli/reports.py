@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertzoo.cli.app import percent, show_table
+from bertzoo.cli.app import format_percent, print_table
 from bertzoo.data.parsing import Examples
 
 if TYPE_CHECKING:
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 MOST_SHOWN = 10  # classes that a confusion matrix fits the screen with
 
 
-def report_texts(model: TextClassifier, examples: Examples, batch_size: int) -> None:
+def print_classification_report(model: TextClassifier, examples: Examples, batch_size: int) -> None:
     """Precision, recall and F1 by class, and the confusion matrix; for a regression, error and correlations."""
     answers = model.classify(examples, batch_size=batch_size)
     if "value" in answers[0]:
-        show_regression(np.asarray(examples.targets), np.array([answer["value"] for answer in answers]))
+        _print_regression_report(np.asarray(examples.targets), np.array([answer["value"] for answer in answers]))
         return
     truth, predicted = examples.targets, [answer["label"] for answer in answers]
     right = sum(a == b for a, b in zip(truth, predicted))
-    title = f"Held-out rows: {right} of {len(truth)} right, accuracy {percent(right / len(truth))}"
+    title = f"Held-out rows: {right} of {len(truth)} right, accuracy {format_percent(right / len(truth))}"
     counts = _show_classes(truth, predicted, model.labels, title, "class", "rows")
     if len(model.labels) <= MOST_SHOWN:
         columns = [f"predicted {name}" for name in model.labels]
         rows = [[f"true {name}", *map(str, counts[i])] for i, name in enumerate(model.labels)]
-        show_table(["", *columns], rows, title="Confusion", numbers=columns)
+        print_table(["", *columns], rows, title="Confusion", numeric_columns=columns)
 
 
-def show_regression(truth: np.ndarray, predicted: np.ndarray) -> None:
+def _print_regression_report(truth: np.ndarray, predicted: np.ndarray) -> None:
     """Prints the mean absolute error and the correlations."""
     from bertzoo.metrics.scores import pearson, spearman
 
@@ -43,17 +43,17 @@ def show_regression(truth: np.ndarray, predicted: np.ndarray) -> None:
     for name, correlation in (("Pearson", pearson), ("Spearman", spearman)):
         values[f"{name} correlation"] = correlation(truth, predicted) if len(truth) > 1 else float("nan")
     rows = [[name, f"{value:.3f}"] for name, value in values.items()]
-    show_table(["held-out rows", "value"], rows, numbers=["value"])
+    print_table(["held-out rows", "value"], rows, numeric_columns=["value"])
 
 
-def report_words(model: TokenClassifier, examples: Examples, batch_size: int) -> None:
+def print_word_tagging_report(model: TokenClassifier, examples: Examples, batch_size: int) -> None:
     """Precision, recall and F1 by type of entity, or of each tag if they mark no entities."""
     from bertzoo.metrics.entities import entity_report, entity_scores
 
     truth, predicted = examples.targets, model.tag_words(examples, batch_size=batch_size)
     if not model.scheme:
         pairs = [(a, b) for tags, others in zip(truth, predicted) for a, b in zip(tags, others)]
-        right = percent(np.mean([a == b for a, b in pairs]))
+        right = format_percent(np.mean([a == b for a, b in pairs]))
         classes = sorted({tag for pair in pairs for tag in pair})
         title = f"Held-out sentences: words right {right}"
         _show_classes([a for a, _ in pairs], [b for _, b in pairs], classes, title, "tag", "number")
@@ -63,9 +63,10 @@ def report_words(model: TokenClassifier, examples: Examples, batch_size: int) ->
         [kind, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), str(row["support"])]
         for kind, row in report.items()
     ]
-    title = f"Held-out sentences: entity F1 {percent(scores['f1'])}, words right {percent(scores['accuracy'])}"
+    entity_f1, right = format_percent(scores["f1"]), format_percent(scores["accuracy"])
+    title = f"Held-out sentences: entity F1 {entity_f1}, words right {right}"
     numbers = ["precision", "recall", "F1", "number"]
-    show_table(["entity", *numbers], rows, title=title, numbers=numbers)
+    print_table(["entity", *numbers], rows, title=title, numeric_columns=numbers)
 
 
 def _show_classes(
@@ -78,11 +79,11 @@ def _show_classes(
     scores = precision_recall_f1(counts)
     numbers = ["precision", "recall", "F1", count]
     rows = [[name, *(f"{value:.3f}" for value in scores[i]), str(counts[i].sum())] for i, name in enumerate(classes)]
-    show_table([what, *numbers], rows, title=title, numbers=numbers)
+    print_table([what, *numbers], rows, title=title, numeric_columns=numbers)
     return counts
 
 
-def report_questions(model: QuestionAnswerer, examples: Examples, batch_size: int) -> None:
+def print_question_answering_report(model: QuestionAnswerer, examples: Examples, batch_size: int) -> None:
     """Exact match and F1 as SQuAD defines them, after choosing the threshold below which there is no answer."""
     from bertzoo.metrics.squad import squad_scores
 
@@ -92,12 +93,12 @@ def report_questions(model: QuestionAnswerer, examples: Examples, batch_size: in
     answers = [answer["text"] for answer in model.answer(examples, batch_size=batch_size)]
     scores = squad_scores(answers, truth, "1.1" if all(truth) else "2.0")
     rows = [[name.replace("_", " "), f"{value:.1f}"] for name, value in scores.items()]
-    show_table(["held-out questions", "%"], rows, numbers=["%"])
+    print_table(["held-out questions", "%"], rows, numeric_columns=["%"])
 
 
-def report_choices(model: MultipleChoice, examples: Examples, batch_size: int) -> None:
+def print_multiple_choice_report(model: MultipleChoice, examples: Examples, batch_size: int) -> None:
     """The accuracy."""
     chosen = [answer["index"] for answer in model.choose(examples, batch_size=batch_size)]
     right = int((np.array(chosen) == model.data.encode_targets(examples)).sum())
     columns = ["held-out questions", "right", "accuracy"]
-    show_table(columns, [[str(len(chosen)), str(right), percent(right / len(chosen))]])
+    print_table(columns, [[str(len(chosen)), str(right), format_percent(right / len(chosen))]])

@@ -3,31 +3,31 @@
 import keras
 import numpy as np
 
-from bertzoo.backend import accelerator
+from bertzoo.backend import accelerator_name
 
 FREE_PADDING = 64  # tokens: about what one more batch costs beside its tokens, on a CPU
 
 
-def choose_lengths(
-    lengths: np.ndarray,
-    maximum: int,
-    count: int = 7,
+def choose_padded_lengths(
+    row_lengths: np.ndarray,
+    max_length: int,
+    max_count: int = 7,
     pad_to_multiple_of: int = 8,
     tolerance: float = 0.01,
 ) -> np.ndarray:
     """The padded lengths, ascending, that make the fewest tokens of padding when every row takes the next one up.
 
-    lengths: (n,) tokens of each row. Candidates are the multiples of `pad_to_multiple_of` (matrix units work on
-    tiles of eight), except that none is over `maximum`. Exact, by dynamic programming over the histogram of lengths,
-    O(count * L^2) for L candidates. Of at most `count` lengths, as few are taken as come within `tolerance` of the best
-    token count, because each is compiled once. Raises `ValueError` for no rows.
+    row_lengths: (n,) tokens of each row. Candidates are the multiples of `pad_to_multiple_of` (matrix units work on
+    tiles of eight), except that none is over `max_length`. Exact, by dynamic programming over the histogram of lengths,
+    O(max_count * L^2) for L candidates. Of at most `max_count` lengths, as few are taken as come within `tolerance` of
+    the best token count, because each is compiled once. Raises `ValueError` for no rows.
     """
-    lengths = np.asarray(lengths)
-    if len(lengths) == 0:
+    row_lengths = np.asarray(row_lengths)
+    if len(row_lengths) == 0:
         raise ValueError("there are no rows to choose padded lengths for.")
-    rounded = np.minimum(-(-np.maximum(lengths, 1) // pad_to_multiple_of) * pad_to_multiple_of, maximum)
+    rounded = np.minimum(-(-np.maximum(row_lengths, 1) // pad_to_multiple_of) * pad_to_multiple_of, max_length)
     candidates, rows = np.unique(rounded, return_counts=True)
-    tokens, previous = _fewest_tokens(candidates, np.concatenate([[0], np.cumsum(rows)]), count)
+    tokens, previous = _fewest_tokens(candidates, np.concatenate([[0], np.cumsum(rows)]), max_count)
     enough = int(np.argmax(tokens <= tokens[-1] * (1 + tolerance)))  # an index: this many lengths less one
     chosen, end = [], len(candidates)
     for number in range(enough, -1, -1):
@@ -53,20 +53,20 @@ def _fewest_tokens(candidates: np.ndarray, rows_up_to: np.ndarray, count: int) -
     return np.array(tokens), previous
 
 
-def batch_by_tokens(lengths: np.ndarray, rows: int, tokens: int) -> np.ndarray:
-    """Where the batches start that cut rows of ascending `lengths` so that those of a batch are of almost one length:
-    int64 (batches,).
+def batch_starts(sorted_lengths: np.ndarray, max_rows: int, max_tokens: int) -> np.ndarray:
+    """Where the batches start that cut rows of ascending `sorted_lengths` so that those of a batch are of almost one
+    length: int64 (batches,).
 
-    A batch ends before it would hold more than `rows` rows, more than `tokens` tokens with padding, or more than
-    `FREE_PADDING` tokens of padding; each holds one row at least.
+    A batch ends before it would hold more than `max_rows` rows, more than `max_tokens` tokens with padding, or more
+    than `FREE_PADDING` tokens of padding; each holds one row at least.
     """
     starts, start = [], 0
-    count = np.arange(1, rows + 1)
-    while start < len(lengths):
+    count = np.arange(1, max_rows + 1)
+    while start < len(sorted_lengths):
         starts.append(start)
-        longest = lengths[start : start + rows]
+        longest = sorted_lengths[start : start + max_rows]
         computed = count[: len(longest)] * longest
-        fits = (computed <= tokens) & (computed - np.cumsum(longest) <= FREE_PADDING)
+        fits = (computed <= max_tokens) & (computed - np.cumsum(longest) <= FREE_PADDING)
         start += max(1, int(fits.sum()))
     return np.array(starts, dtype=np.int64)
 
@@ -82,37 +82,39 @@ def check_batch_size(batch_size: int) -> None:
         raise ValueError(f"batch_size must be a whole number of at least 1. Received: {batch_size!r}.")
 
 
-def rows_at_once(lengths: np.ndarray) -> int:
+def choose_batch_size(row_lengths: np.ndarray) -> int:
     """How many texts make a good batch to predict from; lengths: (n,) their tokens."""
-    tokens, most = AT_ONCE if accelerator() is None else AT_ONCE_ACCELERATED
-    return int(np.clip(tokens / lengths.mean(), 8, most)) // 8 * 8
+    tokens, most = AT_ONCE if accelerator_name() is None else AT_ONCE_ACCELERATED
+    return int(np.clip(tokens / row_lengths.mean(), 8, most)) // 8 * 8
 
 
-def shapes_of_texts(rows: int, batch_size: int) -> int | None:
-    """As `shapes_for`, to predict vectors; None where nothing is compiled, so that any shape will do.
+def choose_num_buckets_for_embedding(num_texts: int, batch_size: int) -> int | None:
+    """As `choose_num_buckets`, to predict vectors; None where nothing is compiled, so that any shape will do.
 
     One more for about every 500 texts, however batched; an accelerator computes a little padding faster than another
     shape is compiled.
     """
     if keras.backend.backend() == "torch":
         return None
-    return shapes_for(rows, batch_size if accelerator() is not None else min(batch_size, 32), training=False)
+    return choose_num_buckets(
+        num_texts, batch_size if accelerator_name() is not None else min(batch_size, 32), training=False
+    )
 
 
-def shapes_for(rows: int, batch_size: int, training: bool) -> int:
+def choose_num_buckets(num_rows: int, batch_size: int, training: bool) -> int:
     """How many shapes of batch are worth compiling: on JAX, one costs as much as 20 steps on a CPU, hundreds on a GPU.
 
     Training takes the same batches on every backend, so that runs agree. Predictions need not, and JAX alone compiles.
     """
     if not training and keras.backend.backend() != "jax":
         return 8
-    if accelerator() is None:
-        return min(8, 2 + rows // (16 * batch_size))
+    if accelerator_name() is None:
+        return min(8, 2 + num_rows // (16 * batch_size))
     # One shape is the left-over batch's: of two, all rows would be padded to the longest. What is compiled is kept for
     # later runs, so that a third pays off where an epoch is short.
-    return min(8, (3 if training else 2) + rows // (100 * batch_size))
+    return min(8, (3 if training else 2) + num_rows // (100 * batch_size))
 
 
-def takes_any_shape() -> bool:
+def is_any_batch_shape_fast() -> bool:
     """Whether a shape of batch is as good as another, so that predictions can do with next to no padding."""
-    return keras.backend.backend() == "torch" and accelerator() is None
+    return keras.backend.backend() == "torch" and accelerator_name() is None

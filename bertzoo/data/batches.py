@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.data.batch_shapes import batch_by_tokens, choose_lengths
+from bertzoo.data.batch_shapes import batch_starts, choose_padded_lengths
 from bertzoo.text.encoded import Encoded
 
 RANDOM_LENGTHS = 4  # shapes of random batches, of which most reach about the same length
@@ -21,17 +21,17 @@ ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
 class BucketedDataset(keras.utils.PyDataset):
     """A Keras data set in which examples of similar length share a batch, so that little padding is computed.
 
-    Rows are padded to one of a few lengths chosen from the data (`choose_lengths`). Each epoch shuffles the rows, sorts
-    them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles the batches;
-    at most one batch of an epoch is smaller. No row is repeated or made up. The shapes (batch, length) are the same in
-    every epoch, so that each is compiled once.
+    Rows are padded to one of a few lengths chosen from the data (`choose_padded_lengths`). Each epoch shuffles the
+    rows, sorts them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles
+    the batches; at most one batch of an epoch is smaller. No row is repeated or made up. The shapes (batch, length) are
+    the same in every epoch, so that each is compiled once.
 
     The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
     can be resumed anywhere: set `epoch`. Pass it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
-    generator, and with `callbacks=[batches.begin_at(initial_epoch)]`, see there.
+    generator, and with `callbacks=[batches.initial_epoch_callback(initial_epoch)]`, see there.
 
     A batch is what `transform` makes of inputs `token_ids`, `segment_ids`, `padding_mask`, each (batch, length) int32,
-    and `lengths` (batch,), see `Encoder`.
+    and `padded_lengths` (batch,), see `Encoder`.
 
     Args:
         encoded: n rows of tokens, `Encoded` or `EncodedTuples`.
@@ -48,12 +48,12 @@ class BucketedDataset(keras.utils.PyDataset):
         pad_to_multiple_of: Lengths are multiples of this, up to the longest row.
         max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
             their lengths change, so that most batches have no padding.
-        by_length: False: a batch is the next rows of the shuffled order, or of the given one, whatever their lengths,
-            for losses in which the weight of a token or an example depends on the rest of its batch. The lengths are
-            chosen from those that batches reach.
-        apart: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that equal
-            texts are not negatives of each other. Needs `by_length=False`.
-        lengths: The padded lengths, ascending, in place of a choice.
+        group_by_length: False: a batch is the next rows of the shuffled order, or of the given one, whatever their
+            lengths, for losses in which the weight of a token or an example depends on the rest of its batch. The
+            lengths are chosen from those that batches reach.
+        keep_apart_ids: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that
+            equal texts are not negatives of each other. Needs `group_by_length=False`.
+        padded_lengths: The padded lengths, ascending, in place of a choice.
 
     Raises:
         ValueError: There are no rows, or a number is out of range.
@@ -71,9 +71,9 @@ class BucketedDataset(keras.utils.PyDataset):
         num_buckets: int | None = 8,
         pad_to_multiple_of: int = 8,
         max_tokens: int | None = None,
-        by_length: bool = True,
-        apart: np.ndarray | None = None,
-        lengths: np.ndarray | None = None,
+        group_by_length: bool = True,
+        keep_apart_ids: np.ndarray | None = None,
+        padded_lengths: np.ndarray | None = None,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
@@ -82,8 +82,10 @@ class BucketedDataset(keras.utils.PyDataset):
         self._encoded, self._transform = encoded, transform or (lambda inputs, rows, rng: (inputs,))
         self.batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
         self._free, self._max_tokens = num_buckets is None, max_tokens
-        self._by_length, self._apart = by_length, apart
-        self.lengths = self._choose_lengths(num_buckets, pad_to_multiple_of) if lengths is None else lengths
+        self._by_length, self._apart = group_by_length, keep_apart_ids
+        self.lengths = (
+            self._choose_lengths(num_buckets, pad_to_multiple_of) if padded_lengths is None else padded_lengths
+        )
         self._bucket = np.searchsorted(self.lengths, encoded.lengths)
         self.epoch = self.passes = 0  # `passes` counts what was read to its end, where rows are not shuffled too
 
@@ -99,7 +101,7 @@ class BucketedDataset(keras.utils.PyDataset):
         self._begun = self._read_to_the_end = False
 
     @property
-    def order(self) -> np.ndarray:
+    def row_order(self) -> np.ndarray:
         """(n,) int64: the row that each output of this epoch belongs to, in the order of the batches."""
         return np.concatenate(self._plan)
 
@@ -109,10 +111,10 @@ class BucketedDataset(keras.utils.PyDataset):
         computed = sum(len(rows) * self._length_of(rows) for rows in self._plan)
         return len(self._encoded.token_ids) / computed
 
-    def chunks(self, rows: int) -> Iterator[BucketedDataset]:
+    def split_into_datasets(self, rows_per_dataset: int) -> Iterator[BucketedDataset]:
         """The batches of this epoch in data sets of about so many rows each, for outputs that are to be fetched before
         the next are computed."""
-        size = max(2, rows // self.batch_size)
+        size = max(2, rows_per_dataset // self.batch_size)
         for begin in range(0, len(self._plan), size):
             chunk = copy.copy(self)
             chunk._plan = self._vary_first_two(self._plan[begin : begin + size])
@@ -120,7 +122,7 @@ class BucketedDataset(keras.utils.PyDataset):
 
     def unsort(self, outputs: Any) -> Any:
         """Outputs of `predict`, one array or a nest of arrays (n, …) in batch order, back in the order of the rows."""
-        order = self.order
+        order = self.row_order
 
         def put_back(values):
             if len(values) != len(order):
@@ -131,9 +133,9 @@ class BucketedDataset(keras.utils.PyDataset):
 
         return keras.tree.map_structure(put_back, outputs)
 
-    def begin_at(self, epoch: int) -> keras.callbacks.Callback:
-        """A callback that sets `epoch` once training starts, or, where another callback makes Keras begin with a later
-        epoch (`bertzoo.training.resume`), that one.
+    def initial_epoch_callback(self, initial_epoch: int) -> keras.callbacks.Callback:
+        """A callback that sets `initial_epoch` once training starts, or, where another callback makes Keras begin with
+        a later epoch (`bertzoo.training.resume`), that one.
 
         Needed for a run that is the same on every backend: before training Keras may draw a batch to build the model
         and end an "epoch" for it, on some backends and not on others, and for a data set of one or two batches that
@@ -147,7 +149,7 @@ class BucketedDataset(keras.utils.PyDataset):
                 self.epoch = self.passes = first
 
         def begin_training(logs=None) -> None:
-            self.epoch = self.passes = epoch
+            self.epoch = self.passes = initial_epoch
 
         return keras.callbacks.LambdaCallback(on_train_begin=begin_training, on_epoch_begin=begin)
 
@@ -173,22 +175,22 @@ class BucketedDataset(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple:
         # Read once: TensorFlow reads ahead in a thread, and a stale reader must get a whole batch of one epoch.
         epoch, plan = self._epoch, self._plan
-        self.note(index)
+        self.mark_served(index)
         return self._make(epoch, plan, index)
 
-    def batch_of(self, epoch: int, index: int) -> tuple:
+    def peek_batch(self, epoch: int, index: int) -> tuple:
         """A batch of any epoch, looked at without being served."""
         epoch = epoch if self._shuffle else self._epoch
         return self._make(epoch, self._plan if epoch == self._epoch else self._make_plan(epoch), index)
 
-    def note(self, index: int) -> None:
+    def mark_served(self, index: int) -> None:
         """Takes notice that a batch of this epoch is served."""
         if self._begun and index == len(self._plan) - 1:
             self._read_to_the_end = True
 
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         rows = plan[index]
-        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, lengths=True)
+        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, return_lengths=True)
         batch = self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
         if self._free and inputs["padding_mask"].all():
             batch[0].pop("padding_mask")
@@ -203,16 +205,16 @@ class BucketedDataset(keras.utils.PyDataset):
         longest, partial = int(self._encoded.lengths.max(initial=1)), len(self._encoded) % self.batch_size > 0
         if num_buckets is None:
             return np.arange(1, longest + 1)
-        options = {"maximum": longest, "pad_to_multiple_of": pad_to_multiple_of}
+        options = {"max_length": longest, "pad_to_multiple_of": pad_to_multiple_of}
         if self._by_length:
-            return choose_lengths(self._encoded.lengths, count=num_buckets - partial, **options)
+            return choose_padded_lengths(self._encoded.lengths, max_count=num_buckets - partial, **options)
         reached = []  # by the random batches of some epochs
         for epoch in range(EPOCHS_LOOKED_AT if self._shuffle else 1):
             rows = self._order(_generator(self._seed, epoch, 0))
             batches = np.split(rows, range(self.batch_size, len(rows), self.batch_size))
             reached.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
         count = min(num_buckets - partial, RANDOM_LENGTHS)
-        lengths = choose_lengths(np.concatenate(reached), count=count, **options)
+        lengths = choose_padded_lengths(np.concatenate(reached), max_count=count, **options)
         # On TensorFlow Keras takes the length of the first two batches that it sees, those of epoch 0, for that of all
         # if they are alike.
         return lengths if len(set(np.searchsorted(lengths, reached[0]))) > 1 else lengths[-1:]
@@ -234,7 +236,7 @@ class BucketedDataset(keras.utils.PyDataset):
         # Consecutive cuts are what moves left-overs up: a batch across a border takes the larger length.
         starts = np.arange(0, len(rows), self.batch_size)
         if self._max_tokens is not None and not self._shuffle:
-            starts = batch_by_tokens(self._encoded.lengths[rows], self.batch_size, self._max_tokens)
+            starts = batch_starts(self._encoded.lengths[rows], self.batch_size, self._max_tokens)
         batches = np.split(rows, starts[1:])
         if self._shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]

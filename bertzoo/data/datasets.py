@@ -8,13 +8,13 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from bertzoo.data.files import load_table, read_text
-from bertzoo.data.parsing import class_names, label_column
+from bertzoo.data.parsing import class_names, label_column_values
 
 SPLITS = ("train", "dev", "test")
 FOLDER = "BERTZOO_DATA"
 
 
-class Source(NamedTuple):
+class _HubSource(NamedTuple):
     """A set of `datasets`: its path, its configuration, and the name of its dev split."""
 
     path: str
@@ -23,17 +23,17 @@ class Source(NamedTuple):
 
 
 _GLUE = ("cola", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli")
-SETS: dict[str, Source] = {
-    **{name: Source("nyu-mll/glue", name) for name in _GLUE},
-    "mnli": Source("nyu-mll/glue", "mnli", "validation_matched"),
-    "mnli_mismatched": Source("nyu-mll/glue", "mnli", "validation_mismatched"),
-    "conll2003": Source("eriktks/conll2003"),
-    "wnut17": Source("leondz/wnut_17"),
-    "ewt_pos": Source("universal-dependencies/universal_dependencies", "en_ewt"),
-    "squad": Source("rajpurkar/squad"),
-    "squad_v2": Source("rajpurkar/squad_v2"),
-    "swag": Source("allenai/swag", "regular"),
-    "imdb": Source("stanfordnlp/imdb", None, "test"),
+SETS: dict[str, _HubSource] = {
+    **{name: _HubSource("nyu-mll/glue", name) for name in _GLUE},
+    "mnli": _HubSource("nyu-mll/glue", "mnli", "validation_matched"),
+    "mnli_mismatched": _HubSource("nyu-mll/glue", "mnli", "validation_mismatched"),
+    "conll2003": _HubSource("eriktks/conll2003"),
+    "wnut17": _HubSource("leondz/wnut_17"),
+    "ewt_pos": _HubSource("universal-dependencies/universal_dependencies", "en_ewt"),
+    "squad": _HubSource("rajpurkar/squad"),
+    "squad_v2": _HubSource("rajpurkar/squad_v2"),
+    "swag": _HubSource("allenai/swag", "regular"),
+    "imdb": _HubSource("stanfordnlp/imdb", None, "test"),
 }
 
 
@@ -76,7 +76,7 @@ def load(name: str, split: str = "train", folder: str | Path | None = None) -> A
     path, config, dev = SETS[name]
     table = datasets.load_dataset(path, config, split=dev if split == "dev" else split)
     for column in [column for column in table.features if class_names(table, column)]:
-        names = label_column(table, column)
+        names = label_column_values(table, column)
         table = table.remove_columns(column).add_column(column, names)
     return table
 
@@ -91,7 +91,7 @@ def _from_folder(folder: Path, split: str) -> Any:
     raise ValueError(f"{folder} has no {split}{', '.join(readers)} (or .gz); it has {sorted(os.listdir(folder))}.")
 
 
-def reviews(split: str | None = None) -> tuple[list[str], list[str]]:
+def load_reviews(split: str | None = None) -> tuple[list[str], list[str]]:
     """Short reviews with their labels, in a fixed mixed order.
 
     There are 600 in `train` and 120 in `test`; half of each are `negative`, half `positive`, and each is at most 24
@@ -112,7 +112,7 @@ def reviews(split: str | None = None) -> tuple[list[str], list[str]]:
     return [text for text, _, _ in rows], [label for _, label, _ in rows]
 
 
-def cloze() -> tuple[list[str], list[str]]:
+def load_cloze() -> tuple[list[str], list[str]]:
     """Fifty plain facts with one `[MASK]` each, to test a lower-cased masked language model.
 
     Returns:
@@ -127,7 +127,9 @@ def _bundled(name: str) -> list[list[str]]:
     return [line.split("\t") for line in lines[1:]]
 
 
-def load_conll(path: str | Path, word: int | None = None, tag: int | None = None) -> dict[str, list[list[str]]]:
+def load_conll(
+    path: str | Path, word_column: int | None = None, tag_column: int | None = None
+) -> dict[str, list[list[str]]]:
     """Reads tagged sentences for `TokenClassifier.fit` from a CoNLL file, plain or .gz.
 
     The file has a line for each word, with columns separated by tabs or spaces, and a blank line between sentences.
@@ -135,8 +137,8 @@ def load_conll(path: str | Path, word: int | None = None, tag: int | None = None
 
     Args:
         path: The file.
-        word: Index of the column of words; by default the first, in .conllu the second.
-        tag: Index of the column of tags; by default the last, in .conllu the fourth (universal parts of speech).
+        word_column: Index of the column of words; by default the first, in .conllu the second.
+        tag_column: Index of the column of tags; by default the last, in .conllu the fourth (universal parts of speech).
 
     Returns:
         `tokens` and `tags`, lists of sentences.
@@ -146,8 +148,8 @@ def load_conll(path: str | Path, word: int | None = None, tag: int | None = None
     """
     path = Path(path)
     universal = ".conllu" in path.name
-    word = (1 if universal else 0) if word is None else word
-    tag = (3 if universal else -1) if tag is None else tag
+    word_column = (1 if universal else 0) if word_column is None else word_column
+    tag_column = (3 if universal else -1) if tag_column is None else tag_column
     sentences: list[list[tuple[str, str]]] = [[]]
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         columns = line.split("\t") if "\t" in line.strip() else line.split()
@@ -157,9 +159,9 @@ def load_conll(path: str | Path, word: int | None = None, tag: int | None = None
         # A word may be "#"; a comment has no second column. In a .conllu file, words are numbered.
         if not columns[0].isdigit() if universal else line.startswith("#") and "\t" not in line:
             continue
-        if len(columns) < max(word + 1, 2 if tag == -1 else tag + 1):
+        if len(columns) < max(word_column + 1, 2 if tag_column == -1 else tag_column + 1):
             raise ValueError(f"{path}, line {number}: {len(columns)} columns ({line!r:.60}) are too few.")
-        sentences[-1].append((columns[word], columns[tag]))
+        sentences[-1].append((columns[word_column], columns[tag_column]))
     sentences = list(filter(None, sentences))
     if not sentences:
         raise ValueError(f"{path} holds no sentences.")

@@ -23,22 +23,22 @@ COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 LARGE = 1_000_000  # characters of a document that causes a warning
 
 
-def split_suffix(path: Path) -> tuple[str, str]:
+def _split_suffix(path: Path) -> tuple[str, str]:
     """The suffix of a file's format, and that of its compression or ""."""
     suffix = path.suffix.lower()
     return (Path(path.stem).suffix.lower(), suffix) if suffix in COMPRESSIONS else (suffix, "")
 
 
-def kind_of(path: Path) -> str:
+def format_suffix(path: Path) -> str:
     """The suffix of a file's format, without that of its compression."""
-    return split_suffix(path)[0]
+    return _split_suffix(path)[0]
 
 
 # ---- text
 
 
 @contextmanager
-def open_text(path: Path, raw: BinaryIO | None = None) -> Iterator[TextIO]:
+def _open_text(path: Path, raw: BinaryIO | None = None) -> Iterator[TextIO]:
     """Opens a UTF-8 file, decompressed by its suffix.
 
     Args:
@@ -49,7 +49,7 @@ def open_text(path: Path, raw: BinaryIO | None = None) -> Iterator[TextIO]:
         ValueError: While reading: it is not UTF-8 text, not a complete compressed file, or needs a package that is not
             installed.
     """
-    compression = split_suffix(path)[1]
+    compression = _split_suffix(path)[1]
     with raw or open(path, "rb") as raw:
         try:
             yield io.TextIOWrapper(_decompressed(path, raw, compression), encoding="utf-8-sig", newline=None)
@@ -78,33 +78,33 @@ def _decompressed(path: Path, raw: BinaryIO, compression: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, see `open_text`."""
-    with open_text(path) as file:
+    """The text of a UTF-8 file, see `_open_text`."""
+    with _open_text(path) as file:
         return file.read()
 
 
 # ---- rows
 
 
-def iterate_rows(
+def _iterate_rows(
     path: Path, raw: BinaryIO | None = None, quoted: bool = True, column: str | None = None
 ) -> Iterator[dict[str, Any]]:
     """The rows of a file of `TABLES`, as dicts.
 
     Args:
         path: The file.
-        raw: As for `open_text`.
+        raw: As for `_open_text`.
         quoted: Whether cells of a .csv or .tsv file may be quoted.
         column: The only column that is needed, which saves time with Parquet.
 
     Raises:
         ValueError: The file is malformed, or needs a package that is not installed.
     """
-    kind = kind_of(path)
+    kind = format_suffix(path)
     if kind == ".parquet":
         yield from _parquet_rows(path, raw, column)
         return
-    with open_text(path, raw) as lines:
+    with _open_text(path, raw) as lines:
         yield from _json_rows(path, lines) if "json" in kind else _separated_rows(path, lines, quoted)
 
 
@@ -140,7 +140,7 @@ def _separated_rows(path: Path, lines: TextIO, quoted: bool) -> Iterator[dict[st
     header = lines.readline()
     reader = csv.reader(
         chain([header], lines),
-        delimiter="\t" if kind_of(path) == ".tsv" else max(",;\t", key=header.count),
+        delimiter="\t" if format_suffix(path) == ".tsv" else max(",;\t", key=header.count),
         quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
         strict=True,
     )
@@ -161,7 +161,7 @@ def _separated_rows(path: Path, lines: TextIO, quoted: bool) -> Iterator[dict[st
 
 
 @dataclass(frozen=True)
-class Rows:
+class StringTable:
     """Columns of strings by name, of equal length; "" for empty and missing cells."""
 
     source: str
@@ -171,7 +171,7 @@ class Rows:
         return len(next(iter(self.columns.values())))
 
 
-def read_rows(path: Path, quoted: bool = True) -> Rows:
+def read_string_table(path: Path, quoted: bool = True) -> StringTable:
     """Reads a table: .csv (separated by comma, semicolon or tab), .tsv, .jsonl (an object per line), .parquet (needs
     pyarrow) or .txt (a text per line, as the column `text`), also compressed; `-` reads a text per line from standard
     input. All are UTF-8.
@@ -185,7 +185,7 @@ def read_rows(path: Path, quoted: bool = True) -> Rows:
         ValueError: The file is of another kind, is not UTF-8, has no rows, or a row does not fit the header.
         OSError: It can't be read.
     """
-    kind, source = kind_of(path), str(path)
+    kind, source = format_suffix(path), str(path)
     if source == "-":
         source = "standard input"
         columns = {"text": _lines(sys.stdin.read().removeprefix("\ufeff"))}
@@ -193,18 +193,18 @@ def read_rows(path: Path, quoted: bool = True) -> Rows:
         columns = {"text": _lines(read_text(path))}
     elif kind in TABLES:
         try:
-            rows = list(iterate_rows(path, quoted=quoted))
+            rows = list(_iterate_rows(path, quoted=quoted))
         except ValueError:
             if kind != ".tsv" or not quoted:
                 raise
-            return read_rows(path, quoted=False)
+            return read_string_table(path, quoted=False)
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: [_cell(row.get(name)) for row in rows] for name in names}
     else:
         raise ValueError(f"{path} must be a {', '.join(TABLES)} or .txt file.")
     if not any(columns.values()):
         raise ValueError(f"{source} holds no rows.")
-    return Rows(source, columns)
+    return StringTable(source, columns)
 
 
 def _lines(text: str) -> list[str]:
@@ -220,10 +220,10 @@ def _cell(value: Any) -> str:
 def load_table(path: str | Path) -> dict[str, list]:
     """A table as a dict of columns, for `fit`; numeric columns of labels and scores become numbers.
 
-    See `read_rows` for the files; a .tsv is read without quoting, as in GLUE.
+    See `read_string_table` for the files; a .tsv is read without quoting, as in GLUE.
     """
     path = Path(path)
-    columns: dict[str, list] = dict(read_rows(path, quoted=kind_of(path) != ".tsv").columns)
+    columns: dict[str, list] = dict(read_string_table(path, quoted=format_suffix(path) != ".tsv").columns)
     return {name: _numbers(values) if name in TARGET_COLUMNS else values for name, values in columns.items()}
 
 
@@ -248,17 +248,17 @@ class Documents:
 
     Args:
         sources: Paths, or objects that yield mappings.
-        column: The column of the texts, in files with columns.
-        lines: Each line of a text file is a document.
+        text_column: The column of the texts, in files with columns.
+        document_per_line: Each line of a text file is a document.
 
     Raises:
         ValueError: A file is of another kind; or, while reading: it is not UTF-8 text or JSON, has no such column, or
             needs a package that is not installed.
     """
 
-    def __init__(self, sources: Sequence, column: str = "text", lines: bool = False):
+    def __init__(self, sources: Sequence, text_column: str = "text", document_per_line: bool = False):
         self.sources = [Path(source) if isinstance(source, (str, Path)) else source for source in sources]
-        self.column, self.lines = column, lines
+        self.column, self.lines = text_column, document_per_line
         self.size = sum(source.stat().st_size for source in self.sources if isinstance(source, Path))
         # Bytes read so far, before decompression.
         self.position = 0
@@ -282,15 +282,15 @@ class Documents:
             self.position = done
 
     def _read(self, path: Path, raw: BinaryIO) -> Iterator[str]:
-        if kind_of(path) in TABLES:
+        if format_suffix(path) in TABLES:
             yield from self._cells(path, raw)
             return
-        with open_text(path, raw) as lines:
+        with _open_text(path, raw) as lines:
             stripped = (line.strip() for line in lines)
             yield from filter(None, stripped) if self.lines else _paragraphs(path, stripped)
 
     def _cells(self, path: Path, raw: BinaryIO) -> Iterator[str]:
-        for number, row in enumerate(iterate_rows(path, raw, column=self.column), start=1):
+        for number, row in enumerate(_iterate_rows(path, raw, column=self.column), start=1):
             if self.column not in row:
                 raise ValueError(
                     f"{path} has no column {self.column!r}; it has {', '.join(row)}: name the column of the texts with "
@@ -304,7 +304,7 @@ class Documents:
 
 
 def _check_kind(path: Path) -> None:
-    kind, compression = split_suffix(path)
+    kind, compression = _split_suffix(path)
     if kind not in (*PLAIN, *TABLES) or (kind == ".parquet" and compression):
         raise ValueError(
             f"{path}: the files known are {', '.join(filter(None, (*PLAIN, *TABLES)))} (all but Parquet also with "
@@ -324,7 +324,7 @@ def _paragraphs(path: Path, lines: Iterator[str]) -> Iterator[str]:
             if len(text) > LARGE:
                 warnings.warn(
                     f"{path} has a document of {len(text):,} characters in {len(document):,} lines: a blank line ends "
-                    "a document. If each line is one, pass lines=True (--lines).",
+                    "a document. If each line is one, pass document_per_line=True (--lines).",
                     stacklevel=2,
                 )
             yield text

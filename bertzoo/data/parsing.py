@@ -26,21 +26,23 @@ def column_names(table: Any) -> list:
     return list(table.columns if names is None else names)
 
 
-def find_column(known: Sequence[str], names: Sequence) -> Any:
+def find_column(candidates: Sequence[str], available_columns: Sequence) -> Any:
     """The first of some known names that a table has, as the table spells it (capitals do not matter), or None."""
-    spelled = {str(name).lower(): name for name in reversed(names)}
-    return next((name if name in names else spelled[name] for name in known if name in spelled), None)
+    spelled = {str(name).lower(): name for name in reversed(available_columns)}
+    return next((name if name in available_columns else spelled[name] for name in candidates if name in spelled), None)
 
 
-def require_column(known: Sequence[str], names: Sequence) -> Any:
+def require_column(candidates: Sequence[str], available_columns: Sequence) -> Any:
     """As `find_column`, for a column that must exist.
 
     Raises:
         ValueError: The table has no such column.
     """
-    name = find_column(known, names)
+    name = find_column(candidates, available_columns)
     if name is None:
-        raise ValueError(f"the table has the columns {list(names)}; one must be called {', '.join(known)}.")
+        raise ValueError(
+            f"the table has the columns {list(available_columns)}; one must be called {', '.join(candidates)}."
+        )
     return name
 
 
@@ -49,30 +51,30 @@ def as_list(column: Any) -> list:
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-def class_names(table: Any, name: str) -> list[str] | None:
+def class_names(table: Any, column_name: str) -> list[str] | None:
     """The names that `datasets` keeps the indices of in a column (`ClassLabel`), or None."""
-    feature = (getattr(table, "features", None) or {}).get(name)
+    feature = (getattr(table, "features", None) or {}).get(column_name)
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 
-def label_column(table: Any, name: str) -> list:
+def label_column_values(table: Any, column_name: str) -> list:
     """The values of a column of labels: of a `ClassLabel` the names, and None for a hidden label, -1."""
-    names = class_names(table, name)
+    names = class_names(table, column_name)
     if not names:
-        return as_list(table[name])
+        return as_list(table[column_name])
 
     def named(value):
         if isinstance(value, (list, tuple)):
             return [named(item) for item in value]
         return names[value] if value is not None and value >= 0 else None
 
-    return [named(value) for value in table[name]]
+    return [named(value) for value in table[column_name]]
 
 
-def describe_columns(roles: Mapping[str, Any], names: Sequence) -> str:
+def describe_columns(column_by_role: Mapping[str, Any], all_columns: Sequence) -> str:
     """Writes, for example, "text from column 'review', label from column 'stars'; not used: 'date'"."""
-    used = {role: name for role, name in roles.items() if name is not None}
-    unused = [str(name) for name in names if name not in used.values()]
+    used = {role: name for role, name in column_by_role.items() if name is not None}
+    unused = [str(name) for name in all_columns if name not in used.values()]
     taken = ", ".join(f"{role} from column {str(name)!r}" for role, name in used.items())
     return taken + (f"; not used: {', '.join(map(repr, unused))}" if unused else "")
 
@@ -80,15 +82,15 @@ def describe_columns(roles: Mapping[str, Any], names: Sequence) -> str:
 # ---- what is read
 
 
-def take_rows(values: Any, rows: np.ndarray) -> Any:
+def take_rows(values: Any, row_indices: np.ndarray) -> Any:
     """Some rows of an array, a list or a dict of these; None stays None."""
     if values is None:
         return None
     if isinstance(values, dict):
-        return {name: take_rows(column, rows) for name, column in values.items()}
+        return {name: take_rows(column, row_indices) for name, column in values.items()}
     if hasattr(values, "__array__"):
-        return np.asarray(values)[rows]
-    taken = [values[i] for i in rows.tolist()]
+        return np.asarray(values)[row_indices]
+    taken = [values[i] for i in row_indices.tolist()]
     return type(values)(taken) if isinstance(values, list) else taken
 
 
@@ -117,9 +119,11 @@ class Examples:
         """A column, or None where there is none."""
         return self.columns.get(role)
 
-    def select(self, rows: np.ndarray) -> Examples:
+    def select(self, row_indices: np.ndarray) -> Examples:
         """The examples of some rows, int (m,)."""
-        return dataclasses.replace(self, columns=take_rows(self.columns, rows), targets=take_rows(self.targets, rows))
+        return dataclasses.replace(
+            self, columns=take_rows(self.columns, row_indices), targets=take_rows(self.targets, row_indices)
+        )
 
     def without_targets(self) -> Examples:
         """The same inputs, to predict from."""
@@ -152,11 +156,11 @@ class Schema:
         """Role -> name of its column, or None where the table lacks an optional one."""
         raise NotImplementedError
 
-    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+    def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
         """Columns by role and raw targets -> the columns and targets of `Examples`."""
         raise NotImplementedError
 
-    def is_row(self, row: Any) -> bool:
+    def is_row(self, value: Any) -> bool:
         """Whether a value is one example, written as a row of several values."""
         raise NotImplementedError
 
@@ -187,7 +191,7 @@ def parse_inputs(x: Any, y: Any = None, *, schema: Schema) -> Examples:
         named = dict(zip(roles, columns))
     else:
         named, y, description = _named_columns(table, y, schema)
-    named, y = schema.validate(named, y)
+    named, y = schema.normalize_inputs(named, y)
     return Examples(named, y, single, description)
 
 
@@ -212,7 +216,7 @@ def _named_columns(table, y, schema: Schema) -> tuple[dict[str, list], Any, str]
     if y is None:
         roles[schema.target] = target = find_column(schema.targets, names)
         if target is not None:
-            y = label_column(table, target) if schema.named_classes else as_list(table[target])
+            y = label_column_values(table, target) if schema.named_classes else as_list(table[target])
             read[schema.target] = y
     for role, values in read.items():
         number = next((number for number, value in enumerate(values) if value is _MISSING), None)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertzoo.data.parsing import Schema, as_list, column_names, find_column, require_column
-from bertzoo.text.encoded import as_pairs, as_texts
-from bertzoo.text.word_alignment import split_words
+from bertzoo.text.encoded import to_text_list, to_text_lists
+from bertzoo.text.word_alignment import find_word_spans
 
 # ---- texts and pairs of texts
 
@@ -25,7 +25,7 @@ PAIR_COLUMNS = (
 TARGET_COLUMNS = Schema.targets
 
 
-def find_text_columns(names: Sequence) -> dict[str, Any]:
+def find_text_columns(available_columns: Sequence) -> dict[str, Any]:
     """Finds a table's `text` and `second text`, each a column's name or None.
 
     A second text is read only where exactly one pair of `PAIR_COLUMNS` exists, and no column `text` besides.
@@ -33,20 +33,21 @@ def find_text_columns(names: Sequence) -> dict[str, Any]:
     Raises:
         ValueError: No column has a known name, or more than one pair exists.
     """
-    known = [str(name).lower() for name in names]
+    known = [str(name).lower() for name in available_columns]
     pairs = [pair for pair in PAIR_COLUMNS if set(pair) <= set(known)]
     if len(pairs) > 1 and "text" not in known:
         raise ValueError(
-            f"the table has the columns {list(names)}, which may be the pairs {' or '.join(map(str, pairs))}: pass the "
-            f"one to use as x=(table[{pairs[0][0]!r}], table[{pairs[0][1]!r}]), with y; on the command line, --text "
-            "and --pair."
+            f"the table has the columns {list(available_columns)}, which may be the pairs "
+            f"{' or '.join(map(str, pairs))}: pass the one to use as x=(table[{pairs[0][0]!r}], "
+            f"table[{pairs[0][1]!r}]), "
+            "with y; on the command line, --text and --pair."
         )
     if len(pairs) == 1 and ("text" not in known or pairs[0][0] == "text"):
-        return {role: find_column([name], names) for role, name in zip(("text", "second text"), pairs[0])}
-    return {"text": require_column(TEXT_COLUMNS, names), "second text": None}
+        return {role: find_column([name], available_columns) for role, name in zip(("text", "second text"), pairs[0])}
+    return {"text": require_column(TEXT_COLUMNS, available_columns), "second text": None}
 
 
-class Texts(Schema):
+class TextSchema(Schema):
     """Texts or pairs of texts."""
 
     roles = ("text", "second text")
@@ -56,12 +57,12 @@ class Texts(Schema):
     def find_columns(self, table: Any) -> dict[str, Any]:
         return find_text_columns(column_names(table))
 
-    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        texts, pairs = as_pairs(columns["text"], columns.get("second text"))
+    def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        texts, pairs = to_text_lists(columns_by_role["text"], columns_by_role.get("second text"))
         return {"text": texts} if pairs is None else {"text": texts, "second text": pairs}, y
 
-    def is_row(self, row: Any) -> bool:
-        return _is_tuple_of_texts(row) and len(row) == 2
+    def is_row(self, value: Any) -> bool:
+        return _is_tuple_of_texts(value) and len(value) == 2
 
 
 def _is_tuple_of_texts(row) -> bool:
@@ -74,7 +75,7 @@ ANCHOR_COLUMNS = ("anchor", "query", "question")
 IDENTIFIER_COLUMNS = ("id", "idx", "index")
 
 
-class Tuples(Schema):
+class TupleSchema(Schema):
     """Tuples of as many texts."""
 
     roles = ("text",)
@@ -111,21 +112,21 @@ class Tuples(Schema):
             raise ValueError(f"the table has the columns {names}; at least one must hold texts.")
         return {f"text {i + 1}": name for i, name in enumerate(ordered)}
 
-    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        texts = {role: as_texts(column, role) for role, column in columns.items()}
+    def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        texts = {role: to_text_list(column, role) for role, column in columns_by_role.items()}
         lengths = [len(column) for column in texts.values()]
         if len(set(lengths)) > 1:
             raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
         return texts, y
 
-    def is_row(self, row: Any) -> bool:
-        return _is_tuple_of_texts(row)
+    def is_row(self, value: Any) -> bool:
+        return _is_tuple_of_texts(value)
 
 
 # ---- questions about texts
 
 
-class Questions(Texts):
+class QuestionSchema(TextSchema):
     """Questions about texts."""
 
     roles = ("question", "context")
@@ -137,8 +138,8 @@ class Questions(Texts):
     def find_columns(self, table: Any) -> dict[str, Any]:
         return {role: require_column([role], column_names(table)) for role in self.roles}
 
-    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
-        questions, contexts = as_pairs(columns["question"], columns["context"])
+    def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        questions, contexts = to_text_lists(columns_by_role["question"], columns_by_role["context"])
         checked: dict[str, Any] = {"question": questions, "context": contexts}
         return checked, None if y is None else [_answers(*row, i) for i, row in enumerate(zip(y, checked["context"]))]
 
@@ -181,19 +182,19 @@ CHOICES_COLUMNS = ("choices", "endings", "options")
 NUMBERED_COLUMNS = ("choice{}", "ending{}", "answer{}", "option{}", "sol{}")
 
 
-def numbered_columns(names: Sequence) -> list:
+def find_numbered_choice_columns(available_columns: Sequence) -> list:
     """The columns of choices that are numbered from 0 or 1 on, such as choice0, choice1."""
     for pattern in NUMBERED_COLUMNS:
         for first in (0, 1):
             columns: list = []
-            while (name := find_column([pattern.format(first + len(columns))], names)) is not None:
+            while (name := find_column([pattern.format(first + len(columns))], available_columns)) is not None:
                 columns.append(name)
             if len(columns) > 1:
                 return columns
     return []
 
 
-class Choices(Schema):
+class ChoiceSchema(Schema):
     """Questions, each with a list of choices."""
 
     roles = ("question", "choices")
@@ -206,7 +207,7 @@ class Choices(Schema):
         label) or `choice 1` …."""
         names = column_names(table)
         first, listed = require_column(PASSAGE_COLUMNS, names), find_column(CHOICES_COLUMNS, names)
-        numbered = [] if listed is not None else numbered_columns(names)
+        numbered = [] if listed is not None else find_numbered_choice_columns(names)
         if listed is None and not numbered:
             raise ValueError(f"the table has the columns {names}; choices must be called choices, or choice0 ….")
         return {
@@ -216,10 +217,17 @@ class Choices(Schema):
             **{f"choice {i + 1}": name for i, name in enumerate(numbered)},
         }
 
-    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+    def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
         """-> `question`, `choices`, and `second texts`: each choice with what stands before it."""
-        questions, stems = as_texts(columns.pop("question"), "questions"), columns.pop("before each choice", None)
-        choices: list = as_list(columns["choices"]) if "choices" in columns else list(map(list, zip(*columns.values())))
+        questions, stems = (
+            to_text_list(columns_by_role.pop("question"), "questions"),
+            columns_by_role.pop("before each choice", None),
+        )
+        choices: list = (
+            as_list(columns_by_role["choices"])
+            if "choices" in columns_by_role
+            else list(map(list, zip(*columns_by_role.values())))
+        )
         if len(questions) != len(choices):
             raise ValueError(f"there are {len(questions)} questions and {len(choices)} rows of choices.")
         if choices and isinstance(choices[0], Mapping):  # ARC's
@@ -239,9 +247,9 @@ class Choices(Schema):
             seconds = [[f"{stem} {text}".strip() for text in row] for stem, row in zip(stems, choices)]
         return {"question": questions, "choices": [list(row) for row in choices], "second texts": seconds}, y
 
-    def is_row(self, row: Any) -> bool:
-        pair = isinstance(row, (tuple, list)) and len(row) == 2
-        return pair and isinstance(row[0], str) and not isinstance(row[1], str)
+    def is_row(self, value: Any) -> bool:
+        pair = isinstance(value, (tuple, list)) and len(value) == 2
+        return pair and isinstance(value[0], str) and not isinstance(value[1], str)
 
 
 # ---- words with tags, texts with entities
@@ -250,13 +258,13 @@ WORD_COLUMNS = ("tokens", "words")
 TAGGED_TEXT_COLUMNS = ("text", "sentence", "content")
 
 
-class Entities(NamedTuple):
+class EntitySpans(NamedTuple):
     """The labels of a raw text, (start, end, type) each, as distinct from tags word by word."""
 
     spans: list
 
 
-class Words(Schema):
+class WordSchema(Schema):
     """Sentences of words with tags, or texts with entities."""
 
     roles = ("words",)
@@ -268,9 +276,9 @@ class Words(Schema):
         source = require_column((*WORD_COLUMNS, *TAGGED_TEXT_COLUMNS), column_names(table))
         return {"words" if str(source).lower() in WORD_COLUMNS else "text": source}
 
-    def validate(self, columns: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+    def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
         """-> `text`, and `words`: their character spans, int64 (words, 2) each."""
-        sentences = as_list(*columns.values())
+        sentences = as_list(*columns_by_role.values())
         if y is not None:
             for number, row in enumerate(y):
                 if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__iter__"):
@@ -282,10 +290,12 @@ class Words(Schema):
         if sentences and not isinstance(sentences[0], str):
             texts, words = zip(*(_join_words(sentence, number) for number, sentence in enumerate(sentences)))
             return {"text": list(texts), "words": list(words)}, y
-        texts = as_texts(sentences)
-        return {"text": texts, "words": [split_words(text) for text in texts]}, y and [Entities(row) for row in y]
+        texts = to_text_list(sentences)
+        return {"text": texts, "words": [find_word_spans(text) for text in texts]}, y and [
+            EntitySpans(row) for row in y
+        ]
 
-    def is_row(self, row: Any) -> bool:
+    def is_row(self, value: Any) -> bool:
         return False  # a list of words is a column of texts
 
 
@@ -302,8 +312,8 @@ def _join_words(sentence, number: int) -> tuple[str, np.ndarray]:
     return " ".join(sentence), np.stack([ends - lengths, ends], axis=1)
 
 
-TEXTS: Schema = Texts()
-TUPLES: Schema = Tuples()
-QUESTIONS: Schema = Questions()
-CHOICES: Schema = Choices()
-WORDS: Schema = Words()
+TEXTS: Schema = TextSchema()
+TUPLES: Schema = TupleSchema()
+QUESTIONS: Schema = QuestionSchema()
+CHOICES: Schema = ChoiceSchema()
+WORDS: Schema = WordSchema()

@@ -13,20 +13,20 @@ LOOKED_AT = 16  # batches that Keras, reading ahead, may look at before it begin
 ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 
 
-def is_stream(x: Any) -> bool:
+def is_batch_stream(value: Any) -> bool:
     """Whether x yields ready batches, in an order of its own, rather than being rows that we batch."""
-    if isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
+    if isinstance(value, keras.utils.PyDataset) or hasattr(value, "__next__"):
         return True
-    is_torch = any(base.__module__.startswith("torch.utils.data") for base in type(x).__mro__)
-    return is_torch or type(x).__module__.split(".")[0] in ("tensorflow", "grain")
+    is_torch = any(base.__module__.startswith("torch.utils.data") for base in type(value).__mro__)
+    return is_torch or type(value).__module__.split(".")[0] in ("tensorflow", "grain")
 
 
-def is_loader_of_texts(texts: Any) -> bool:
+def is_text_loader(value: Any) -> bool:
     """Whether it gives batches with a column "text", as mteb's and PyTorch's loaders do."""
-    return hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__") and hasattr(texts, "batch_size")
+    return hasattr(value, "__iter__") and not hasattr(value, "__getitem__") and hasattr(value, "batch_size")
 
 
-def check_steps(steps: int | None) -> None:
+def refuse_steps_without_stream(steps: int | None) -> None:
     """Refuses `steps` for anything but a stream: batches are sorted by length, so they are not the first rows."""
     if steps is not None:
         raise ValueError(
@@ -35,30 +35,33 @@ def check_steps(steps: int | None) -> None:
 
 
 class StreamDataset(keras.utils.PyDataset):
-    """The batches of a stream, each turned by `convert` into what Keras takes; in the stream's order, anew each epoch.
+    """The batches of a stream, each turned by `convert_batch` into what Keras takes; in the stream's order, anew each
+    epoch.
 
-    With fewer `steps` than a PyDataset has batches, an epoch goes on where the one before it stopped; a generator does
-    so anyhow.
+    With fewer `steps_per_epoch` than a PyDataset has batches, an epoch goes on where the one before it stopped; a
+    generator does so anyhow.
 
     Args:
         stream: A PyDataset, or anything that can be iterated over again for each epoch. A generator can't: it is read
             once.
-        convert: (x,), (x, y) or (x, y, sample weights) as the stream gives them, and a function: (tokens of the longest
-            row, most tokens of any, None if there is no limit) -> tokens to pad to; -> the same for the model. Texts
-            may come as a list alone.
-        steps: Batches in an epoch; the stream's own length where None, counted in a first pass if it has no `len`.
+        convert_batch: (x,), (x, y) or (x, y, sample weights) as the stream gives them, and a function: (tokens of the
+            longest row, most tokens of any, None if there is no limit) -> tokens to pad to; -> the same for the model.
+            Texts may come as a list alone.
+        steps_per_epoch: Batches in an epoch; the stream's own length where None, counted in a first pass if it has no
+            `len`.
 
     Raises:
-        ValueError: A generator or a dataset without end comes without `steps`, or the data end before their time.
+        ValueError: A generator or a dataset without end comes without `steps_per_epoch`, or the data end before their
+            time.
     """
 
-    def __init__(self, stream: Any, convert: Callable, steps: int | None = None):
+    def __init__(self, stream: Any, convert_batch: Callable, steps_per_epoch: int | None = None):
         super().__init__()
-        self.stream, self.convert = stream, convert
+        self.stream, self.convert = stream, convert_batch
         self._once = hasattr(stream, "__next__")
-        if steps is None and self._once:
+        if steps_per_epoch is None and self._once:
             raise ValueError("a generator has no length: pass steps_per_epoch, or a list.")
-        self.steps = steps if steps is not None else _length(stream)
+        self.steps = steps_per_epoch if steps_per_epoch is not None else _length(stream)
         self._iterator: Iterator | None = None
         self._looked_at: dict[int, tuple] = {}
         self._epoch, self._is_training = 0, False
@@ -108,13 +111,13 @@ class StreamDataset(keras.utils.PyDataset):
                 f"the data ended at batch {index + 1} of epoch {self._epoch + 1}; an epoch has {self.steps}."
             ) from None
 
-    def begin_at(self, epoch: int) -> keras.callbacks.Callback:
+    def initial_epoch_callback(self, initial_epoch: int) -> keras.callbacks.Callback:
         """A callback that counts the epochs of training. Keras ends an "epoch" also after it looked at the data."""
         self._is_training = True
 
         def begin(number: int, logs=None) -> None:
             self._epoch = number
-            if number != epoch:
+            if number != initial_epoch:
                 self._looked_at = {}
 
         return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
@@ -155,7 +158,7 @@ def _to_host(part):
     return array
 
 
-def in_chunks(rows: Iterator, size: int = ROWS_AT_ONCE) -> Iterator[list]:
-    """Lists of at most `size` rows of a stream without end."""
-    while chunk := list(islice(rows, size)):
+def iterate_chunks(rows: Iterator, chunk_size: int = ROWS_AT_ONCE) -> Iterator[list]:
+    """Lists of at most `chunk_size` rows of a stream without end."""
+    while chunk := list(islice(rows, chunk_size)):
         yield chunk

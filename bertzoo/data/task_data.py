@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, shapes_for, takes_any_shape
+from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, choose_num_buckets, is_any_batch_shape_fast
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.labels import class_weights, encode_targets, example_weights
+from bertzoo.data.labels import encode_class_weight, encode_sample_weight, encode_targets
 from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
-from bertzoo.data.schemas import TEXTS, Texts
-from bertzoo.data.streams import StreamDataset, is_stream
+from bertzoo.data.schemas import TEXTS, TextSchema
+from bertzoo.data.streams import StreamDataset, is_batch_stream
 from bertzoo.models.config import EncoderConfig
-from bertzoo.random import get_seed, host_generator
-from bertzoo.text.encoded import Encoded, encoded_from_arrays, with_prompt
+from bertzoo.random import get_seed, numpy_generator
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt
 from bertzoo.text.masking import Masking, StaticMasking
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.windows import whole_rows
+from bertzoo.text.windows import encode_without_truncation
 from bertzoo.types import REGRESSION, SINGLE_LABEL
 
 
@@ -61,7 +61,7 @@ class TaskData:
         """The targets of examples as an array, or None where batches make their own."""
         raise NotImplementedError
 
-    def classes(self, examples: Examples) -> np.ndarray | None:
+    def stratification_classes(self, examples: Examples) -> np.ndarray | None:
         """The class of each example, int (n,), by which `validation_split` is stratified; None where there are none."""
         return None
 
@@ -82,7 +82,7 @@ class TaskData:
         """The id of padding tokens."""
         return self.config.pad_token_id if self.tokenizer is None else self.tokenizer.pad_id
 
-    def class_weights(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
+    def encode_class_weight(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
         """`fit`'s class_weight as float32 (classes,); None stays None.
 
         Raises:
@@ -95,7 +95,7 @@ class TaskData:
                 "class_weight must be a dict of weights by label, for a task with one label a text or word (a CRF "
                 f"scores whole sentences: pass sample_weight). Received: {class_weight!r:.80}."
             )
-        return class_weights(class_weight, self.weighed_labels)
+        return encode_class_weight(class_weight, self.weighed_labels)
 
     def batches(
         self,
@@ -105,7 +105,7 @@ class TaskData:
         *,
         shuffle: bool = True,
         steps: int | None = None,
-        labelled: bool | None = None,
+        with_targets: bool | None = None,
         prompt: str = "",
         batch_size: int | None = None,
     ) -> BucketedDataset | StreamDataset:
@@ -117,13 +117,13 @@ class TaskData:
             sample_weight: float (n,).
             shuffle: A seeded order, another one in each epoch.
             steps: Batches of a stream in an epoch.
-            labelled: Whether the batches need targets; where None, if there are some, or for shuffled batches.
+            with_targets: Whether the batches need targets; where None, if there are some, or for shuffled batches.
             prompt: Text before the first text of each example of a stream.
             batch_size: Examples in a batch; 32 where None.
         """
         if isinstance(x, (BucketedDataset, StreamDataset)):
             return x
-        if is_stream(x):
+        if is_batch_stream(x):
             if y is not None or sample_weight is not None:
                 raise ValueError("a stream has targets and weights in its batches: pass no y and no sample_weight.")
             convert = partial(self._convert_prompted, prompt=prompt) if prompt else self.convert_batch
@@ -131,35 +131,35 @@ class TaskData:
         examples = self.parse(x, y)
         if len(examples) == 0:
             raise ValueError("x is empty.")
-        labelled = examples.targets is not None or shuffle if labelled is None else labelled
-        weights = example_weights(sample_weight, len(examples))
-        return self.make_batches(examples, weights, labelled, batch_size=batch_size, shuffle=shuffle)
+        with_targets = examples.targets is not None or shuffle if with_targets is None else with_targets
+        weights = encode_sample_weight(sample_weight, len(examples))
+        return self.make_dataset_of_examples(examples, weights, with_targets, batch_size=batch_size, shuffle=shuffle)
 
     def add_prompt(self, examples: Examples, prompt: str) -> Examples:
         """Examples with a prompt before the first text of each; arrays stay as they are."""
         if not prompt or "text" not in examples.columns:
             return examples
-        prompted = {**examples.columns, "text": with_prompt(examples["text"], prompt)}
+        prompted = {**examples.columns, "text": prepend_prompt(examples["text"], prompt)}
         return dataclasses.replace(examples, columns=prompted)
 
-    def _convert_prompted(self, batch: tuple, width: Callable, prompt: str) -> tuple:
+    def _convert_prompted(self, batch: tuple, choose_length: Callable, prompt: str) -> tuple:
         x, *rest = batch
         x = x if is_tokenized(x) else self.add_prompt(self.parse(x), prompt)
-        return self.convert_batch((x, *rest), width)
+        return self.convert_batch((x, *rest), choose_length)
 
-    def make_batches(
-        self, examples: Examples, weights: np.ndarray | None, labelled: bool, **options
+    def make_dataset_of_examples(
+        self, examples: Examples, sample_weights: np.ndarray | None, with_targets: bool, **options
     ) -> BucketedDataset:
         """Examples -> tokens and targets -> batches; `options` are those of `make_dataset`."""
         encoded = self.encode(examples)
-        targets = self.encode_targets(examples) if labelled else None
-        return self.make_dataset(encoded, targets, weights, **options)
+        targets = self.encode_targets(examples) if with_targets else None
+        return self.make_dataset(encoded, targets, sample_weights, **options)
 
     def make_dataset(
         self,
         encoded: Any,
         targets: Any = None,
-        weights: np.ndarray | None = None,
+        sample_weights: np.ndarray | None = None,
         *,
         batch_size: int | None = None,
         shuffle: bool = False,
@@ -168,34 +168,34 @@ class TaskData:
         """Rows of tokens -> batches; `options` are further ones of `BucketedDataset`."""
         batch_size = 32 if batch_size is None else batch_size
         check_batch_size(batch_size)
-        if targets is None and not shuffle and options.get("transform") is None and takes_any_shape():
+        if targets is None and not shuffle and options.get("transform") is None and is_any_batch_shape_fast():
             options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
-        options.setdefault("num_buckets", shapes_for(len(encoded), batch_size, shuffle))
-        options.setdefault("by_length", not (shuffle and self.random_batches))
+        options.setdefault("num_buckets", choose_num_buckets(len(encoded), batch_size, shuffle))
+        options.setdefault("group_by_length", not (shuffle and self.random_batches))
         if targets is not None:
-            columns = [targets] if weights is None else [targets, weights]
+            columns = [targets] if sample_weights is None else [targets, sample_weights]
             options["transform"] = lambda inputs, rows, rng: (inputs, *(column[rows] for column in columns))
         options |= {"batch_size": batch_size, "pad_id": self.pad_id, "shuffle": shuffle, "seed": self.seed}
         return BucketedDataset(encoded, **options)
 
-    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
-        """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `width`."""
+    def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
+        """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `choose_length`."""
         x, *rest = batch
         if is_tokenized(x):
             return (x, self.encode_targets(Examples(x, rest[0])), *rest[1:]) if rest else batch
         tokenizer = self.require_tokenizer()
         examples = self.parse(x, rest[0] if rest else None)
         encoded = self.encode(examples)
-        longest = width(int(encoded.lengths.max(initial=0)), tokenizer.max_length)
+        longest = choose_length(int(encoded.lengths.max(initial=0)), tokenizer.max_length)
         inputs = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
         return (inputs,) if examples.targets is None else (inputs, self.encode_targets(examples), *rest[1:])
 
-    def split(self, x: Any, y: Any, sample_weight: Any, fraction: float) -> tuple[tuple, ...]:
+    def split_validation(self, x: Any, y: Any, sample_weight: Any, validation_fraction: float) -> tuple[tuple, ...]:
         """What `fit` takes in two parts, (examples, None, sample weights) each; the second for validation."""
-        if is_stream(x):
+        if is_batch_stream(x):
             raise ValueError("validation_split needs rows, and x is a stream of batches: pass validation_data instead.")
         examples = self.parse(x, y)
-        rows = split_rows(len(examples), fraction, self.seed, self.classes(examples))
+        rows = split_row_indices(len(examples), validation_fraction, self.seed, self.stratification_classes(examples))
         return tuple((examples.select(part), None, take_rows(sample_weight, part)) for part in rows)
 
 
@@ -211,7 +211,7 @@ class LabelData(TaskData):
         tokenizer, config, schema: As for `TaskData`.
         labels: The names of the labels.
         problem_type: One of `bertzoo.types.PROBLEM_TYPES`.
-        limits: The least and greatest number that a regression may have, if there are limits.
+        target_range: The least and greatest number that a regression may have, if there are limits.
     """
 
     def __init__(
@@ -221,10 +221,10 @@ class LabelData(TaskData):
         labels: list[str],
         problem_type: str,
         schema: Schema = TEXTS,
-        limits: tuple[float, float] = (-np.inf, np.inf),
+        target_range: tuple[float, float] = (-np.inf, np.inf),
     ):
         super().__init__(tokenizer, config, schema)
-        self.labels, self.problem_type, self.limits = labels, problem_type, limits
+        self.labels, self.problem_type, self.limits = labels, problem_type, target_range
         self.weighed_labels = labels if problem_type == SINGLE_LABEL else None
 
     def encode_targets(self, examples: Examples) -> np.ndarray:
@@ -237,7 +237,7 @@ class LabelData(TaskData):
             )
         return targets
 
-    def classes(self, examples: Examples) -> np.ndarray | None:
+    def stratification_classes(self, examples: Examples) -> np.ndarray | None:
         return self.encode_targets(examples) if self.problem_type == SINGLE_LABEL else None
 
 
@@ -252,7 +252,7 @@ class MaskedData(TaskData):
     random_batches = True
 
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, masking: Masking | None):
-        super().__init__(tokenizer, config, Texts(targets=()))
+        super().__init__(tokenizer, config, TextSchema(targets=()))
         self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
 
     def parse(self, x: Any, y: Any = None) -> Examples:
@@ -265,9 +265,9 @@ class MaskedData(TaskData):
         """Tokenizes examples. A text that is longer than the model takes becomes several rows; pairs are truncated."""
         if examples.get("second text") is not None:  # at the longer text, so that each row keeps both
             return super().encode(examples)
-        return whole_rows(self.require_tokenizer(), examples["text"])
+        return encode_without_truncation(self.require_tokenizer(), examples["text"])
 
-    def prediction_batches(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
+    def dataset_and_mask_counts(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
         """Batches with the positions of [MASK] tokens, and the number of these in each text, int (n,).
 
         Texts that are longer than the model takes are truncated, so that each is one row.
@@ -289,9 +289,9 @@ class MaskedData(TaskData):
         return None
 
     def make_dataset(
-        self, encoded: Encoded, targets: Any = None, weights: Any = None, *, shuffle: bool = False, **options
+        self, encoded: Encoded, targets: Any = None, sample_weights: Any = None, *, shuffle: bool = False, **options
     ) -> BucketedDataset:
-        if weights is not None:
+        if sample_weights is not None:
             raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
         if shuffle:
             options["transform"] = lambda inputs, rows, rng: self.masking(inputs, rng)
@@ -300,7 +300,7 @@ class MaskedData(TaskData):
             encoded, options["transform"] = masked.examples, masked.batch
         return super().make_dataset(encoded, shuffle=shuffle, **options)
 
-    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
+    def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
         raise ValueError(
@@ -309,37 +309,37 @@ class MaskedData(TaskData):
         )
 
 
-def split_rows(
-    count: int, fraction: float, seed: int, classes: np.ndarray | None = None
+def split_row_indices(
+    num_rows: int, validation_fraction: float, seed: int, classes: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows of both parts, ascending, int64: those to train on, and `int(fraction × count)` to validate with.
 
     Args:
-        count: Number of rows.
-        fraction: Of the second part.
+        num_rows: Number of rows.
+        validation_fraction: Of the second part.
         seed: Of the draw.
         classes: int (count,); each class then has its part of the second, to within one row.
 
     Raises:
-        ValueError: `fraction` leaves a part empty.
+        ValueError: `validation_fraction` leaves a part empty.
     """
-    if not 0 < fraction < 1:
-        raise ValueError(f"validation_split must lie between 0 and 1. Received: {fraction}.")
-    held = int(count * fraction)
-    if held in (0, count):
-        raise ValueError(f"validation_split={fraction} leaves a part of the {count} rows empty.")
-    rng = host_generator(seed, "validation_split")
-    order = rng.permutation(count)
+    if not 0 < validation_fraction < 1:
+        raise ValueError(f"validation_split must lie between 0 and 1. Received: {validation_fraction}.")
+    held = int(num_rows * validation_fraction)
+    if held in (0, num_rows):
+        raise ValueError(f"validation_split={validation_fraction} leaves a part of the {num_rows} rows empty.")
+    rng = numpy_generator(seed, "validation_split")
+    order = rng.permutation(num_rows)
     if classes is not None:
         _, number, sizes = np.unique(np.asarray(classes)[order], return_inverse=True, return_counts=True)
-        exact = sizes * held / count
+        exact = sizes * held / num_rows
         quota = np.floor(exact).astype(int)
         # The rows still wanted go to the largest remainders, those alike in a drawn order; no class loses all its rows
         # to validation as long as there are others.
         order_of_classes = np.lexsort((rng.permutation(len(sizes)), quota - exact, quota + 1 >= sizes))
         quota[order_of_classes[: held - quota.sum()]] += 1
         by_class = np.argsort(number, kind="stable")
-        rank = np.empty(count, dtype=np.int64)  # of each row among those of its class
-        rank[by_class] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        rank = np.empty(num_rows, dtype=np.int64)  # of each row among those of its class
+        rank[by_class] = np.arange(num_rows) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         order = order[np.argsort(rank >= quota[number], kind="stable")]
     return np.sort(order[held:]), np.sort(order[:held])

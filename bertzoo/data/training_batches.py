@@ -6,18 +6,18 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import batches_seen
+from bertzoo._keras_hooks import num_batches_seen
 from bertzoo.data.batches import BucketedDataset
 
 DIVISOR = "divisor"
 
 
-class TrainingBatches(keras.utils.PyDataset):
+class _TrainingBatches(keras.utils.PyDataset):
     """The batches of another data set with weights for training.
 
     With gradient accumulation the optimizer averages the gradients of several batches. For this to be the gradient of
     the mean over all their examples, the loss of each batch must be Σ weight · loss, divided by the mean of all
-    batches' Σ weight; this divisor travels with the sample weights (see `split_divisor`). That requires
+    batches' Σ weight; this divisor travels with the sample weights (see `split_loss_divisor`). That requires
     reading batches ahead, so the batches of a stream count equally, each as the mean over its own examples.
 
     Args:
@@ -46,9 +46,9 @@ class TrainingBatches(keras.utils.PyDataset):
         if self._group[0] != position // self.accumulated:
             self._group = self._read(position // self.accumulated)
         _, divisor, batches = self._group
-        batch = batches.pop(position, None) or self._weighted(self.data.batch_of(epoch, index))
-        self.data.note(index)
-        return with_divisor(batch, divisor)
+        batch = batches.pop(position, None) or self._weighted(self.data.peek_batch(epoch, index))
+        self.data.mark_served(index)
+        return _with_divisor(batch, divisor)
 
     def _read(self, group: int) -> tuple[int, float, dict]:
         """A group's number, the mean of its batches' weights, and the batches by their positions."""
@@ -56,7 +56,7 @@ class TrainingBatches(keras.utils.PyDataset):
         for position in range(group * self.accumulated, (group + 1) * self.accumulated):
             epoch, index = divmod(position - self.begun, len(self.data))
             if position >= self.begun:  # what an earlier `fit` left in the optimizer is not known here
-                batches[position] = self._weighted(self.data.batch_of(self.first + epoch, index))
+                batches[position] = self._weighted(self.data.peek_batch(self.first + epoch, index))
         weights = [np.sum(batch[2]) if len(batch) == 3 else _rows(batch) for batch in batches.values()]
         mean = float(np.mean(weights))
         return group, mean or 1.0, batches  # nothing is learnt where all weights are 0
@@ -75,20 +75,25 @@ class TrainingBatches(keras.utils.PyDataset):
         self.data.on_epoch_end()
 
 
-def for_training(
-    data: Any, optimizer: Any, class_weights: np.ndarray | None, steps: int, initial_epoch: int, epochs: int
+def training_batches_and_num_updates(
+    dataset: Any,
+    optimizer: Any,
+    class_weights: np.ndarray | None,
+    steps_per_epoch: int,
+    initial_epoch: int,
+    epochs: int,
 ) -> tuple[keras.utils.PyDataset, int]:
     """The batches to train on, and how many updates `fit` will make of them.
 
     Args:
-        data, class_weights: As for `TrainingBatches`.
+        dataset, class_weights: As for `_TrainingBatches`.
         optimizer: Tells how many batches it accumulates, and how many it has done.
-        steps: Batches in an epoch.
+        steps_per_epoch: Batches in an epoch.
         initial_epoch, epochs: As for `fit`.
     """
     accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
-    begun = batches_seen(optimizer) % accumulated if accumulated > 1 else 0
-    batches = steps * (epochs - initial_epoch)
+    begun = num_batches_seen(optimizer) % accumulated if accumulated > 1 else 0
+    batches = steps_per_epoch * (epochs - initial_epoch)
     updates = (begun + batches) // accumulated
     if batches and not updates:
         warnings.warn(
@@ -97,11 +102,11 @@ def for_training(
             stacklevel=3,
         )
     if class_weights is None and accumulated == 1:
-        return data, updates
-    return TrainingBatches(data, class_weights, accumulated, begun, initial_epoch), updates
+        return dataset, updates
+    return _TrainingBatches(dataset, class_weights, accumulated, begun, initial_epoch), updates
 
 
-def with_divisor(batch: tuple, divisor: float) -> tuple:
+def _with_divisor(batch: tuple, divisor: float) -> tuple:
     """A batch with a divisor for its loss beside its sample weights."""
     x, y, *weights = batch
     divisors = np.full(_rows(batch), divisor, "float32")
@@ -112,7 +117,7 @@ def _rows(batch: tuple) -> int:
     return len(keras.tree.flatten(batch[0])[0])
 
 
-def split_divisor(sample_weight: Any) -> tuple:
+def split_loss_divisor(sample_weight: Any) -> tuple:
     """Sample weights, and the divisor that came with them, a scalar; None each where there is none."""
     if not isinstance(sample_weight, dict) or DIVISOR not in sample_weight:
         return sample_weight, None

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bertzoo.data.batch_shapes import check_batch_size, rows_at_once, shapes_of_texts
+from bertzoo.data.batch_shapes import check_batch_size, choose_batch_size, choose_num_buckets_for_embedding
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.labels import answer_ids, encode_sentence_targets
+from bertzoo.data.labels import encode_choice_targets, encode_sentence_targets
 from bertzoo.data.parsing import Examples
-from bertzoo.data.schemas import CHOICES, TUPLES, Tuples
+from bertzoo.data.schemas import CHOICES, TUPLES, TupleSchema
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.config import EncoderConfig
-from bertzoo.text.encoded import Encoded, as_texts, encoded_from_arrays, with_prompt
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt, to_text_list
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import SentenceLoss
 
@@ -39,19 +39,21 @@ class EncodedTuples:
         """(n,) int64: tokens of the longest text of each row."""
         return np.max([column.lengths for column in self.columns], axis=0)
 
-    def pad(self, rows: Any, length: int, pad_id: int = 0, lengths: bool = False) -> dict[str, np.ndarray]:
-        """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(rows), columns, length)."""
-        padded = [column.pad(rows, length, pad_id, lengths) for column in self.columns]
+    def pad(
+        self, row_indices: Any, length: int, pad_id: int = 0, return_lengths: bool = False
+    ) -> dict[str, np.ndarray]:
+        """`token_ids`, `segment_ids` and `padding_mask`, each int32 (len(row_indices), columns, length)."""
+        padded = [column.pad(row_indices, length, pad_id, return_lengths) for column in self.columns]
         batch = {name: np.stack([column[name] for column in padded], axis=1) for name in padded[0]}
-        return batch if self.present is None else {**batch, "choice_mask": self.present[rows].astype("int32")}
+        return batch if self.present is None else {**batch, "choice_mask": self.present[row_indices].astype("int32")}
 
 
-def one_by_one(inputs: Mapping) -> dict:
+def flatten_tuple_inputs(inputs: Mapping) -> dict:
     """Inputs for tuples of texts, (rows, columns, …), as those for rows * columns single texts."""
     return {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
 
 
-def repeated_texts(tuples: EncodedTuples) -> np.ndarray | None:
+def _repeated_texts(tuples: EncodedTuples) -> np.ndarray | None:
     """int (rows, columns): equal numbers for equal texts, as the encoder reads them; None where all differ."""
     numbers: dict[bytes, int] = {}
     columns = [
@@ -68,21 +70,21 @@ class TupleData(TaskData):
 
     Args:
         tokenizer, config: As for `TaskData`.
-        width: Numbers in a vector.
+        vector_width: Numbers in a vector.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, width: int):
+    def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, vector_width: int):
         super().__init__(tokenizer, config, TUPLES)
-        self.width = width
+        self.width = vector_width
         self.loss: SentenceLoss | None = None
         self.column_prompts: tuple[str, ...] = ()
 
     def set_loss(self, loss: SentenceLoss, column_prompts: Sequence[str]) -> None:
         """Makes rows and targets those of a loss; see `SentenceEncoder.compile` for `column_prompts`."""
         self.loss, self.column_prompts = loss, tuple(column_prompts)
-        self.schema = TUPLES if loss.target is not None else Tuples(targets=())
+        self.schema = TUPLES if loss.target is not None else TupleSchema(targets=())
 
-    def compiled_loss(self) -> SentenceLoss:
+    def require_loss(self) -> SentenceLoss:
         """The loss, which defines what rows and targets must be.
 
         Raises:
@@ -97,7 +99,7 @@ class TupleData(TaskData):
             return super().encode(examples)
         columns = list(examples.columns.values())
         prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [""] * len(columns)
-        encoded = [self.tokenizer.encode(with_prompt(*pair)) for pair in zip(columns, prompts)]
+        encoded = [self.tokenizer.encode(prepend_prompt(*pair)) for pair in zip(columns, prompts)]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded)
 
     def text_batches(
@@ -106,7 +108,7 @@ class TupleData(TaskData):
         prompt: str,
         include_prompt: bool,
         batch_size: int | None,
-        lengths: np.ndarray | None = None,
+        padded_lengths: np.ndarray | None = None,
     ) -> BucketedDataset | None:
         """Batches of single texts, to predict vectors from; None for no texts.
 
@@ -115,10 +117,10 @@ class TupleData(TaskData):
             prompt: Put before each text.
             include_prompt: Whether the pooling reads the prompt's tokens; else batches have a `pooling_mask`.
             batch_size: Texts in a batch; as many as keep the machine busy where None.
-            lengths: The padded lengths to use.
+            padded_lengths: The padded lengths to use.
         """
         if self.tokenizer is not None:
-            encoded = self.tokenizer.encode(with_prompt(as_texts(texts), prompt))
+            encoded = self.tokenizer.encode(prepend_prompt(to_text_list(texts), prompt))
         elif not prompt:
             encoded = encoded_from_arrays(texts, self.config.vocab_size)
         else:
@@ -139,31 +141,31 @@ class TupleData(TaskData):
                 return (inputs,)
 
             options["transform"] = leave_out_prompt
-        batch_size = rows_at_once(encoded.lengths) if batch_size is None else batch_size
+        batch_size = choose_batch_size(encoded.lengths) if batch_size is None else batch_size
         check_batch_size(batch_size)
-        options["num_buckets"] = shapes_of_texts(len(encoded), batch_size)
-        options["lengths"] = lengths if options["num_buckets"] else None
+        options["num_buckets"] = choose_num_buckets_for_embedding(len(encoded), batch_size)
+        options["padded_lengths"] = padded_lengths if options["num_buckets"] else None
         return self.make_dataset(encoded, batch_size=batch_size, pad_to_multiple_of=1, **options)
 
     def encode_targets(self, examples: Examples) -> np.ndarray:
-        targets = encode_sentence_targets(examples.targets, self.compiled_loss().target, len(examples))
-        self.compiled_loss().check_targets(targets, self.width)
+        targets = encode_sentence_targets(examples.targets, self.require_loss().target, len(examples))
+        self.require_loss().check_targets(targets, self.width)
         return targets
 
-    def classes(self, examples: Examples) -> np.ndarray | None:
-        return self.encode_targets(examples) if self.compiled_loss().target == "classes" else None
+    def stratification_classes(self, examples: Examples) -> np.ndarray | None:
+        return self.encode_targets(examples) if self.require_loss().target == "classes" else None
 
     def make_dataset(
-        self, encoded: Any, targets: Any = None, weights: Any = None, *, shuffle: bool = False, **options
+        self, encoded: Any, targets: Any = None, sample_weights: Any = None, *, shuffle: bool = False, **options
     ) -> BucketedDataset:
         if targets is not None:
-            loss = self.compiled_loss()
+            loss = self.require_loss()
             loss.check_columns(getattr(encoded, "columns", [encoded]))
             # Texts of similar length would be the negatives of each other.
-            options["by_length"] = not loss.compares_examples
+            options["group_by_length"] = not loss.compares_examples
             if shuffle and loss.in_batch_negatives:
-                options["apart"] = repeated_texts(encoded)
-        return super().make_dataset(encoded, targets, weights, shuffle=shuffle, **options)
+                options["keep_apart_ids"] = _repeated_texts(encoded)
+        return super().make_dataset(encoded, targets, sample_weights, shuffle=shuffle, **options)
 
 
 class ChoiceData(TaskData):
@@ -188,7 +190,7 @@ class ChoiceData(TaskData):
 
     def encode_targets(self, examples: Examples) -> np.ndarray:
         if "choices" in examples.columns:
-            return answer_ids(examples)
+            return encode_choice_targets(examples)
         answers, choices = np.asarray(examples.targets), np.shape(examples["token_ids"])[1]
         if len(answers) and not 0 <= answers.min() <= answers.max() < choices:
             raise ValueError(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.labels import IGNORED, label_ids
+from bertzoo.data.labels import IGNORED, encode_word_targets
 from bertzoo.data.parsing import Examples, take_rows
 from bertzoo.data.schemas import QUESTIONS, WORDS
 from bertzoo.data.task_data import TaskData, is_tokenized
@@ -23,52 +23,54 @@ class WindowedData(TaskData):
 
     random_batches = True
 
-    def cut(self, examples: Examples) -> Windows:
+    def make_windows(self, examples: Examples) -> Windows:
         """The windows of the texts."""
         raise NotImplementedError
 
-    def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+    def encode_window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """Targets for the tokens of the windows' rows, int (tokens, …)."""
         raise NotImplementedError
 
-    def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
+    def _array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
         """The same for the tokens of arrays of the caller's."""
         raise NotImplementedError
 
-    def weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
+    def _weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
         """(targets,) or (targets, weights) as the loss takes them, of padded targets int (batch, length, …) and weights
         float (batch,)."""
         raise NotImplementedError
 
-    def make_batches(
-        self, examples: Examples, weights: np.ndarray | None, labelled: bool, **options
+    def make_dataset_of_examples(
+        self, examples: Examples, sample_weights: np.ndarray | None, with_targets: bool, **options
     ) -> BucketedDataset:
         if self.tokenizer is None:
             encoded = self.encode(examples)
-            targets = None if examples.targets is None else self.array_targets(examples, encoded)
-            return self.make_dataset(encoded, targets, weights, **options)
-        windows = self.cut(examples)
-        targets = self.window_targets(examples, windows) if labelled else None
-        return self.make_dataset(windows.rows, targets, take_rows(weights, windows.source), **options)
+            targets = None if examples.targets is None else self._array_targets(examples, encoded)
+            return self.make_dataset(encoded, targets, sample_weights, **options)
+        windows = self.make_windows(examples)
+        targets = self.encode_window_targets(examples, windows) if with_targets else None
+        return self.make_dataset(windows.rows, targets, take_rows(sample_weights, windows.source), **options)
 
-    def make_dataset(self, encoded: Encoded, targets: Any = None, weights: Any = None, **options) -> BucketedDataset:
+    def make_dataset(
+        self, encoded: Encoded, targets: Any = None, sample_weights: Any = None, **options
+    ) -> BucketedDataset:
         if targets is not None:
             flat = Encoded(targets, np.zeros(len(targets), np.int8), encoded.row_splits)
 
             def add_targets(inputs, rows, rng):
                 padded = flat.pad(rows, inputs["token_ids"].shape[1], IGNORED)["token_ids"]
-                return inputs, *self.weigh(padded, take_rows(weights, rows))
+                return inputs, *self._weigh(padded, take_rows(sample_weights, rows))
 
             options["transform"] = add_targets
         return super().make_dataset(encoded, **options)
 
-    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
+    def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
         x, *rest = batch
         if is_tokenized(x):
             return batch
         data = self.batches(x, *rest, batch_size=1 << 30)
         # The only batch is as long as the last of the lengths.
-        data.lengths[-1] = width(int(data.lengths[-1]), self.require_tokenizer().max_length)
+        data.lengths[-1] = choose_length(int(data.lengths[-1]), self.require_tokenizer().max_length)
         return data[0]
 
 
@@ -78,7 +80,7 @@ class TagData(WindowedData):
     Args:
         tokenizer, config: As for `TaskData`.
         labels: The names of the tags.
-        scheme: As of `bertzoo.text.tags.scheme_of`.
+        scheme: As of `bertzoo.text.tags.detect_tag_scheme`.
         label_all_tokens: Whether all tokens of a word learn its label, or only its first one.
     """
 
@@ -94,19 +96,19 @@ class TagData(WindowedData):
         self.labels, self.scheme, self.label_all_tokens = labels, scheme, label_all_tokens
         self.weighed_labels = labels
 
-    def cut(self, examples: Examples) -> Windows:
+    def make_windows(self, examples: Examples) -> Windows:
         return cut_windows(self.require_tokenizer(), examples["text"])
 
-    def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+    def encode_window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """int32, a label for each token of the windows' rows, end to end; -1 for tokens without a label."""
         flat = np.full(len(windows.pieces.token_ids), IGNORED, dtype=np.int32)
-        for i, ids in enumerate(label_ids(examples, self.labels, self.scheme)):
-            alignment, at = align_words(windows.offsets(i), examples["words"][i]), windows.pieces.row_splits[i]
+        for i, ids in enumerate(encode_word_targets(examples, self.labels, self.scheme)):
+            alignment, at = align_words(windows.text_offsets(i), examples["words"][i]), windows.pieces.row_splits[i]
             for (begin, _), (first, last) in zip(alignment.words, alignment.tokens):
                 flat[at + first : at + (last if self.label_all_tokens else first + 1)] = ids[begin]
-        return windows.spread(flat, IGNORED)
+        return windows.to_window_tokens(flat, IGNORED)
 
-    def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
+    def _array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
         ids, y = np.asarray(examples["token_ids"]), np.asarray(examples.targets)
         if y.shape != ids.shape or y.dtype.kind not in "iu":
             raise ValueError(
@@ -116,12 +118,12 @@ class TagData(WindowedData):
         mask = examples.get("padding_mask")
         return np.maximum(y[np.ones_like(ids) > 0 if mask is None else np.asarray(mask) > 0], IGNORED)
 
-    def weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
+    def _weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
         counts = (targets != IGNORED).astype("float32")
         return np.maximum(targets, 0), counts if weights is None else counts * weights[:, None]
 
-    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
-        x, *rest = super().convert_batch(batch, width)
+    def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
+        x, *rest = super().convert_batch(batch, choose_length)
         if not rest:
             return (x,)
         ids, weights = np.asarray(rest[0]), rest[1] if len(rest) > 1 else None
@@ -157,7 +159,7 @@ class AnswerData(WindowedData):
             raise ValueError("answers belong into the records: pass dicts with question, context, answers, and no y.")
         return super().parse(x, y)
 
-    def cut(self, examples: Examples) -> Windows:
+    def make_windows(self, examples: Examples) -> Windows:
         return cut_windows(
             self.require_tokenizer(),
             examples["context"],
@@ -166,7 +168,7 @@ class AnswerData(WindowedData):
             max_query_length=self.max_query_length,
         )
 
-    def window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
+    def encode_window_targets(self, examples: Examples, windows: Windows) -> np.ndarray:
         """int8 (tokens, 2): 1 at the answers' first and last tokens; where a window does not hold the whole answer,
         both are its first token."""
         if examples.targets is None:
@@ -175,7 +177,7 @@ class AnswerData(WindowedData):
         for i, answers in enumerate(examples.targets):
             if answers:
                 text, start = answers[0]
-                alignment = align_words(windows.offsets(i), np.array([[start, start + len(text)]]))
+                alignment = align_words(windows.text_offsets(i), np.array([[start, start + len(text)]]))
                 if len(alignment.tokens):
                     tokens[i] = alignment.tokens[0] - [0, 1]
         first, last = tokens[windows.source].T
@@ -183,7 +185,7 @@ class AnswerData(WindowedData):
         shift = windows.column - windows.begin
         return _mark(np.where(inside, [first + shift, last + shift], 0).T, windows.rows)
 
-    def array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
+    def _array_targets(self, examples: Examples, encoded: Encoded) -> np.ndarray:
         y, count = np.asarray(examples.targets), len(examples)
         if y.shape != (count, 2) or y.dtype.kind not in "iu":
             raise ValueError(
@@ -198,7 +200,7 @@ class AnswerData(WindowedData):
             )
         return _mark(y, encoded)
 
-    def weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
+    def _weigh(self, targets: np.ndarray, weights: np.ndarray | None) -> tuple:
         ends = targets.astype("float32")
         return (ends,) if weights is None else (ends, weights)
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.files import expand_path
+from bertzoo.checkpoints.files import expand_user
 from bertzoo.checkpoints.json_files import read_json
-from bertzoo.checkpoints.loading import LoadReport, quantized_layers, weight_names
-from bertzoo.layers.base import skip_drawing
+from bertzoo.checkpoints.loading import LoadReport, quantized_layers, weights_by_name
+from bertzoo.layers.base import skip_random_initialization
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import FAMILIES
@@ -100,7 +100,7 @@ def from_keras_hub(source: keras.Model | str | Path, *, verbose: bool = True) ->
     config = _config(backbone)
     report = LoadReport(f"KerasHub's {type(hub_model).__name__}")
     # All weights are filled afterwards, or start at zero as RoBERTa's row of segments does.
-    with skip_drawing(lambda path: True):
+    with skip_random_initialization(lambda path: True):
         model = Encoder(config, pooler=hasattr(backbone, "pooled_dense"))
         if backbone is not hub_model:
             model = _task(hub_model, model, report)
@@ -109,14 +109,14 @@ def from_keras_hub(source: keras.Model | str | Path, *, verbose: bool = True) ->
             f"{quantized[0].path} is quantized ({quantized[0].quantization_mode}). Convert the model before it is "
             "quantized, and quantize the result."
         )
-    weights = weight_names(model)
+    weights = weights_by_name(model)
     for name, variables in _pairs(hub_model):
         if name in weights:
             weights[name].assign(_joined(name, variables, weights[name].shape))
             report.loaded += len(variables)
     if hasattr(backbone, "pooled_dense") and "pooler/dense/kernel" not in weights:
         report.unused.append("pooled_dense")
-    if isinstance(source, (str, Path)) and (expand_path(source) / "task.json").is_file():
+    if isinstance(source, (str, Path)) and (expand_user(source) / "task.json").is_file():
         report.notes.append(
             "the preset is that of a task, whose head was not read: load the task with KerasHub and pass it instead"
         )
@@ -148,7 +148,7 @@ def to_keras_hub(encoder: Encoder, *, any_activation: bool = False) -> keras.Mod
     taken = inspect.signature(backbone_class.__init__).parameters
     arguments = {argument: getattr(config, key) for argument, key in _ARGUMENTS.items() if argument in taken}
     backbone = backbone_class(**arguments)
-    weights = {name: keras.ops.convert_to_numpy(weight) for name, weight in weight_names(encoder).items()}
+    weights = {name: keras.ops.convert_to_numpy(weight) for name, weight in weights_by_name(encoder).items()}
     if _lacks_rows(class_name):  # the one row of segments is added to every token
         weights["embeddings/position"] = (weights["embeddings/position"] + weights["embeddings/segment"])[_UNUSED_ROWS:]
     for name, variables in _pairs(backbone):
@@ -170,7 +170,7 @@ def _keras_hub():
 
 def _open(source: str | Path):
     """A backbone. Only the class's name, numbers and arrays are read from a directory, so nothing in it runs."""
-    directory = expand_path(source)
+    directory = expand_user(source)
     if not directory.is_dir():
         return _keras_hub().models.Backbone.from_preset(str(source))
     content = read_json(directory / "config.json")

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from bertzoo.kernels.jax_forms import half_slope, half_value
-from bertzoo.kernels.pallas import call_kernel
+from bertzoo.kernels.jax_forms import gelu_derivative_half_precision, gelu_half_precision
+from bertzoo.kernels.pallas import make_kernel_call
 
 BLOCK = 4096  # elements per program
 AT_ONCE = 2048  # elements per load in the backward pass
@@ -18,14 +18,14 @@ PROGRAMS = 1056  # of the backward pass: eight per multiprocessor of an H100; ea
 SHORTEST = 128  # channels per load in the backward pass
 
 
-def fits(rows: int, width: int) -> bool:
+def supports_shape(num_rows: int, width: int) -> bool:
     """Whether the kernels support this shape."""
     at_once, channels = _block(width, BLOCK)
-    return rows % at_once == 0 and channels >= SHORTEST
+    return num_rows % at_once == 0 and channels >= SHORTEST
 
 
 @jax.jit  # tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times
-def biased_gelu(product, bias):
+def bias_gelu_kernel(product, bias):
     """gelu(product + bias): (batch, length, width), (width,) -> (batch, length, width)."""
     return _biased(product, bias)
 
@@ -33,13 +33,13 @@ def biased_gelu(product, bias):
 @jax.custom_vjp
 def _biased(product, bias):
     def kernel(product, bias, out):
-        out[...] = half_value(_wide(product[...]) + _wide(bias[...])).astype(out.dtype)
+        out[...] = gelu_half_precision(_wide(product[...]) + _wide(bias[...])).astype(out.dtype)
 
     flat, size = _flat(product), _block(product.shape[-1], BLOCK)
     block = pl.BlockSpec(size, lambda i, j: (i, j))
     specs = {"in_specs": (block, pl.BlockSpec(size[1:], lambda i, j: (j,))), "out_specs": block}
     out, grid = _like(flat), (flat.shape[0] // size[0], flat.shape[1] // size[1])
-    return call_kernel(kernel, out, grid, 4, "gelu", **specs)(flat, bias).reshape(product.shape)
+    return make_kernel_call(kernel, out, grid, 4, "gelu", **specs)(flat, bias).reshape(product.shape)
 
 
 def _kept(product, bias):
@@ -61,7 +61,7 @@ def _backward(kept, gradient):
 
         def block(i, total):
             here = pl.ds((program + i * programs) * size, size), channels
-            slope = half_slope(_wide(triton.load(product.at[here])) + bias_here)
+            slope = gelu_derivative_half_precision(_wide(triton.load(product.at[here])) + bias_here)
             d_sum = _wide(triton.load(gradient.at[here])) * slope
             triton.store(d_product.at[here], d_sum.astype(d_product.dtype))
             return total + d_sum
@@ -71,7 +71,7 @@ def _backward(kept, gradient):
         triton.store(d_bias.at[program, channels], jnp.sum(total, axis=0))
 
     outs = _like(flat), jax.ShapeDtypeStruct((programs, width), jnp.float32)
-    call = call_kernel(kernel, outs, (programs, chunks), 4, "gelu_gradient")
+    call = make_kernel_call(kernel, outs, (programs, chunks), 4, "gelu_gradient")
     d_product, partial = call(flat, bias, _flat(gradient))
     return d_product.reshape(product.shape), jnp.sum(partial, axis=0).astype(bias.dtype)
 

@@ -6,35 +6,35 @@ import keras
 from keras import ops
 
 from bertzoo._keras_hooks import without_autocast
-from bertzoo.backend import accelerator
-from bertzoo.dispatch import faster
+from bertzoo.backend import accelerator_name
+from bertzoo.dispatch import register_faster_form
 from bertzoo.layers import functional
 from bertzoo.layers.attention import AttentionMask, dot_product_attention
-from bertzoo.layers.deberta import distance_bias
+from bertzoo.layers.deberta import relative_position_scores
 from bertzoo.types import Tensor
 
 
-def is_plain(dense: keras.layers.Layer) -> bool:
+def is_plain_dense(dense: keras.layers.Layer) -> bool:
     """Whether a layer is Keras's Dense without LoRA wrapper or quantization."""
     return type(dense) is keras.layers.Dense and dense.quantization_mode is None
 
 
-def is_plain_for(dense: keras.layers.Layer, x: Tensor) -> bool:
+def is_plain_dense_for_dtype_of(dense: keras.layers.Layer, x: Tensor) -> bool:
     """Whether it is plain and computes in the dtype of x, which a map of dtype policies may change."""
-    return is_plain(dense) and dense.compute_dtype == keras.backend.standardize_dtype(x.dtype)
+    return is_plain_dense(dense) and dense.compute_dtype == keras.backend.standardize_dtype(x.dtype)
 
 
-def kept_bias(dense: keras.layers.Layer) -> Tensor:
+def bias_in_stored_dtype(dense: keras.layers.Layer) -> Tensor:
     """The bias in the dtype in which it is stored, for kernels that cast it themselves."""
     with without_autocast():
         return ops.convert_to_tensor(dense.bias)
 
 
-@faster(functional.linear)
-def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor | None:
+@register_faster_form(functional.apply_dense)
+def _linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor | None:
     """On PyTorch, product and bias in one operation instead of Keras's two. Elsewhere only the given columns."""
     on_torch = keras.backend.backend() == "torch"
-    if not (on_torch or columns is not None) or not is_plain_for(dense, x):
+    if not (on_torch or columns is not None) or not is_plain_dense_for_dtype_of(dense, x):
         return None
     kernel = ops.convert_to_tensor(dense.kernel)
     if kernel.dtype != x.dtype:  # outside a layer that casts
@@ -50,8 +50,8 @@ def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -
     return product if bias is None else product + bias
 
 
-@faster(functional.layer_norm)
-def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor | None:
+@register_faster_form(functional.layer_norm)
+def _layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor | None:
     """PyTorch's fused kernel; elsewhere, in half precision, one pass over memory."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     if keras.backend.backend() == "torch":
@@ -70,12 +70,12 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) ->
 
 
 # Evaluated once: PyTorch would compile the query into each call. JAX selects its devices at the first query.
-_on_accelerator = cache(lambda: accelerator() is not None)
+_on_accelerator = cache(lambda: accelerator_name() is not None)
 _torch_on_accelerator = keras.backend.backend() == "torch" and _on_accelerator()
 
 
-@faster(distance_bias)
-def heads_first(
+@register_faster_form(relative_position_scores)
+def _distance_bias_heads_first(
     query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
 ) -> Tensor | None:
     """On accelerators, whose products have heads first. Transposing each product takes twice as long as transposing
@@ -83,11 +83,11 @@ def heads_first(
     on_accelerator = _torch_on_accelerator if keras.backend.backend() == "torch" else _on_accelerator()
     if axes != "bh" or not on_accelerator:
         return None
-    return ops.transpose(distance_bias(query, key, position_query, position_key, "hb"), (1, 0, 2, 3))
+    return ops.transpose(relative_position_scores(query, key, position_query, position_key, "hb"), (1, 0, 2, 3))
 
 
-@faster(dot_product_attention, backend="torch")
-def torch_attention(
+@register_faster_form(dot_product_attention, backend="torch")
+def _torch_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -15,11 +15,11 @@ import keras
 from keras import ops
 
 from bertzoo import dispatch
-from bertzoo._keras_hooks import is_traced, sublayers, without_autocast
-from bertzoo.backend import ampere_or_later
-from bertzoo.dispatch import faster
-from bertzoo.kernels.general import is_plain, is_plain_for, kept_bias
-from bertzoo.kernels.pallas import on_each_device, rows_for_kernels
+from bertzoo._keras_hooks import flatten_layers, is_jax_tracer, without_autocast
+from bertzoo.backend import has_ampere_gpu_or_later
+from bertzoo.dispatch import register_faster_form
+from bertzoo.kernels.general import bias_in_stored_dtype, is_plain_dense, is_plain_dense_for_dtype_of
+from bertzoo.kernels.pallas import kernel_rows_per_device, shard_over_devices
 from bertzoo.layers import block, functional
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask, dot_product_attention
 from bertzoo.random import fold_in
@@ -33,8 +33,8 @@ RATIO = (0.5, -0.3981987, 0.2448009, -0.11966196, 0.044656806, -0.01187678, 0.00
 LAST = 4.5
 
 
-@faster(dot_product_attention, backend="jax")
-def attention(
+@register_faster_form(dot_product_attention, backend="jax")
+def _attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -64,7 +64,7 @@ def _has_kernel(query) -> bool:
 def _has_cudnn(query) -> bool:
     """Whether cuDNN's fused kernel supports these heads on this device."""
     size = query.shape[-1]
-    return query.dtype in HALF and size % 8 == 0 and size <= 128 and ampere_or_later()
+    return query.dtype in HALF and size % 8 == 0 and size <= 128 and has_ampere_gpu_or_later()
 
 
 def _cudnn_attention(query, key, value, lengths, bias, cross):
@@ -91,7 +91,7 @@ def _cudnn_attention(query, key, value, lengths, bias, cross):
 
 
 @jax.custom_vjp
-def gelu(x: Tensor) -> Tensor:
+def _gelu(x: Tensor) -> Tensor:
     """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x.
 
     JAX's own form computes erfc, which costs twice as much, and stores for its gradient what can be recomputed from x:
@@ -100,34 +100,34 @@ def gelu(x: Tensor) -> Tensor:
     0.
     """
     wide = x.astype(jnp.float32)
-    value = half_value(wide) if x.dtype in HALF else wide * _normal(wide)
+    value = gelu_half_precision(wide) if x.dtype in HALF else wide * _normal(wide)
     return value.astype(x.dtype)
 
 
 def _kept(x):
-    return gelu(x), x
+    return _gelu(x), x
 
 
 def _gradient(x, gradient):
     wide = x.astype(jnp.float32)
     if x.dtype in HALF:
-        slope = half_slope(wide)
+        slope = gelu_derivative_half_precision(wide)
     else:
         slope = _normal(wide) + wide * _bell(wide) * (1.0 / math.sqrt(2.0 * math.pi))
     return ((gradient.astype(jnp.float32) * slope).astype(x.dtype),)
 
 
-gelu.defvjp(_kept, _gradient)
-faster(functional.gelu, backend="jax")(gelu)
+_gelu.defvjp(_kept, _gradient)
+register_faster_form(functional.gelu, backend="jax")(_gelu)
 
 
-def half_value(x: Tensor) -> Tensor:
+def gelu_half_precision(x: Tensor) -> Tensor:
     """gelu(x) in float32, with the accuracy that half precision needs."""
     size = jnp.minimum(jnp.abs(x), LAST)
     return jnp.maximum(x, 0.0) - size * _bell(x) * _polynomial(RATIO, size)
 
 
-def half_slope(x: Tensor) -> Tensor:
+def gelu_derivative_half_precision(x: Tensor) -> Tensor:
     """The derivative of gelu, likewise."""
     constant, linear, *others = (-factor for factor in RATIO)
     coefficients = constant, linear + 1.0 / math.sqrt(2.0 * math.pi), *others
@@ -152,11 +152,11 @@ def _normal(x):
 
 def _rows(dense: keras.layers.Layer, x: Tensor) -> int | None:
     """The rows of x on each device, if the kernels can replace what follows the product of this layer; else None."""
-    return rows_for_kernels(x.shape) if is_plain_for(dense, x) and dense.use_bias else None
+    return kernel_rows_per_device(x.shape) if is_plain_dense_for_dtype_of(dense, x) and dense.use_bias else None
 
 
-@faster(SelfAttention.context, backend="jax")
-def short_context(
+@register_faster_form(SelfAttention.compute_context, backend="jax")
+def _short_context(
     layer: SelfAttention,
     x: Tensor,
     attention_mask: AttentionMask | Tensor | None,
@@ -173,34 +173,34 @@ def short_context(
         return None
     if x.dtype not in HALF or (mask is not None and mask.lengths is None) or _rows(qkv, x) is None:
         return None
-    from bertzoo.kernels.short_attention import fits, short_attention
+    from bertzoo.kernels.short_attention import short_attention, supports_shape
 
     batch, length, _ = x.shape
-    if not fits(length, layer.hidden_size // layer.num_heads):
+    if not supports_shape(length, layer.hidden_size // layer.num_heads):
         return None
     lengths = ops.full((batch,), length, "int32") if mask is None else mask.lengths
     product = ops.matmul(x, ops.convert_to_tensor(qkv.kernel))
-    call = on_each_device(
+    call = shard_over_devices(
         lambda product, bias, lengths: short_attention(product, bias, lengths, layer.num_heads), (True, False, True)
     )
-    return call(product, kept_bias(qkv), lengths), None
+    return call(product, bias_in_stored_dtype(qkv), lengths), None
 
 
-@faster(functional.dense_activation, backend="jax")
-def dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None:
+@register_faster_form(functional.dense_then_activation, backend="jax")
+def _dense_gelu(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor | None:
     rows = _rows(dense, x) if x.dtype in HALF and functional.activation(name) is functional.gelu else None
     if rows is None:
         return None
-    from bertzoo.kernels.bias_gelu import biased_gelu, fits
+    from bertzoo.kernels.bias_gelu import bias_gelu_kernel, supports_shape
 
-    if not fits(rows, dense.units):
+    if not supports_shape(rows, dense.units):
         return None
     product = ops.matmul(x, ops.convert_to_tensor(dense.kernel))
-    return on_each_device(biased_gelu, (True, False))(product, kept_bias(dense))
+    return shard_over_devices(bias_gelu_kernel, (True, False))(product, bias_in_stored_dtype(dense))
 
 
-@faster(block.residual_norm, backend="jax")
-def residual_norm(
+@register_faster_form(block.residual_norm, backend="jax")
+def _residual_norm(
     norm: functional.LayerNorm,
     dense: keras.layers.Layer,
     x: Tensor,
@@ -211,23 +211,23 @@ def residual_norm(
 ) -> Tensor | None:
     if x.dtype != residual.dtype or _rows(dense, x) is None:
         return None
-    from bertzoo.kernels.residual_norm import fits, fused_residual_norm
+    from bertzoo.kernels.residual_norm import residual_norm_kernel, supports_width
 
     batch, _, width = residual.shape
-    if not fits(width):
+    if not supports_width(width):
         return None
     rate = 0.0 if key is None else rate
     # Indices in the whole batch, on whatever device: dropout masks depend on them.
     dropped = (fold_in(key, salt), ops.arange(batch, dtype="int32")) if rate else ()
-    call = on_each_device(
-        lambda product, bias, residual, gamma, beta, *dropped: fused_residual_norm(
+    call = shard_over_devices(
+        lambda product, bias, residual, gamma, beta, *dropped: residual_norm_kernel(
             product, bias, residual, gamma, beta, dropped, rate, norm.epsilon
         ),
         (True, False, True, False, False, *(False, True)[: len(dropped)]),
     )
     normed = call(
         ops.reshape(ops.matmul(x, ops.convert_to_tensor(dense.kernel)), (-1, width)),
-        kept_bias(dense),
+        bias_in_stored_dtype(dense),
         ops.reshape(residual, (-1, width)),
         ops.convert_to_tensor(norm.gamma),
         ops.convert_to_tensor(norm.beta),
@@ -242,11 +242,11 @@ WRAPPED = {"build", "quantize"}  # methods that Keras wraps in each instance
 SETTINGS = (Number, str, tuple, FunctionType, type(None))
 
 
-@faster(dispatch.block_caller, backend="jax")
-def block_caller() -> Callable | None:
+@register_faster_form(dispatch.make_block_caller, backend="jax")
+def _make_block_caller() -> Callable | None:
     """Traces identical blocks once. Tracing is most of the start of a step that is in the compilation cache; for 12
     identical blocks it takes half as long. XLA inlines the calls and sees the same operations."""
-    if not is_traced(jax.numpy.zeros(())):  # outside of `jit` each call would be compiled
+    if not is_jax_tracer(jax.numpy.zeros(())):  # outside of `jit` each call would be compiled
         return None
     traced: dict[Hashable, Callable] = {}
 
@@ -278,7 +278,7 @@ def _with_weights(block) -> Callable:
 
 def _form(block) -> Hashable | None:
     """Everything that defines a block except its weights' values; None if a call may have side effects."""
-    layers = sublayers(block)
+    layers = flatten_layers(block)
     if not all(map(_only_computes, layers)):
         return None
     variables = tuple((variable.name, variable.shape, variable.dtype) for variable in block.variables)
@@ -289,7 +289,7 @@ def _form(block) -> Hashable | None:
 
 def _only_computes(layer) -> bool:
     """Whether a layer adds no loss, is not quantized, and has no method replaced on the instance."""
-    plain = is_plain(layer) or not isinstance(layer, keras.layers.Dense)
+    plain = is_plain_dense(layer) or not isinstance(layer, keras.layers.Dense)
     own = {name for name, value in vars(layer).items() if callable(value) and hasattr(type(layer), name)}
     return plain and layer.activity_regularizer is None and own <= WRAPPED
 

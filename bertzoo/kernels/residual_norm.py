@@ -11,43 +11,43 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from bertzoo.kernels.pallas import call_kernel
-from bertzoo.random import channel_bits, words_at
+from bertzoo.kernels.pallas import make_kernel_call
+from bertzoo.random import position_hash_words, random_bits_of_channels
 
 WARPS = 2
 PROGRAMS = 1056  # of the backward pass: eight per multiprocessor of an H100; each sums the gradients of its rows
 MAX_CHUNKS = 8
 
 
-def chunk_of(width: int) -> int:
+def _channels_per_chunk(width: int) -> int:
     """The largest power of two that divides the width: the channels of an array in a kernel."""
     return width & -width
 
 
-def block_of(rows: int, width: int) -> int:
+def _rows_per_load(rows: int, width: int) -> int:
     """The number of rows per load: one, or more where they are short."""
     return min(max(1, 1024 // pl.next_power_of_2(width)), rows & -rows)
 
 
-def fits(width: int) -> bool:
+def supports_width(width: int) -> bool:
     """Whether the kernels support this width."""
-    return width // chunk_of(width) <= MAX_CHUNKS and width <= 2048
+    return width // _channels_per_chunk(width) <= MAX_CHUNKS and width <= 2048
 
 
 # Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
 @functools.partial(jax.jit, static_argnums=(6, 7))
-def fused_residual_norm(product, bias, residual, gamma, beta, dropped, rate: float, epsilon: float):
+def residual_norm_kernel(product, bias, residual, gamma, beta, dropout_key_and_indices, rate: float, epsilon: float):
     """LayerNorm(residual + dropout(product + bias)).
 
     Args:
         product, residual: (rows, width).
         bias, gamma, beta: (width,).
-        dropped: The dropout key, int32 (2,), and the examples' consecutive indices, int32 (examples,); () for no
-            dropout.
+        dropout_key_and_indices: The dropout key, int32 (2,), and the examples' consecutive indices, int32 (examples,);
+            () for no dropout.
         rate: Fraction to drop.
         epsilon: Added to the variance.
     """
-    return _fused(product, bias, residual, gamma, beta, dropped, rate, epsilon)
+    return _fused(product, bias, residual, gamma, beta, dropout_key_and_indices, rate, epsilon)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -58,7 +58,7 @@ def _fused(*arguments):
 def _forward(product, bias, residual, gamma, beta, dropped, rate, epsilon):
     """The result, and each row's mean and reciprocal standard deviation."""
     rows, width = product.shape
-    size, length = block_of(rows, width), _length(rows, dropped)
+    size, length = _rows_per_load(rows, width), _length(rows, dropped)
 
     def kernel(*refs):
         *inputs, out, means, scales = refs
@@ -78,7 +78,7 @@ def _forward(product, bias, residual, gamma, beta, dropped, rate, epsilon):
 
     statistics = jax.ShapeDtypeStruct((rows,), jnp.float32)
     outs = jax.ShapeDtypeStruct(product.shape, product.dtype), statistics, statistics
-    call = call_kernel(kernel, outs, (rows // size,), WARPS, "residual_norm")
+    call = make_kernel_call(kernel, outs, (rows // size,), WARPS, "residual_norm")
     return call(product, bias, residual, gamma, beta, *dropped)
 
 
@@ -91,7 +91,7 @@ def _kept(*arguments):
 def _backward(rate, epsilon, kept, gradient):
     (product, bias, residual, gamma, beta, dropped), statistics = kept
     rows, width = product.shape
-    size, chunk = block_of(rows, width), chunk_of(width)
+    size, chunk = _rows_per_load(rows, width), _channels_per_chunk(width)
     blocks, length = rows // size, _length(rows, dropped)
     programs = min(PROGRAMS, blocks)
 
@@ -130,7 +130,7 @@ def _backward(rate, epsilon, kept, gradient):
         jax.ShapeDtypeStruct(residual.shape, residual.dtype),
         jax.ShapeDtypeStruct((programs, 3, width), jnp.float32),
     )
-    call = call_kernel(kernel, outs, (programs,), WARPS, "residual_norm_gradient")
+    call = make_kernel_call(kernel, outs, (programs,), WARPS, "residual_norm_gradient")
     d_product, d_residual, partial = call(product, bias, residual, gamma, beta, *dropped, *statistics, gradient)
     totals = jnp.sum(partial, axis=0)  # all three in one sum, so that XLA also updates the three in one kernel
     d_bias, d_gamma, d_beta = (total.astype(of.dtype) for total, of in zip(totals, (bias, gamma, beta)))
@@ -141,7 +141,7 @@ _fused.defvjp(_kept, _backward)
 
 
 def _channels(c: int, width: int):
-    return pl.ds(c * chunk_of(width), chunk_of(width))
+    return pl.ds(c * _channels_per_chunk(width), _channels_per_chunk(width))
 
 
 def _load(ref, *index):
@@ -161,14 +161,16 @@ def _sums(inputs, first, size, length, rate):
         key, examples = dropped
         position = first + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
         example = triton.load(examples.at[np.int32(0)]) + jax.lax.div(position, length)
-        words = words_at([triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(position, length))
+        words = position_hash_words(
+            [triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(position, length)
+        )
     sums, keeps = [], []
-    for c in range(width // chunk_of(width)):
+    for c in range(width // _channels_per_chunk(width)):
         channels = _channels(c, width)
         branch, keep = _load(product, row, channels) + _load(bias, channels), None
         if dropped:
-            index = c * chunk_of(width) + jax.lax.broadcasted_iota(jnp.int32, branch.shape, 1)
-            keep = channel_bits(*words, index) >= round(rate * 2**32) - 2**31
+            index = c * _channels_per_chunk(width) + jax.lax.broadcasted_iota(jnp.int32, branch.shape, 1)
+            keep = random_bits_of_channels(*words, index) >= round(rate * 2**32) - 2**31
             branch = jnp.where(keep, branch * (1.0 / (1.0 - rate)), 0.0)
         sums.append(_load(residual, row, channels) + branch)
         keeps.append(keep)

@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from bertzoo.kernels.pallas import call_kernel
+from bertzoo.kernels.pallas import make_kernel_call
 from bertzoo.layers.attention import MASKED
 
 LONGEST = 128  # a program holds all scores of a head
@@ -22,36 +22,36 @@ QUERIES = 32  # per iteration of the backward pass
 QUERY, KEY, VALUE = map(np.int32, range(3))
 
 
-def fits(length: int, head_size: int) -> bool:
+def supports_shape(length: int, head_size: int) -> bool:
     """Whether the kernels support this shape."""
     return length <= LONGEST and head_size in (16, 32, 64, 128)
 
 
 # Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
 @functools.partial(jax.jit, static_argnums=(3,))
-def short_attention(product, bias, lengths, heads: int):
+def short_attention(product, bias, lengths, num_heads: int):
     """softmax(q·k / √head size)·v of (q, k, v) = product + bias.
 
     Args:
         product: (batch, length, 3 * hidden): queries, keys and values, each with its heads side by side.
         bias: (3 * hidden,).
         lengths: int32 (batch,), the number of real tokens of each row.
-        heads: Number of heads.
+        num_heads: Number of heads.
 
     Returns:
         (batch, length, hidden).
     """
-    return _attention(product, bias, lengths, heads)
+    return _attention(product, bias, lengths, num_heads)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _attention(product, bias, lengths, heads):
-    return _forward(product, bias, lengths, heads)[0]
+def _attention(product, bias, lengths, num_heads):
+    return _forward(product, bias, lengths, num_heads)[0]
 
 
-def _forward(product, bias, lengths, heads):
+def _forward(product, bias, lengths, num_heads):
     """The context, and the base-2 logarithm of the sum of each query's exponentials."""
-    batch, length, size = _shape(product, heads)
+    batch, length, size = _shape(product, num_heads)
     rows = _rows(length)
 
     def kernel(product, bias, lengths, context, logarithm):
@@ -67,25 +67,25 @@ def _forward(product, bias, lengths, heads):
         triton.store(logarithm, highest + jnp.log2(total))
 
     outs = (
-        jax.ShapeDtypeStruct((batch, length, heads, size), product.dtype),
-        jax.ShapeDtypeStruct((batch, heads, rows), jnp.float32),
+        jax.ShapeDtypeStruct((batch, length, num_heads, size), product.dtype),
+        jax.ShapeDtypeStruct((batch, num_heads, rows), jnp.float32),
     )
-    arrays, specs = _operands(product, bias, lengths, heads)
+    arrays, specs = _operands(product, bias, lengths, num_heads)
     specs = {"in_specs": specs, "out_specs": (_head(rows, size), _queries(rows))}
-    call = call_kernel(kernel, outs, (batch, heads), 8 if rows > 64 else 4, "short_attention", **specs)
+    call = make_kernel_call(kernel, outs, (batch, num_heads), 8 if rows > 64 else 4, "short_attention", **specs)
     context, logarithm = call(*arrays)
-    return context.reshape(batch, length, heads * size), logarithm
+    return context.reshape(batch, length, num_heads * size), logarithm
 
 
-def _kept(product, bias, lengths, heads):
-    context, logarithm = _forward(product, bias, lengths, heads)
+def _kept(product, bias, lengths, num_heads):
+    context, logarithm = _forward(product, bias, lengths, num_heads)
     return context, (product, bias, lengths, logarithm)
 
 
 @functools.partial(jax.jit, static_argnums=(0,))
-def _backward(heads, kept, gradient):
+def _backward(num_heads, kept, gradient):
     product, bias, lengths, logarithm = kept
-    batch, length, size = _shape(product, heads)
+    batch, length, size = _shape(product, num_heads)
     rows = _rows(length)
     block = min(QUERIES, rows)
 
@@ -119,25 +119,25 @@ def _backward(heads, kept, gradient):
             triton.store(d_product.at[:, projection, :], d_projection.astype(d_product.dtype), mask=real)
             triton.store(d_bias.at[projection, :], jnp.sum(d_projection, axis=0))
 
-    arrays, specs = _operands(product, bias, lengths, heads)
+    arrays, specs = _operands(product, bias, lengths, num_heads)
     outs = (
         jax.ShapeDtypeStruct(arrays[0].shape, product.dtype),
-        jax.ShapeDtypeStruct((batch, 3, heads, size), jnp.float32),
+        jax.ShapeDtypeStruct((batch, 3, num_heads, size), jnp.float32),
     )
     biases = pl.BlockSpec((None, 3, None, size), lambda b, h: (b, 0, h, 0))
     specs = {"in_specs": (*specs, _queries(rows), _head(rows, size)), "out_specs": (specs[0], biases)}
-    call = call_kernel(kernel, outs, (batch, heads), 4, "short_attention_gradient", stages=3, **specs)
-    d_product, d_bias = call(*arrays, logarithm, gradient.reshape(batch, length, heads, size))
+    call = make_kernel_call(kernel, outs, (batch, num_heads), 4, "short_attention_gradient", num_stages=3, **specs)
+    d_product, d_bias = call(*arrays, logarithm, gradient.reshape(batch, length, num_heads, size))
     return d_product.reshape(product.shape), jnp.sum(d_bias, axis=0).reshape(bias.shape).astype(bias.dtype), None
 
 
 _attention.defvjp(_kept, _backward)
 
 
-def _shape(product, heads: int) -> tuple[int, int, int]:
+def _shape(product, num_heads: int) -> tuple[int, int, int]:
     """Batch, length and head size."""
     batch, length, width = product.shape
-    return batch, length, width // (3 * heads)
+    return batch, length, width // (3 * num_heads)
 
 
 def _rows(length: int) -> int:
@@ -150,10 +150,10 @@ def _scale(size: int) -> float:
     return math.log2(math.e) / math.sqrt(size)
 
 
-def _operands(product, bias, lengths, heads: int):
+def _operands(product, bias, lengths, num_heads: int):
     """The inputs of both kernels, and the block that a program sees: a head of an example."""
-    batch, length, size = _shape(product, heads)
-    arrays = product.reshape(batch, length, 3, heads, size), bias.reshape(3, heads, size), lengths
+    batch, length, size = _shape(product, num_heads)
+    arrays = product.reshape(batch, length, 3, num_heads, size), bias.reshape(3, num_heads, size), lengths
     specs = (
         pl.BlockSpec((None, _rows(length), 3, None, size), lambda b, h: (b, 0, 0, h, 0)),
         pl.BlockSpec((3, None, size), lambda b, h: (0, h, 0)),

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from bertzoo.dispatch import operation
+from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.base import DropoutLayer, build_dense
-from bertzoo.layers.functional import dropout, linear
+from bertzoo.layers.functional import apply_dense, dropout
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
@@ -61,12 +61,12 @@ class AttentionLayer(DropoutLayer):
         Args:
             x: (batch, length, hidden).
             attention_mask: From `make_attention_mask`, or bool, broadcastable to the weights; None for no mask.
-            position_bias: What the family's `position_bias` made of x for all blocks; here, it is added to the scores.
+            position_bias: What the encoder's `position_bias` layer made of x for all blocks; here, added to the scores.
             key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
             return_attention: Also return the attention weights (batch, heads, queries, keys).
             query: Other vectors (batch, queries, hidden) that attend to x, in place of x itself.
         """
-        key = self.key_of(key, training)
+        key = self.resolve_dropout_key(key, training)
         if query is not None and not self.accepts_query:
             raise ValueError(f"{type(self).__name__} {self.name!r} does not support query.")
         out, weights = self._forward(x, attention_mask, position_bias, key, return_attention, query)
@@ -112,11 +112,11 @@ class SelfAttention(AttentionLayer):
         build_dense(self, self.output_dense, self.hidden_size, self.initializer_range)
 
     def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
-        context, weights = self.context(x, attention_mask, position_bias, key, return_attention, query)
-        return linear(self.output_dense, context), weights
+        context, weights = self.compute_context(x, attention_mask, position_bias, key, return_attention, query)
+        return apply_dense(self.output_dense, context), weights
 
-    @operation
-    def context(
+    @dispatched_operation
+    def compute_context(
         self,
         x: Tensor,
         attention_mask: AttentionMask | Tensor | None,
@@ -142,11 +142,11 @@ class SelfAttention(AttentionLayer):
     def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
         """Queries (of `query`, if any), keys and values of x: (batch, length, heads, head size) each."""
         if query is None:
-            return split_heads(linear(self.qkv, x), x, 3, self.num_heads)
-        queries = linear(self.qkv, query, slice(0, self.hidden_size))
-        keys_and_values = linear(self.qkv, x, slice(self.hidden_size, 3 * self.hidden_size))
-        queries = split_heads(queries, query, 1, self.num_heads)
-        return *queries, *split_heads(keys_and_values, x, 2, self.num_heads)
+            return _split_heads(apply_dense(self.qkv, x), x, 3, self.num_heads)
+        queries = apply_dense(self.qkv, query, slice(0, self.hidden_size))
+        keys_and_values = apply_dense(self.qkv, x, slice(self.hidden_size, 3 * self.hidden_size))
+        queries = _split_heads(queries, query, 1, self.num_heads)
+        return *queries, *_split_heads(keys_and_values, x, 2, self.num_heads)
 
     def _mask_and_bias(
         self, queries: Tensor, keys: Tensor, mask: AttentionMask | None, bias: Tensor | None, key: Tensor | None
@@ -160,7 +160,7 @@ class SelfAttention(AttentionLayer):
         return ops.einsum("bhts,bshk->bthk", ops.cast(dropped, values.dtype), values), weights
 
 
-def split_heads(projection: Tensor, x: Tensor, count: int, num_heads: int) -> tuple[Tensor, ...]:
+def _split_heads(projection: Tensor, x: Tensor, count: int, num_heads: int) -> tuple[Tensor, ...]:
     """(batch, length, count * hidden), projected from x -> `count` times (batch, length, heads, head size)."""
     # Of x: tf2onnx takes the shape of a product without bias before it has its three axes again.
     batch, length = ops.shape(x)[:2]
@@ -186,7 +186,7 @@ def attention_weights(
     return ops.softmax(scores if mask is None else ops.where(mask.mask, scores, MASKED), axis=-1)
 
 
-@operation
+@dispatched_operation
 def dot_product_attention(
     query: Tensor,
     key: Tensor,

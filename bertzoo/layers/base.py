@@ -10,15 +10,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import in_stateless_scope, sublayers, unlocked
-from bertzoo.random import StepCounter, fold_in, get_seed, host_generator
+from bertzoo._keras_hooks import flatten_layers, in_stateless_scope, unlocked_layer
+from bertzoo.random import StepCounter, fold_in, get_seed, numpy_generator
 from bertzoo.types import Tensor
 
 
 class Layer(keras.layers.Layer):
     """A layer whose configuration is the arguments of its constructor, each kept as the attribute of the same name."""
 
-    def arguments(self) -> dict[str, Any]:
+    def constructor_arguments(self) -> dict[str, Any]:
         """The constructor's arguments, without name and dtype."""
         constructors = [vars(base).get("__init__") for base in type(self).__mro__ if issubclass(base, Layer)]
         parameters = [p for c in constructors if c for p in inspect.signature(c).parameters.values()]
@@ -26,19 +26,19 @@ class Layer(keras.layers.Layer):
         return {name: getattr(self, name) for name in names if name not in ("self", "name")}
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **keras.saving.serialize_keras_object(self.arguments())}
+        return {**super().get_config(), **keras.saving.serialize_keras_object(self.constructor_arguments())}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Layer":
         return cls(**keras.saving.deserialize_keras_object(config))
 
-    def add_table(self, name: str, rows: int, width: int) -> Any:
-        """A table to look rows up in, (rows, width), with random initial values; None for no rows."""
-        if not rows:
+    def add_embedding_table(self, name: str, num_rows: int, width: int) -> Any:
+        """A table to look rows up in, (num_rows, width), with random initial values; None for no rows."""
+        if not num_rows:
             return None
         initializer = HostTruncatedNormal(self.initializer_range, f"{self.path}/{name}")
         # Not cast to half precision: the gradient of a frequent token sums thousands of terms.
-        return self.add_weight(name=name, shape=(rows, width), initializer=initializer, autocast=False)
+        return self.add_weight(name=name, shape=(num_rows, width), initializer=initializer, autocast=False)
 
 
 class DropoutLayer(Layer):
@@ -57,7 +57,7 @@ class DropoutLayer(Layer):
         return super().__call__(*args, **kwargs)
 
     def _count_calls(self) -> None:
-        settings = [item for layer in sublayers(self) for item in vars(layer).items()]
+        settings = [item for layer in flatten_layers(self) for item in vars(layer).items()]
         if self.own_step is not None or not any(value for name, value in settings if "dropout" in name):
             return
         if self.built and in_stateless_scope():
@@ -65,10 +65,10 @@ class DropoutLayer(Layer):
                 f"the layer {self.name!r} has dropout, was built before it was called and is first called in a "
                 "compiled step, where it can't begin to count its calls: call it once before, or pass key=."
             )
-        with unlocked(self):
+        with unlocked_layer(self):
             self.own_step = StepCounter(name=f"{self.name}_step")
 
-    def key_of(self, key: Tensor | None, training: bool | None) -> Tensor | None:
+    def resolve_dropout_key(self, key: Tensor | None, training: bool | None) -> Tensor | None:
         """The key that was passed, or in training one of the layer's own."""
         if key is not None or not training:
             return key
@@ -80,7 +80,7 @@ class DropoutLayer(Layer):
     def rematerialized_call(self, layer_call, *args, **kwargs):
         # Counted here, since what is recomputed would count again.
         if "key" not in kwargs:
-            kwargs["key"] = self.key_of(None, kwargs.get("training"))
+            kwargs["key"] = self.resolve_dropout_key(None, kwargs.get("training"))
         # JAX would take what is no tensor for one, and TensorFlow takes tensors alone, without names.
         structure = (args, kwargs)
         leaves = keras.tree.flatten(structure)
@@ -101,7 +101,7 @@ _is_loaded_later: ContextVar[Callable[[str], bool]] = ContextVar("is_loaded_late
 
 
 @contextlib.contextmanager
-def skip_drawing(is_loaded_later: Callable[[str], bool]) -> Iterator[None]:
+def skip_random_initialization(is_loaded_later: Callable[[str], bool]) -> Iterator[None]:
     """Leaves weights at zero that a checkpoint will fill, since drawing 110 M numbers takes seconds.
 
     Args:
@@ -134,7 +134,7 @@ class HostTruncatedNormal(keras.initializers.Initializer):
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
         if _is_loaded_later.get()(self.name):
             return keras.ops.zeros(shape, dtype)
-        generator = host_generator(self.seed, self.name)
+        generator = numpy_generator(self.seed, self.name)
         values = generator.standard_normal(shape, dtype=np.float32)
         while (outside := np.abs(values) > 2).any():
             values[outside] = generator.standard_normal(int(outside.sum()), dtype=np.float32)

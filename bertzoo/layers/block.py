@@ -4,10 +4,10 @@ from typing import Any
 
 import keras
 
-from bertzoo.dispatch import operation
+from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.attention import AttentionLayer, SelfAttention
 from bertzoo.layers.base import Layer, build_dense
-from bertzoo.layers.functional import LayerNorm, activation, add, dense_activation, dropout, linear
+from bertzoo.layers.functional import LayerNorm, activation, add, apply_dense, dense_then_activation, dropout
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
@@ -70,15 +70,15 @@ class EncoderBlock(AttentionLayer):
 
     def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
         attention, rate, salt = self.attention, self.attention_output_dropout, Salt.ATTENTION_OUTPUT
-        context, weights = attention.context(x, attention_mask, position_bias, key, return_attention, query)
+        context, weights = attention.compute_context(x, attention_mask, position_bias, key, return_attention, query)
         residual = x if query is None else query
         x = residual_norm(self.attention_norm, attention.output_dense, context, residual, rate, key, salt)
-        inner = dense_activation(self.intermediate, self.activation, x)
+        inner = dense_then_activation(self.intermediate, self.activation, x)
         x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, Salt.FEED_FORWARD)
         return x, weights
 
 
-@operation
+@dispatched_operation
 def residual_norm(
     norm: LayerNorm, dense: keras.layers.Layer, x: Tensor, residual: Tensor, rate: float, key: Tensor | None, salt: int
 ) -> Tensor:
@@ -86,7 +86,7 @@ def residual_norm(
 
     x is (batch, length, in); the residual and the result are (batch, length, out).
     """
-    return norm(add(residual, dropout(linear(dense, x), rate, key, salt)))
+    return norm(add(residual, dropout(apply_dense(dense, x), rate, key, salt)))
 
 
 @keras.saving.register_keras_serializable("bertzoo")

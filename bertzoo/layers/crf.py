@@ -28,21 +28,25 @@ class CRF(Layer):
 
     Args:
         num_labels: Number of labels.
-        forbidden: Transitions that never occur, pairs (from, to) of label numbers, `num_labels` being the border.
+        forbidden_transitions: Those that never occur, pairs (from, to) of label numbers, `num_labels` being the border.
         name: The layer's name.
 
     Raises:
         ValueError: A pair has an unknown label.
     """
 
-    def __init__(self, num_labels: int, forbidden: Sequence[tuple[int, int]] = (), name: str = "crf", **kwargs):
+    def __init__(
+        self, num_labels: int, forbidden_transitions: Sequence[tuple[int, int]] = (), name: str = "crf", **kwargs
+    ):
         super().__init__(name=name, **{**kwargs, "dtype": "float32"})
-        self.num_labels, self.forbidden = num_labels, [tuple(pair) for pair in forbidden]
-        for pair in self.forbidden:
+        self.num_labels, self.forbidden_transitions = num_labels, [tuple(pair) for pair in forbidden_transitions]
+        for pair in self.forbidden_transitions:
             if len(pair) != 2 or not all(0 <= label <= num_labels for label in pair):
-                raise ValueError(f"Expected pairs of numbers from 0 to {num_labels} in forbidden. Received: {pair!r}.")
+                raise ValueError(
+                    f"Expected pairs of numbers from 0 to {num_labels} in forbidden_transitions. Received: {pair!r}."
+                )
         penalty = np.zeros((num_labels + 1, num_labels + 1), dtype="float32")
-        for pair in self.forbidden:
+        for pair in self.forbidden_transitions:
             penalty[pair] = FORBIDDEN
         self._penalty = penalty
 
@@ -64,9 +68,9 @@ class CRF(Layer):
             labels: int (batch, length); any label where the mask is 0.
             mask: (batch, length); all positions count where None.
         """
-        return self.score(emissions, labels, mask) - self.log_partition(emissions, mask)
+        return self.sequence_score(emissions, labels, mask) - self.log_partition(emissions, mask)
 
-    def score(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    def sequence_score(self, emissions: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """The score of each sequence of labels before normalisation, float32 (batch,).
 
         Args:

@@ -12,13 +12,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.backend import constant
-from bertzoo.dispatch import operation
+from bertzoo.backend import as_backend_constant
+from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask
 from bertzoo.layers.base import Layer, build_dense
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.embeddings import Embeddings
-from bertzoo.layers.functional import LayerNorm, activation, add, dropout, lookup
+from bertzoo.layers.functional import LayerNorm, activation, add, dropout, lookup_rows
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
 from bertzoo.random import Salt, fold_in
 from bertzoo.types import Tensor
@@ -53,7 +53,7 @@ class RelativeEmbeddings(Layer):
         self.norm = None if layer_norm_eps is None else LayerNorm(layer_norm_eps, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        self.table = self.add_table("table", 2 * self.span, self.hidden_size)
+        self.table = self.add_embedding_table("table", 2 * self.span, self.hidden_size)
         if self.norm is not None:
             self.norm.build(self.table.shape)
 
@@ -73,7 +73,7 @@ class DisentangledAttention(SelfAttention):
         args, kwargs: SelfAttention's.
         terms: Which of "c2p" (query and relative position) and "p2c" (key and relative position) there are.
         max_distance: Distances beyond it have the row of the last.
-        buckets: Distances beyond half of it share rows on a logarithmic scale; 0 gives each a row of its own.
+        num_buckets: Distances beyond half of it share rows on a logarithmic scale; 0 gives each a row of its own.
         share_projections: Project the table as the contents are, not with kernels of its own.
         position_dropout: Fraction of the table's elements dropped.
     """
@@ -86,18 +86,18 @@ class DisentangledAttention(SelfAttention):
         *args,
         terms: Sequence[str] = ("c2p", "p2c"),
         max_distance: int = 512,
-        buckets: int = 0,
+        num_buckets: int = 0,
         share_projections: bool = False,
         position_dropout: float = 0.0,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        self.terms, self.max_distance, self.buckets = tuple(terms), max_distance, buckets
+        self.terms, self.max_distance, self.num_buckets = tuple(terms), max_distance, num_buckets
         self.share_projections, self.position_dropout = share_projections, position_dropout
-        self.rows = rows_of_distances(max_distance, buckets)
+        self.rows = table_rows_of_distances(max_distance, num_buckets)
         # Both look-ups are in tables of two axes: for others Keras squeezes on PyTorch, which ONNX takes at its word.
-        self._row_table = constant(self.rows[:, None])
-        self.span = buckets or max_distance
+        self._row_table = as_backend_constant(self.rows[:, None])
+        self.span = num_buckets or max_distance
         # Up to this length, a distance's row is the distance itself and the table needs no look-up.
         self.linear = int((self.rows[max_distance:] == self.span + np.arange(max_distance + 1)).cumprod().sum())
         self.position_key = self._position_dense("position_key", "c2p")
@@ -133,16 +133,16 @@ class DisentangledAttention(SelfAttention):
         if bias is None or not self.terms:
             return mask, None
         table = dropout(bias, self.position_dropout, key, Salt.POSITION_TABLE)
-        position_query, position_key = self.positions_by_distance(table, ops.shape(queries)[1])
+        position_query, position_key = self._positions_by_distance(table, ops.shape(queries)[1])
         head_size = queries.shape[-1]
         scaled_query = scaled_key = None
         if "p2c" in self.terms:
             scaled_query = position_query * (1.0 / math.sqrt(head_size * (1 + len(self.terms))))
         if "c2p" in self.terms:
             scaled_key = position_key * (1.0 / math.sqrt(head_size))
-        return mask, distance_bias(queries, keys, scaled_query, scaled_key)
+        return mask, relative_position_scores(queries, keys, scaled_query, scaled_key)
 
-    def positions_by_distance(self, table: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    def _positions_by_distance(self, table: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """The queries and keys of the distances -length to length - 1, or None where the layer has no such term.
 
         Args:
@@ -154,16 +154,16 @@ class DisentangledAttention(SelfAttention):
         """
         static = isinstance(length, int)
         if static and length <= self.linear:
-            return self.project_positions(table[self.span - length : self.span + length])
+            return self._project_positions(table[self.span - length : self.span + length])
         # Of known length, they are a constant.
         library = np if static and isinstance(self._row_table, np.ndarray) else ops
         distance = library.arange(2 * length, dtype="int32") - length
         distance = library.clip(distance, -self.max_distance, self.max_distance)
         rows = library.take(self._row_table, distance + self.max_distance, axis=0)[:, 0]
-        query, key = self.project_positions(table)
+        query, key = self._project_positions(table)
         return _rows_of(query, rows), _rows_of(key, rows)
 
-    def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
+    def _project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """(rows, hidden) -> the positions' queries and keys, each (rows, heads, head size) or None."""
         if self.share_projections:
             query, key, _ = (projection[0] for projection in self._project_content(table[None]))
@@ -174,7 +174,7 @@ class DisentangledAttention(SelfAttention):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class FirstDisentangledAttention(DisentangledAttention):
+class DisentangledAttentionV1(DisentangledAttention):
     """Disentangled attention of DeBERTa v1: the projection is ordered by head, and keys have no bias."""
 
     def __init__(self, *args, **kwargs):
@@ -199,11 +199,11 @@ def _rows_of(table: Tensor | None, rows: Tensor) -> Tensor | None:
     """(all rows, …), int (rows,) -> (rows, …)."""
     if table is None:
         return None
-    return ops.reshape(lookup(ops.reshape(table, (table.shape[0], -1)), rows), (-1, *table.shape[1:]))
+    return ops.reshape(lookup_rows(ops.reshape(table, (table.shape[0], -1)), rows), (-1, *table.shape[1:]))
 
 
-@operation
-def distance_bias(
+@dispatched_operation
+def relative_position_scores(
     query: Tensor, key: Tensor, position_query: Tensor | None, position_key: Tensor | None, axes: str = "bh"
 ) -> Tensor:
     """The scores of contents with relative positions, (batch, heads, length, length), with `axes` "hb" heads first.
@@ -236,16 +236,16 @@ def skew(x: Tensor, first: int) -> Tensor:
     return ops.reshape(flat, (*outer, length, 2 * length - 1))[:, :, :, :length]
 
 
-def rows_of_distances(max_distance: int, buckets: int = 0) -> np.ndarray:
+def table_rows_of_distances(max_distance: int, num_buckets: int = 0) -> np.ndarray:
     """The table's row of each distance from -max_distance to max_distance: int32 (2 max_distance + 1,).
 
     Computed on the host, since the last bit of a logarithm decides where some buckets begin.
     """
     distance = np.arange(-max_distance, max_distance + 1)
-    span = buckets or max_distance
+    span = num_buckets or max_distance
     bucket = distance
-    if buckets:
-        half = buckets // 2
+    if num_buckets:
+        half = num_buckets // 2
         far = np.maximum(np.abs(distance), half).astype("float32")
         steps = np.log(far / half) / np.log(np.float32((max_distance - 1) / half)) * (half - 1)
         bucket = np.where(np.abs(distance) <= half, distance, np.sign(distance) * (np.ceil(steps) + half))
@@ -329,19 +329,25 @@ class EnhancedMaskDecoder(MaskedLMHead):
 
     def build(self, input_shape: Any) -> None:
         super().build(input_shape)
-        self.position = self.add_table("position", self.max_positions, input_shape[-1])
+        self.position = self.add_embedding_table("position", self.max_positions, input_shape[-1])
 
-    def prepare_hidden(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
-        """(batch, length, hidden). Args: `x`, `before`, `last_block` and `key` are MaskedLMHead's."""
-        length = before.shape[1]
+    def hidden_states_to_decode(
+        self, last_output: Tensor, last_input: Tensor, last_block: Callable, dropout_key: Tensor | None
+    ) -> Tensor:
+        """The decoded vectors, (batch, length, hidden).
+
+        Args:
+            last_output, last_input, last_block, dropout_key: As for `MaskedLMHead.hidden_states_to_decode`.
+        """
+        length = last_input.shape[1]
         if length is not None and length > self.max_positions:
             raise ValueError(
                 f"Expected at most {self.max_positions} tokens, the positions of this masked-LM head. Received: "
                 f"{length} tokens. Truncate the texts (max_length), or take a model with more positions."
             )
-        query = before + ops.cast(self.position[: ops.shape(before)[1]], before.dtype)
+        query = last_input + ops.cast(self.position[: ops.shape(last_input)[1]], last_input.dtype)
         for step in range(DECODER_STEPS):
-            query = last_block(query, None if key is None else fold_in(key, step))
+            query = last_block(query, None if dropout_key is None else fold_in(dropout_key, step))
         return query
 
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from bertzoo.layers.base import DropoutLayer, build_dense
-from bertzoo.layers.functional import LayerNorm, dropout, lookup, select
+from bertzoo.layers.functional import LayerNorm, dropout, lookup_in_small_table, lookup_rows
 from bertzoo.types import Tensor
 
 
@@ -16,7 +16,7 @@ class Embeddings(DropoutLayer):
 
     Args:
         vocab_size, width: Shape of the token table.
-        max_positions, segments: Rows of the tables of positions and segments; 0 for no table.
+        max_positions, num_segments: Rows of the tables of positions and segments; 0 for no table.
         pad_id: Where given (RoBERTa), positions count the real tokens, from row `pad_id + 1`, and padding gets row
             `pad_id`; None counts all tokens from row 0 (BERT).
         hidden_dropout: Fraction of elements dropped after normalisation.
@@ -31,7 +31,7 @@ class Embeddings(DropoutLayer):
         vocab_size: int,
         width: int,
         max_positions: int = 512,
-        segments: int = 2,
+        num_segments: int = 2,
         pad_id: int | None = None,
         hidden_dropout: float = 0.0,
         layer_norm_eps: float = 1e-12,
@@ -42,8 +42,8 @@ class Embeddings(DropoutLayer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.vocab_size, self.width, self.max_positions, self.segments = vocab_size, width, max_positions, segments
-        self.pad_id, self.hidden_dropout = pad_id, hidden_dropout
+        self.vocab_size, self.width, self.max_positions = vocab_size, width, max_positions
+        self.num_segments, self.pad_id, self.hidden_dropout = num_segments, pad_id, hidden_dropout
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
         self.projection, self.norm_bias, self.norm_width, self.dense = projection, norm_bias, width, None
         if projection is not None:
@@ -57,9 +57,9 @@ class Embeddings(DropoutLayer):
             build_dense(self, self.dense, self.width, self.initializer_range)
 
     def _make_tables(self) -> None:
-        self.token = self.add_table("token", self.vocab_size, self.width)
-        self.position = self.add_table("position", self.max_positions, self.width)
-        self.segment = self.add_table("segment", self.segments, self.width)
+        self.token = self.add_embedding_table("token", self.vocab_size, self.width)
+        self.position = self.add_embedding_table("position", self.max_positions, self.width)
+        self.segment = self.add_embedding_table("segment", self.num_segments, self.width)
 
     def call(
         self,
@@ -77,7 +77,7 @@ class Embeddings(DropoutLayer):
             key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
             perturbation: float (batch, length, norm_width), added between normalisation and scale.
         """
-        key = self.key_of(key, training)
+        key = self.resolve_dropout_key(key, training)
         return self._finish(self._sum_tables(token_ids, segment_ids), padding_mask, key, perturbation)
 
     def _finish(self, x, padding_mask, key, perturbation) -> Tensor:
@@ -91,10 +91,10 @@ class Embeddings(DropoutLayer):
         return x + ops.cast(ops.cast(perturbation, "float32") * self.norm.gamma, x.dtype)
 
     def _sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
-        x = lookup(self.token, token_ids)
+        x = lookup_rows(self.token, token_ids)
         # The order of the sum is Hugging Face's, for equality to the last bits.
         if self.segment is not None:
-            x = x + (select(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
+            x = x + (lookup_in_small_table(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
         if self.position is not None:
             x = x + self._positions(token_ids)
         return ops.cast(x, self.compute_dtype)
@@ -109,4 +109,4 @@ class Embeddings(DropoutLayer):
         if self.pad_id is None:
             return self.position[: ops.shape(token_ids)[1]]
         real = ops.cast(token_ids != self.pad_id, "int32")
-        return lookup(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)
+        return lookup_rows(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)

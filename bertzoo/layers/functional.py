@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.backend import dense_gradient
-from bertzoo.dispatch import operation
+from bertzoo.backend import with_dense_gradient
+from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.base import Layer
 from bertzoo.random import fold_in, random_bits
 from bertzoo.types import Tensor
@@ -35,14 +35,14 @@ def dropout(x: Tensor, rate: float, key: Tensor | None, salt: int = 0) -> Tensor
     return ops.where(keep, x * (1.0 / (1.0 - rate)), ops.zeros((), x.dtype))
 
 
-@operation
-def linear(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor:
+@dispatched_operation
+def apply_dense(dense: keras.layers.Layer, x: Tensor, columns: slice | None = None) -> Tensor:
     """`dense(x)`, or these columns of it: (…, in) -> (…, out)."""
     out = dense(x)
     return out if columns is None else out[..., columns]
 
 
-@operation
+@dispatched_operation
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x), with Φ the normal distribution's function (Hendrycks and Gimpel 2016): same shape as x."""
     return ops.gelu(x, approximate=False)
@@ -77,13 +77,13 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
     return ACTIVATIONS[name]
 
 
-@operation
-def dense_activation(dense: keras.layers.Layer, name: str, x: Tensor) -> Tensor:
-    """The activation `name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
-    return activation(name)(linear(dense, x))
+@dispatched_operation
+def dense_then_activation(dense: keras.layers.Layer, activation_name: str, x: Tensor) -> Tensor:
+    """The activation `activation_name` of `dense(x)`: (batch, length, in) -> (batch, length, out)."""
+    return activation(activation_name)(apply_dense(dense, x))
 
 
-@operation
+@dispatched_operation
 def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor:
     """Mean 0 and variance 1 over the last axis, in float32 whatever the type of x; times gamma, plus beta (Ba et al.
     2016)."""
@@ -126,12 +126,12 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 FIRST = "first"
 
 
-def lookup(table: Tensor, ids: Tensor) -> Tensor:
+def lookup_rows(table: Tensor, row_indices: Tensor) -> Tensor:
     """Rows of a table: (rows, width), int (…) -> (…, width)."""
-    return ops.take(dense_gradient(ops.convert_to_tensor(table)), ids, axis=0)
+    return ops.take(with_dense_gradient(ops.convert_to_tensor(table)), row_indices, axis=0)
 
 
-def select(table: Tensor, ids: Tensor) -> Tensor:
+def lookup_in_small_table(table: Tensor, ids: Tensor) -> Tensor:
     """Rows of a small table: (rows, width), int (…) -> (…, width), and NaN for ids out of range.
 
     The gradient of a look-up would add all tokens of a batch to the same one or two rows, one after another on a GPU;
@@ -144,7 +144,7 @@ def select(table: Tensor, ids: Tensor) -> Tensor:
     return out
 
 
-def vectors_at(x: Tensor, positions: Tensor | str) -> Tensor:
+def gather_positions(x: Tensor, positions: Tensor | str) -> Tensor:
     """(batch, length, width) -> (batch, count, width): of the first token where `positions` is FIRST, else at these
     positions, int (batch, count)."""
     # `==` would compare an array element by element.

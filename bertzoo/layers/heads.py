@@ -8,7 +8,7 @@ from keras import ops
 
 from bertzoo.layers.attention import MASKED
 from bertzoo.layers.base import DropoutLayer, Layer, build_dense
-from bertzoo.layers.functional import LayerNorm, activation, dropout, vectors_at
+from bertzoo.layers.functional import LayerNorm, activation, dropout, gather_positions
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
@@ -52,7 +52,7 @@ class ClassificationHead(DropoutLayer):
         build_dense(self, self.logits, width, self.initializer_range)
 
     def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
-        key = self.key_of(key, training)
+        key = self.resolve_dropout_key(key, training)
         if self.dense_activation is not None:
             x = self.dense(dropout(x, self.first_dropout, key, Salt.DENSE_INPUT))
             x = activation(self.dense_activation)(x)
@@ -100,30 +100,32 @@ class MaskedLMHead(Layer):
     def build(self, input_shape: Any) -> None:
         build_dense(self, self.dense, input_shape[-1], self.initializer_range)
         self.norm.build((None, None, self.width))
-        self.decoder = None if self.tied else self.add_table("decoder", self.vocab_size, self.width)
+        self.decoder = None if self.tied else self.add_embedding_table("decoder", self.vocab_size, self.width)
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
-    def prepare_hidden(self, x: Tensor, before: Tensor, last_block: Callable, key: Tensor | None) -> Tensor:
+    def hidden_states_to_decode(
+        self, last_output: Tensor, last_input: Tensor, last_block: Callable, dropout_key: Tensor | None
+    ) -> Tensor:
         """What the head reads, (batch, length, hidden); here, the encoder's output.
 
         Args:
-            x, before: The output of the encoder's last block, and its input; each (batch, length, hidden).
-            last_block: Applies the last block once more to `before`: (query vectors, dropout key) -> its output.
-            key: Dropout key, int32 (2,); None at inference.
+            last_output, last_input: The encoder's last block's output, and its input; each (batch, length, hidden).
+            last_block: Applies the last block once more to `last_input`: (query vectors, dropout key) -> its output.
+            dropout_key: Dropout key, int32 (2,); None at inference.
         """
-        return x
+        return last_output
 
-    def call(self, x: Tensor, token_table: Tensor, positions: Tensor | None = None) -> Tensor:
+    def call(self, x: Tensor, token_embedding_table: Tensor, positions: Tensor | None = None) -> Tensor:
         """
         Args:
             x: (batch, length, hidden).
-            token_table: (vocabulary, width), the encoder's.
+            token_embedding_table: (vocabulary, width), the encoder's.
             positions: int (batch, count), where to compute logits; everywhere where left out.
         """
         if positions is not None:
-            x = vectors_at(x, positions)
+            x = gather_positions(x, positions)
         x = self.norm(activation(self.activation)(self.dense(x)))
-        table = ops.cast(ops.convert_to_tensor(token_table if self.tied else self.decoder), x.dtype)
+        table = ops.cast(ops.convert_to_tensor(token_embedding_table if self.tied else self.decoder), x.dtype)
         return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + ops.cast(self.bias, "float32")
 
 
@@ -190,7 +192,7 @@ class Pooling(Layer):
         return ops.amax(ops.where(mask[:, :, None] > 0, x, MASKED), axis=1)
 
     def _mean(self, x, mask):
-        return weighted_mean(x, mask)
+        return weighted_mean_over_tokens(x, mask)
 
     def _mean_sqrt_len_tokens(self, x, mask):
         count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1e-9)
@@ -198,7 +200,7 @@ class Pooling(Layer):
 
     def _weightedmean(self, x, mask):
         positions = ops.arange(ops.shape(x)[1], dtype="float32")
-        return weighted_mean(x, mask * (positions + 1))
+        return weighted_mean_over_tokens(x, mask * (positions + 1))
 
     def _attention(self, x, mask):
         scores = ops.matmul(x, ops.convert_to_tensor(self.attention))
@@ -213,25 +215,25 @@ class Normalize(keras.layers.Layer):
     """(batch, width) -> the same vectors, of length 1."""
 
     def call(self, x: Tensor) -> Tensor:
-        return normalized(x)
+        return l2_normalize(x)
 
 
-def normalized(x: Tensor) -> Tensor:
+def l2_normalize(x: Tensor) -> Tensor:
     """Vectors divided by their L2 norm, at least 1e-12; as torch.nn.functional.normalize."""
     # The argument of the root is at least (1e-12)²: the derivative of a root at 0 is infinite.
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-24))
 
 
-def cosine(u: Tensor, v: Tensor) -> Tensor:
+def cosine_similarity(u: Tensor, v: Tensor) -> Tensor:
     """The cosine of two vectors, 0 if one is 0: (…, width) twice -> (…)."""
-    return ops.sum(normalized(u) * normalized(v), axis=-1)
+    return ops.sum(l2_normalize(u) * l2_normalize(v), axis=-1)
 
 
 def _sum(x, weights):
     return ops.einsum("btd,bt->bd", x, weights)
 
 
-def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
+def weighted_mean_over_tokens(x: Tensor, weights: Tensor) -> Tensor:
     """float32 (batch, length, width), (batch, length) -> (batch, width); 0 where all weights are 0."""
     return _sum(x, weights) / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1e-9)
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.backend import constant
+from bertzoo.backend import as_backend_constant
 from bertzoo.layers.attention import AttentionLayer, AttentionMask, SelfAttention
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
@@ -24,7 +24,7 @@ class RotaryAttention(SelfAttention):
         theta: Base of the wavelengths.
         window: Tokens farther apart than this do not see each other; None for no limit.
         use_bias: Whether the dense layers have biases.
-        output_range: Standard deviation of the output's initial kernel; `initializer_range` where None.
+        output_initializer_range: Standard deviation of the output's initial kernel; `initializer_range` where None.
     """
 
     splits_projection = False
@@ -36,19 +36,21 @@ class RotaryAttention(SelfAttention):
         theta: float = 10000.0,
         window: int | None = None,
         use_bias: bool = False,
-        output_range: float | None = None,
+        output_initializer_range: float | None = None,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
         self.theta, self.window, self.use_bias = theta, window, use_bias
-        self.output_range = self.initializer_range if output_range is None else output_range
+        self.output_initializer_range = (
+            self.initializer_range if output_initializer_range is None else output_initializer_range
+        )
         self.qkv.use_bias = self.output_dense.use_bias = use_bias
 
     def build(self, input_shape: Any) -> None:
         build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
-        build_dense(self, self.output_dense, self.hidden_size, self.output_range)
+        build_dense(self, self.output_dense, self.hidden_size, self.output_initializer_range)
         head_size = self.hidden_size // self.num_heads
-        self._frequency = constant(self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size))
+        self._frequency = as_backend_constant(self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size))
 
     def _mask_and_bias(
         self, queries: Tensor, keys: Tensor, mask: AttentionMask | None, bias: Tensor | None, key: Tensor | None
@@ -63,7 +65,11 @@ class RotaryAttention(SelfAttention):
     def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
         queries, keys, values = super()._project(x, query, position_bias)
         angles = self._angles(x)
-        return rotate(queries, *(angles if query is None else self._angles(query))), rotate(keys, *angles), values
+        return (
+            _rotate_halves(queries, *(angles if query is None else self._angles(query))),
+            _rotate_halves(keys, *angles),
+            values,
+        )
 
     def _angles(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine for each position, (length, 1, head size / 2) each."""
@@ -72,7 +78,7 @@ class RotaryAttention(SelfAttention):
         return ops.cos(angle), ops.sin(angle)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turns the pairs (x[i], x[i + half]) of the last axis by angles, in float32; same shape and dtype as x."""
     half = x.shape[-1] // 2
     first, second = ops.cast(x[..., :half], "float32"), ops.cast(x[..., half:], "float32")
@@ -93,10 +99,10 @@ class PreNormBlock(AttentionLayer):
         hidden_dropout: Fraction of elements dropped inside the feed-forward part.
         attention_output_dropout: Fraction of elements dropped after attention.
         layer_norm_eps: Added to the variance.
-        initializer_range, output_range: Standard deviations of the initial kernels of W1 and W2.
+        initializer_range, output_initializer_range: Standard deviations of the initial kernels of W1 and W2.
         use_bias, norm_bias: Whether the dense layers, and the normalisations, have biases.
-        first, last: Whether the block is the encoder's first, which does not normalise what attention reads, and its
-            last, which normalises what comes out.
+        is_first, is_last: Whether the block is the encoder's first, which does not normalise what attention reads, and
+            its last, which normalises what comes out.
         name: The layer's name.
     """
 
@@ -112,11 +118,11 @@ class PreNormBlock(AttentionLayer):
         attention_output_dropout: float = 0.0,
         layer_norm_eps: float = 1e-5,
         initializer_range: float = 0.02,
-        output_range: float = 0.02,
+        output_initializer_range: float = 0.02,
         use_bias: bool = False,
         norm_bias: bool = False,
-        first: bool = False,
-        last: bool = False,
+        is_first: bool = False,
+        is_last: bool = False,
         name: str | None = None,
         **kwargs,
     ):
@@ -124,13 +130,13 @@ class PreNormBlock(AttentionLayer):
         self.attention, self.hidden_size, self.intermediate_size = attention, hidden_size, intermediate_size
         self.activation, self.hidden_dropout = activation, hidden_dropout
         self.attention_output_dropout, self.layer_norm_eps = attention_output_dropout, layer_norm_eps
-        self.initializer_range, self.output_range = initializer_range, output_range
-        self.use_bias, self.norm_bias, self.first, self.last = use_bias, norm_bias, first, last
+        self.initializer_range, self.output_initializer_range = initializer_range, output_initializer_range
+        self.use_bias, self.norm_bias, self.is_first, self.is_last = use_bias, norm_bias, is_first, is_last
         norm = {"epsilon": layer_norm_eps, "center": norm_bias, "dtype": self.dtype_policy}
-        if not first:
+        if not is_first:
             self.attention_norm = LayerNorm(name="attention_norm", **norm)
         self.intermediate_norm = LayerNorm(name="intermediate_norm", **norm)
-        if last:
+        if is_last:
             self.final_norm = LayerNorm(name="final_norm", **norm)
         dense = {"use_bias": use_bias, "dtype": self.dtype_policy}
         self.intermediate = keras.layers.Dense(2 * intermediate_size, name="intermediate", **dense)
@@ -143,10 +149,10 @@ class PreNormBlock(AttentionLayer):
             if layer is not None and not layer.built:
                 layer.build(shape)
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
-        build_dense(self, self.output_dense, self.intermediate_size, self.output_range)
+        build_dense(self, self.output_dense, self.intermediate_size, self.output_initializer_range)
 
     def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
-        read = x if self.first else self.attention_norm(x)
+        read = x if self.is_first else self.attention_norm(x)
         options = {"attention_mask": attention_mask, "position_bias": position_bias, "key": key}
         out = self.attention(read, **options, return_attention=return_attention)
         out, weights = out if return_attention else (out, None)
@@ -154,7 +160,7 @@ class PreNormBlock(AttentionLayer):
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
         inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, Salt.FEED_FORWARD)
         x = add(x, self.output_dense(inner))
-        return self.final_norm(x) if self.last else x, weights
+        return self.final_norm(x) if self.is_last else x, weights
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -165,7 +171,7 @@ class NormedHead(ClassificationHead):
         args, kwargs: ClassificationHead's.
         use_bias, norm_bias: Whether the first dense layer, and the normalisation, have biases.
         layer_norm_eps: Added to the variance.
-        dense_range: Standard deviation of the initial kernel of the first dense layer.
+        dense_initializer_range: Standard deviation of the initial kernel of the first dense layer.
     """
 
     def __init__(
@@ -174,22 +180,22 @@ class NormedHead(ClassificationHead):
         use_bias: bool = False,
         norm_bias: bool = False,
         layer_norm_eps: float = 1e-5,
-        dense_range: float = 0.02,
+        dense_initializer_range: float = 0.02,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
         self.use_bias, self.norm_bias = use_bias, norm_bias
-        self.layer_norm_eps, self.dense_range = layer_norm_eps, dense_range
+        self.layer_norm_eps, self.dense_initializer_range = layer_norm_eps, dense_initializer_range
         self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         width = input_shape[-1]
         self.dense = keras.layers.Dense(width, use_bias=self.use_bias, name="dense", dtype=self.dtype_policy)
-        build_dense(self, self.dense, width, self.dense_range)
+        build_dense(self, self.dense, width, self.dense_initializer_range)
         self.norm.build(input_shape)
         build_dense(self, self.logits, width, self.initializer_range)
 
     def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
-        key = self.key_of(key, training)
+        key = self.resolve_dropout_key(key, training)
         x = self.norm(activation(self.dense_activation or "gelu")(self.dense(x)))
         return self.logits(ops.cast(dropout(x, self.dropout_rate, key, Salt.LOGITS_INPUT), "float32"))

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.backend import constant
+from bertzoo.backend import as_backend_constant
 from bertzoo.layers.base import Layer
-from bertzoo.layers.functional import lookup
+from bertzoo.layers.functional import lookup_rows
 from bertzoo.types import Tensor
 
 
@@ -22,7 +22,7 @@ class RelativeBias(Layer):
 
     Args:
         num_heads: Number of attention heads.
-        buckets: Number of buckets.
+        num_buckets: Number of buckets.
         max_distance: Distances from here on are in the last bucket.
         initializer_range: Standard deviation of the initial table.
         name: The layer's name.
@@ -31,30 +31,30 @@ class RelativeBias(Layer):
     def __init__(
         self,
         num_heads: int,
-        buckets: int = 32,
+        num_buckets: int = 32,
         max_distance: int = 128,
         initializer_range: float = 0.02,
         name: str = "relative",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.num_heads, self.buckets, self.max_distance = num_heads, buckets, max_distance
+        self.num_heads, self.num_buckets, self.max_distance = num_heads, num_buckets, max_distance
         self.initializer_range = initializer_range
 
     def build(self, input_shape: Any) -> None:
-        self.table = self.add_table("table", self.buckets, self.num_heads)
-        self._bucket_of_offset = constant(bucket_of_offset(self.buckets, self.max_distance))
+        self.table = self.add_embedding_table("table", self.num_buckets, self.num_heads)
+        self._offset_buckets = as_backend_constant(_buckets_of_offsets(self.num_buckets, self.max_distance))
 
     def call(self, x: Tensor) -> Tensor:
         position = ops.arange(ops.shape(x)[1], dtype="int32")
         offset = ops.clip(position[None, :] - position[:, None], -self.max_distance, self.max_distance)
-        by_offset = lookup(self.table, self._bucket_of_offset)
-        return ops.transpose(lookup(by_offset, offset + self.max_distance), (2, 0, 1))[None]
+        by_offset = lookup_rows(self.table, self._offset_buckets)
+        return ops.transpose(lookup_rows(by_offset, offset + self.max_distance), (2, 0, 1))[None]
 
 
-def bucket_of_offset(buckets: int, max_distance: int) -> np.ndarray:
+def _buckets_of_offsets(num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of key position - query position, for -max_distance to max_distance: int32 (2 max_distance + 1,)."""
-    half = buckets // 2
+    half = num_buckets // 2
     exact = half // 2
     # Where each logarithmic bucket starts: made of integers, so that no backend's logarithm decides an edge.
     ratio = max_distance / exact

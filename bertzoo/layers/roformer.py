@@ -32,7 +32,7 @@ class RotaryTable(Layer):
         self.table = self.add_weight(
             name="table",
             shape=(self.max_positions, self.head_size),
-            initializer=lambda shape, dtype=None: ops.convert_to_tensor(sinusoids(*shape), dtype=dtype),
+            initializer=lambda shape, dtype=None: ops.convert_to_tensor(_sinusoids(*shape), dtype=dtype),
             trainable=False,
             autocast=False,
         )
@@ -47,7 +47,7 @@ class RotaryTable(Layer):
         return ops.stack([table[:, :half], table[:, half:]])[:, :, None]
 
 
-def sinusoids(positions: int, width: int) -> np.ndarray:
+def _sinusoids(positions: int, width: int) -> np.ndarray:
     """The sines of position · 10000^(-2i / width), then their cosines: float32 (positions, width)."""
     angles = np.arange(positions)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
@@ -75,9 +75,9 @@ class RoFormerAttention(SelfAttention):
         queries, keys, values = super()._project(x, query, position_bias)
         if position_bias is None:
             return queries, keys, values
-        queries = rotate_neighbours(queries, position_bias[:, : ops.shape(queries)[1]])
-        keys = rotate_neighbours(keys, position_bias)
-        return queries, keys, rotate_neighbours(values, position_bias) if self.rotary_value else values
+        queries = _rotate_neighbours(queries, position_bias[:, : ops.shape(queries)[1]])
+        keys = _rotate_neighbours(keys, position_bias)
+        return queries, keys, _rotate_neighbours(values, position_bias) if self.rotary_value else values
 
     def _mask_and_bias(
         self, queries: Tensor, keys: Tensor, mask: AttentionMask | None, bias: Tensor | None, key: Tensor | None
@@ -86,7 +86,7 @@ class RoFormerAttention(SelfAttention):
         return None if mask is None else mask._replace(lengths=None), None
 
 
-def rotate_neighbours(x: Tensor, sin_cos: Tensor) -> Tensor:
+def _rotate_neighbours(x: Tensor, sin_cos: Tensor) -> Tensor:
     """Turns the pairs (x[2i], x[2i + 1]) of the last axis by angles, in float32; same shape and dtype as x.
 
     Args:

@@ -10,13 +10,13 @@ from bertzoo.metrics.scores import (
     precision_recall_f1,
     spearman,
 )
-from bertzoo.metrics.squad import answer_exact, answer_f1, best_threshold, squad_scores
+from bertzoo.metrics.squad import answer_exact_match, answer_f1, best_no_answer_threshold, squad_scores
 
 __all__ = [
     "accuracy",
-    "answer_exact",
+    "answer_exact_match",
     "answer_f1",
-    "best_threshold",
+    "best_no_answer_threshold",
     "confusion_matrix",
     "entity_report",
     "entity_scores",

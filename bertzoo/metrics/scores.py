@@ -35,12 +35,12 @@ def confusion_matrix(
     return counts
 
 
-def precision_recall_f1(counts: np.ndarray) -> np.ndarray:
+def precision_recall_f1(confusion_counts: np.ndarray) -> np.ndarray:
     """float (classes, 3): precision, recall and F1 of each class, from confusion counts; 0 where there are no rows."""
-    right = np.diag(counts).astype(float)
-    precision = right / np.maximum(counts.sum(axis=0), 1)
-    recall = right / np.maximum(counts.sum(axis=1), 1)
-    score = 2 * right / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1)
+    right = np.diag(confusion_counts).astype(float)
+    precision = right / np.maximum(confusion_counts.sum(axis=0), 1)
+    recall = right / np.maximum(confusion_counts.sum(axis=1), 1)
+    score = 2 * right / np.maximum(confusion_counts.sum(axis=0) + confusion_counts.sum(axis=1), 1)
     return np.stack([precision, recall, score], axis=1)
 
 
@@ -57,15 +57,15 @@ def accuracy(truth: Sequence, predicted: Sequence) -> float:
 
 
 def f1(
-    truth: Sequence[Hashable], predicted: Sequence[Hashable], average: str = "binary", positive: Hashable = 1
+    truth: Sequence[Hashable], predicted: Sequence[Hashable], average: str = "binary", positive_label: Hashable = 1
 ) -> float:
     """The harmonic mean of precision and recall.
 
     Args:
         truth, predicted: Labels, as many each.
-        average: "binary": of the class `positive`, as GLUE's MRPC and QQP. "macro": the mean over classes. "weighted":
-            weighted by their true rows. "micro": over all rows, which is the accuracy.
-        positive: The class that counts for "binary".
+        average: "binary": of the class `positive_label`, as GLUE's MRPC and QQP. "macro": the mean over classes.
+            "weighted": weighted by their true rows. "micro": over all rows, which is the accuracy.
+        positive_label: The class that counts for "binary".
     """
     if average not in AVERAGES:
         raise ValueError(f"average must be one of {', '.join(AVERAGES)}. Received: {average!r}.")
@@ -76,7 +76,7 @@ def f1(
         return float(np.trace(counts) / max(counts.sum(), 1))
     scores = precision_recall_f1(counts)[:, 2]
     if average == "binary":
-        return float(scores[classes.index(positive)]) if positive in classes else 0.0
+        return float(scores[classes.index(positive_label)]) if positive_label in classes else 0.0
     if average == "weighted":
         return float((scores * counts.sum(axis=1)).sum() / max(counts.sum(), 1))
     return float(scores.mean()) if len(scores) else 0.0

@@ -11,12 +11,12 @@ VERSIONS = ("1.1", "2.0")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalize_answer(text: str) -> str:
+def _normalize_answer(text: str) -> str:
     """Lower case, without ASCII punctuation, without the words a, an and the, with single spaces."""
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def answer_exact(prediction: str, answers: Sequence[str], version: str = "1.1") -> float:
+def answer_exact_match(prediction: str, answers: Sequence[str], version: str = "1.1") -> float:
     """1.0 if the prediction equals one of the answers once both are normalized, else 0.0.
 
     Args:
@@ -24,14 +24,14 @@ def answer_exact(prediction: str, answers: Sequence[str], version: str = "1.1") 
         answers: The right answers.
         version: "1.1" or "2.0", see `squad_scores`.
     """
-    return max(float(normalize_answer(prediction) == normalize_answer(answer)) for answer in _golds(answers, version))
+    return max(float(_normalize_answer(prediction) == _normalize_answer(answer)) for answer in _golds(answers, version))
 
 
 def answer_f1(prediction: str, answers: Sequence[str], version: str = "1.1") -> float:
     """The F1 of the words that the prediction shares with the most similar of the answers.
 
     Args:
-        prediction, answers, version: As for `answer_exact`.
+        prediction, answers, version: As for `answer_exact_match`.
     """
     return max(_f1(prediction, answer, version) for answer in _golds(answers, version))
 
@@ -53,7 +53,8 @@ def squad_scores(
     if len(predictions) != len(answers) or not len(answers):
         raise ValueError(f"there are {len(predictions)} predictions for {len(answers)} questions.")
     exact = (
-        np.array([answer_exact(prediction, golds, version) for prediction, golds in zip(predictions, answers)]) * 100
+        np.array([answer_exact_match(prediction, golds, version) for prediction, golds in zip(predictions, answers)])
+        * 100
     )
     overlap = np.array([answer_f1(prediction, golds, version) for prediction, golds in zip(predictions, answers)]) * 100
     scores = {"exact_match": float(exact.mean()), "f1": float(overlap.mean())}
@@ -66,7 +67,9 @@ def squad_scores(
     return scores
 
 
-def best_threshold(predictions: Sequence[str], null_scores: Sequence[float], answers: Sequence[Sequence[str]]) -> float:
+def best_no_answer_threshold(
+    predictions: Sequence[str], null_scores: Sequence[float], answers: Sequence[Sequence[str]]
+) -> float:
     """The threshold on `null_scores`, above which no answer is given, with the best F1 (SQuAD 2.0).
 
     Args:
@@ -91,7 +94,7 @@ def best_threshold(predictions: Sequence[str], null_scores: Sequence[float], ans
 
 
 def _with_words(answers: Sequence[str]) -> list[str]:
-    return [answer for answer in answers if normalize_answer(answer)]
+    return [answer for answer in answers if _normalize_answer(answer)]
 
 
 def _golds(answers: Sequence[str], version: str) -> Sequence[str]:
@@ -106,7 +109,7 @@ def _golds(answers: Sequence[str], version: str) -> Sequence[str]:
 
 
 def _f1(prediction: str, answer: str, version: str) -> float:
-    words, gold_words = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    words, gold_words = _normalize_answer(prediction).split(), _normalize_answer(answer).split()
     if version == "2.0" and not (words and gold_words):
         return float(words == gold_words)
     common = (Counter(words) & Counter(gold_words)).total()

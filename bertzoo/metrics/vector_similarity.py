@@ -20,7 +20,7 @@ def similarity(vectors: Any, others: Any, measure: str = "cosine") -> np.ndarray
     Raises:
         ValueError: The measure is unknown, or the widths differ.
     """
-    return scores_of(*_sides(vectors, others, measure), measure)
+    return prepared_similarity(*_sides(vectors, others, measure), measure)
 
 
 def pairwise_similarity(vectors: Any, others: Any, measure: str = "cosine") -> np.ndarray:
@@ -49,27 +49,33 @@ def _sides(vectors: Any, others: Any, measure: str) -> tuple[np.ndarray, np.ndar
 
 
 def prepare_vectors(vectors: Any, measure: str) -> np.ndarray:
-    """Vectors as `scores_of` takes them, float32 (n, width): scaled to length 1 for cosines."""
+    """Vectors as `prepared_similarity` takes them, float32 (n, width): scaled to length 1 for cosines."""
     if measure not in MEASURES:
         raise ValueError(f"the measure must be one of {', '.join(MEASURES)}. Received: {measure!r}.")
-    array = np.atleast_2d(as_array(vectors))
+    array = np.atleast_2d(finite_float32_array(vectors))
     if measure != "cosine":
         return array
     return array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), 1e-12)
 
 
-def scores_of(queries: np.ndarray, corpus: np.ndarray, measure: str) -> np.ndarray:
+def prepared_similarity(query_vectors: np.ndarray, corpus_vectors: np.ndarray, measure: str) -> np.ndarray:
     """The measure of vectors of `prepare_vectors` (n, width) and (m, width), float32 (n, m)."""
     if measure in ("cosine", "dot"):
-        return queries @ corpus.T
+        return query_vectors @ corpus_vectors.T
     if measure == "euclidean":
-        squares = np.square(queries).sum(axis=1)[:, None] - 2 * queries @ corpus.T + np.square(corpus).sum(axis=1)
+        squares = (
+            np.square(query_vectors).sum(axis=1)[:, None]
+            - 2 * query_vectors @ corpus_vectors.T
+            + np.square(corpus_vectors).sum(axis=1)
+        )
         return -np.sqrt(np.maximum(squares, 0))
     # Query by query: all differences at once would take n × m × width numbers.
-    return -np.stack([np.abs(corpus - query).sum(axis=1) for query in queries]).reshape(len(queries), len(corpus))
+    return -np.stack([np.abs(corpus_vectors - query).sum(axis=1) for query in query_vectors]).reshape(
+        len(query_vectors), len(corpus_vectors)
+    )
 
 
-def as_array(vectors: Any) -> np.ndarray:
+def finite_float32_array(vectors: Any) -> np.ndarray:
     """Vectors of any library as float32.
 
     Raises:

@@ -9,7 +9,7 @@ import keras
 from bertzoo.models.bert import EMBEDDINGS
 from bertzoo.models.config import EncoderConfig, Size
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, dense, masked_lm, norm, one_layer
+from bertzoo.models.heads import PLAIN_HEADS, dense_names, masked_lm_head, norm_names, one_dense_head
 
 LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}."
 
@@ -50,37 +50,41 @@ class Albert(Family):
     config_class = AlbertConfig
     names = (
         *EMBEDDINGS,
-        *dense("embeddings/projection", "encoder.embedding_hidden_mapping_in"),
-        *dense("group_{g}_layer_{j}/attention/qkv", LAYER + "attention.{query,key,value}"),
-        *dense("group_{g}_layer_{j}/attention/output", LAYER + "attention.dense"),
-        *norm("group_{g}_layer_{j}/attention_norm", LAYER + "attention.LayerNorm"),
-        *dense("group_{g}_layer_{j}/intermediate", LAYER + "ffn"),
-        *dense("group_{g}_layer_{j}/output", LAYER + "ffn_output"),
-        *norm("group_{g}_layer_{j}/output_norm", LAYER + "full_layer_layer_norm"),
-        *dense("pooler/dense", "pooler"),
+        *dense_names("embeddings/projection", "encoder.embedding_hidden_mapping_in"),
+        *dense_names("group_{g}_layer_{j}/attention/qkv", LAYER + "attention.{query,key,value}"),
+        *dense_names("group_{g}_layer_{j}/attention/output", LAYER + "attention.dense"),
+        *norm_names("group_{g}_layer_{j}/attention_norm", LAYER + "attention.LayerNorm"),
+        *dense_names("group_{g}_layer_{j}/intermediate", LAYER + "ffn"),
+        *dense_names("group_{g}_layer_{j}/output", LAYER + "ffn_output"),
+        *norm_names("group_{g}_layer_{j}/output_norm", LAYER + "full_layer_layer_norm"),
+        *dense_names("pooler/dense", "pooler"),
     )
     heads = {
-        "masked_lm": masked_lm("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
-        "pair": one_layer("ForPreTraining", "pair", "sop_classifier.classifier"),
-        "classifier": one_layer("ForSequenceClassification", "classifier"),
+        "masked_lm": masked_lm_head("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+        "pair": one_dense_head("ForPreTraining", "pair", "sop_classifier.classifier"),
+        "classifier": one_dense_head("ForSequenceClassification", "classifier"),
         **PLAIN_HEADS,
     }
     decoder = "predictions.decoder.weight"
 
-    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
-        return super().embeddings(config, projection=config.hidden_size, **options)
+    def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+        return super().build_embeddings(config, projection=config.hidden_size, **options)
 
-    def layer_schedule(self, config: Any) -> tuple[int, ...]:
+    def block_order(self, config: Any) -> tuple[int, ...]:
         layers_per_group = config.num_hidden_layers / config.num_hidden_groups
         groups = [int(i / layers_per_group) for i in range(config.num_hidden_layers)]
         return tuple(g * config.inner_group_num + j for g in groups for j in range(config.inner_group_num))
 
-    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
+    def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         group, layer = divmod(index, config.inner_group_num)
-        return super().block(config, index, name=f"group_{group}_layer_{layer}", **options)
+        return super().build_block(config, index, name=f"group_{group}_layer_{layer}", **options)
 
-    def counts(self, config: Any) -> dict[str, int]:
+    def placeholder_counts(self, config: Any) -> dict[str, int]:
         return {"g": config.num_hidden_groups, "j": config.inner_group_num}
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
-        return {"dropout_rate": self.head_dropout(config)} if name == "pair" else super().head_options(config, name)
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        return (
+            {"dropout_rate": self.head_dropout(config)}
+            if head_name == "pair"
+            else super().head_layer_options(config, head_name)
+        )

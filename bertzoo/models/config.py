@@ -13,12 +13,12 @@ from bertzoo.checkpoints.json_files import (
     NULL,
     OBJECT,
     TEXT,
-    check,
-    choice,
-    integer,
-    list_of,
-    number,
-    object_of,
+    check_json,
+    choice_rule,
+    integer_rule,
+    list_rule,
+    number_rule,
+    object_rule,
 )
 from bertzoo.types import PROBLEM_TYPES
 
@@ -56,31 +56,31 @@ ONLY_VALUES = {
 }
 
 # Types of fields, with the rule that a value must satisfy.
-ACTIVATION = choice(
+ACTIVATION = choice_rule(
     "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "relu", "silu", "swish", "tanh"
 )
-Size = Annotated[int, integer(1)]
-NoSegments = Annotated[int, integer(0, 0)]
-PaddingId = Annotated[int, integer(0)]
-NonNegative = Annotated[float, number(0)]
-Epsilon = Annotated[float, number(0, 1)]
-Dropout = Annotated[float, number(0, 1)]
-OptionalDropout = Annotated[float | None, number(0, 1) | NULL]
+Size = Annotated[int, integer_rule(1)]
+NoSegments = Annotated[int, integer_rule(0, 0)]
+PaddingId = Annotated[int, integer_rule(0)]
+NonNegative = Annotated[float, number_rule(0)]
+Epsilon = Annotated[float, number_rule(0, 1)]
+Dropout = Annotated[float, number_rule(0, 1)]
+OptionalDropout = Annotated[float | None, number_rule(0, 1) | NULL]
 Flag = Annotated[bool, FLAG]
 Activation = Annotated[str, ACTIVATION]
 
 # Keys that tasks, families and commands read.
 FILE_RULES = {
-    "architectures": list_of(TEXT) | NULL,
+    "architectures": list_rule(TEXT) | NULL,
     "bertzoo": OBJECT | NULL,
     "decoder_bias": FLAG,
-    "global_attn_every_n_layers": integer(1),
-    "global_rope_theta": number(0),
-    "id2label": object_of(TEXT | number() | FLAG | NULL) | NULL,
-    "local_rope_theta": number(0),
-    "num_labels": integer(1) | NULL,
-    "problem_type": choice(*PROBLEM_TYPES) | NULL,
-    "rope_parameters": object_of(OBJECT | TEXT | number() | NULL) | NULL,
+    "global_attn_every_n_layers": integer_rule(1),
+    "global_rope_theta": number_rule(0),
+    "id2label": object_rule(TEXT | number_rule() | FLAG | NULL) | NULL,
+    "local_rope_theta": number_rule(0),
+    "num_labels": integer_rule(1) | NULL,
+    "problem_type": choice_rule(*PROBLEM_TYPES) | NULL,
+    "rope_parameters": object_rule(OBJECT | TEXT | number_rule() | NULL) | NULL,
     "sbert_ce_default_activation_function": TEXT | NULL,
     "sentence_transformers": OBJECT | NULL,
     "summary_type": TEXT,
@@ -93,12 +93,12 @@ OWN_RULES = {
     "enhanced_mask_decoder": FLAG,
     "head": OBJECT | NULL,
     "label_all_tokens": FLAG,
-    "learning_rate": number(0) | NULL,
-    "max_query_length": integer(1),
-    "no_answer_threshold": number() | NULL,
-    "stride": integer(0) | NULL,
-    "temperature": number(0) | NULL,
-    "thresholds": list_of(number()) | NULL,
+    "learning_rate": number_rule(0) | NULL,
+    "max_query_length": integer_rule(1),
+    "no_answer_threshold": number_rule() | NULL,
+    "stride": integer_rule(0) | NULL,
+    "temperature": number_rule(0) | NULL,
+    "thresholds": list_rule(number_rule()) | NULL,
 }
 
 
@@ -140,7 +140,7 @@ class EncoderConfig:
     type_vocab_size: Size = 2
     initializer_range: NonNegative = 0.02
     layer_norm_eps: Epsilon = 1e-12
-    pad_token_id: Annotated[int, integer(0) | NULL] = 0
+    pad_token_id: Annotated[int, integer_rule(0) | NULL] = 0
     classifier_dropout: OptionalDropout = None
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -152,7 +152,7 @@ class EncoderConfig:
     def __post_init__(self):
         annotations = [item for base in reversed(type(self).__mro__) for item in get_annotations(base).items()]
         rules = {name: kind.__metadata__[0] for name, kind in annotations if get_origin(kind) is Annotated}
-        check({name: getattr(self, name) for name in rules}, rules)
+        check_json({name: getattr(self, name) for name in rules}, rules)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size must be a multiple of num_attention_heads. Received: {self.hidden_size} and "
@@ -175,7 +175,7 @@ class EncoderConfig:
         return self.max_position_embeddings
 
     @property
-    def learning_rate(self) -> float:
+    def default_learning_rate(self) -> float:
         """The peak learning rate of fine-tuning: the preset's own, else by width."""
         stated = (self.extra.get("bertzoo") or {}).get("learning_rate")
         if stated:
@@ -197,7 +197,7 @@ class EncoderConfig:
         return {key: name for name, key in keys.items() if key is not None}
 
     @classmethod
-    def from_hf(cls, content: Mapping[str, Any]) -> "EncoderConfig":
+    def from_hf(cls, config_dict: Mapping[str, Any]) -> "EncoderConfig":
         """Reads the content of a `config.json`; its `model_type` selects the family.
 
         Keys that are neither interpreted nor known to be inert are kept too; `unknown_keys` names them.
@@ -205,15 +205,15 @@ class EncoderConfig:
         Raises:
             ValueError: The family is unknown, a needed key is missing, or a key has a value that is not supported.
         """
-        from bertzoo.models.registry import family_of
+        from bertzoo.models.registry import find_family_of_config
 
-        return family_of(content).config_class._read(content)
+        return find_family_of_config(config_dict).config_class._read(config_dict)
 
     @classmethod
     def _read(cls, content: Mapping[str, Any]) -> Self:
-        check(content, FILE_RULES)
-        check(content.get("bertzoo") or {}, OWN_RULES, "bertzoo.")
-        check(content.get("sentence_transformers") or {}, {"activation_fn": TEXT | NULL}, "sentence_transformers.")
+        check_json(content, FILE_RULES)
+        check_json(content.get("bertzoo") or {}, OWN_RULES, "bertzoo.")
+        check_json(content.get("sentence_transformers") or {}, {"activation_fn": TEXT | NULL}, "sentence_transformers.")
         for key, allowed in ONLY_VALUES.items():
             if key in content and content[key] not in allowed:
                 raise ValueError(

@@ -12,20 +12,20 @@ from typing import Annotated, Any
 
 import keras
 
-from bertzoo.checkpoints.json_files import NULL, TEXT, integer, list_of
+from bertzoo.checkpoints.json_files import NULL, TEXT, integer_rule, list_rule
 from bertzoo.layers.deberta import (
     ContextHead,
     ConvolvedBlock,
     DisentangledAttention,
+    DisentangledAttentionV1,
     EnhancedMaskDecoder,
-    FirstDisentangledAttention,
     MaskedEmbeddings,
     RelativeEmbeddings,
 )
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, Head, Names, dense, norm, two_layers
+from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, Names, dense_names, norm_names, two_dense_head
 
 TERMS = ("c2p", "p2c")
 POSITIONS = "embeddings.position_embeddings.weight"
@@ -58,12 +58,12 @@ class DebertaConfig(EncoderConfig):
 
     model_type: str = "deberta"
     vocab_size: int = 50265
-    embedding_size: Annotated[int, integer(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
-    type_vocab_size: Annotated[int, integer(0)] = 0
+    embedding_size: Annotated[int, integer_rule(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
+    type_vocab_size: Annotated[int, integer_rule(0)] = 0
     layer_norm_eps: float = 1e-7
     relative_attention: Flag = True
-    max_relative_positions: Annotated[int, integer(-1)] = -1  # as max_position_embeddings
-    pos_att_type: Annotated[str | tuple[str, ...] | None, TEXT | list_of(TEXT) | NULL] = TERMS
+    max_relative_positions: Annotated[int, integer_rule(-1)] = -1  # as max_position_embeddings
+    pos_att_type: Annotated[str | tuple[str, ...] | None, TEXT | list_rule(TEXT) | NULL] = TERMS
     position_biased_input: Flag = False
     pooler_hidden_act: Activation = "gelu"
     pooler_dropout: Dropout = 0.0
@@ -91,14 +91,14 @@ class DebertaConfig(EncoderConfig):
         for key, value in {**only, "conv_groups": 1}.items():
             if self.extra.get(key, value) != value:
                 raise ValueError(f"config.json has {key} = {self.extra[key]!r}; bertzoo computes only {value!r}.")
-        if self.enhanced_mask_decoder and (self.legacy or not self.may_decode):
+        if self.enhanced_mask_decoder and (self.legacy or not self._can_have_mask_decoder):
             raise ValueError(
                 "enhanced_mask_decoder needs legacy = False, position_biased_input = False and an embedding_size that "
                 "is the hidden_size."
             )
 
     @property
-    def may_decode(self) -> bool:
+    def _can_have_mask_decoder(self) -> bool:
         """Whether absolute positions are left for the masked-LM head, and fit the encoder's output."""
         return not self.position_biased_input and self.embedding_size == self.hidden_size
 
@@ -139,10 +139,10 @@ class DebertaV2Config(DebertaConfig):
 
     model_type: str = "deberta-v2"
     vocab_size: int = 128100
-    position_buckets: Annotated[int, integer(-1)] = -1
+    position_buckets: Annotated[int, integer_rule(-1)] = -1
     share_att_key: Flag = False
     norm_rel_ebd: Annotated[str, TEXT] = "none"
-    conv_kernel_size: Annotated[int, integer(0)] = 0
+    conv_kernel_size: Annotated[int, integer_rule(0)] = 0
     conv_act: Activation = "tanh"
 
     def __post_init__(self):
@@ -168,27 +168,27 @@ class Deberta(Family):
         ("layer_{i}/attention/query_bias", SELF + "q_bias"),
         ("layer_{i}/attention/value_bias", SELF + "v_bias"),
         ("layer_{i}/attention/position_key/kernel", SELF + "pos_proj.weight"),
-        *dense("layer_{i}/attention/position_query", SELF + "pos_q_proj"),
+        *dense_names("layer_{i}/attention/position_query", SELF + "pos_q_proj"),
     )
     heads = {
         **PLAIN_HEADS,
         "masked_lm": Bert.heads["masked_lm"],
         # The files call the first token's dense layer the pooler.
-        "classifier": two_layers("ForSequenceClassification", "classifier", "pooler.dense"),
-        "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "pooler.dense"),
+        "classifier": two_dense_head("ForSequenceClassification", "classifier", "pooler.dense"),
+        "multiple_choice": two_dense_head("ForMultipleChoice", "multiple_choice", "pooler.dense"),
     }
     has_pooler, pooled_heads = False, ()
     decoder = Bert.decoder
-    attention: type[DisentangledAttention] = FirstDisentangledAttention
+    attention: type[DisentangledAttention] = DisentangledAttentionV1
 
-    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+    def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         if not config.position_biased_input:
             options["max_positions"] = 0
         if config.embedding_size != config.hidden_size:
             options["projection"] = config.hidden_size
-        return super().embeddings(config, layer=MaskedEmbeddings, **options)
+        return super().build_embeddings(config, layer_class=MaskedEmbeddings, **options)
 
-    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+    def build_position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         if not config.relative_attention:
             return None
         if "layer_norm" in _split(config.norm_rel_ebd):
@@ -197,7 +197,7 @@ class Deberta(Family):
             config.span, config.hidden_size, initializer_range=config.initializer_range, **options
         )
 
-    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
+    def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         attention = self.attention(
             config.hidden_size,
             config.num_attention_heads,
@@ -205,35 +205,41 @@ class Deberta(Family):
             config.initializer_range,
             terms=config.terms,
             max_distance=config.max_distance,
-            buckets=max(config.position_buckets, 0),
+            num_buckets=max(config.position_buckets, 0),
             # Without relative attention, files have no kernels for it.
             share_projections=config.share_att_key or not config.relative_attention,
             position_dropout=config.hidden_dropout_prob,
             **options,
         )
         if index == 0 and config.conv_kernel_size > 0:
-            options |= {"layer": ConvolvedBlock, "kernel_size": config.conv_kernel_size}
+            options |= {"layer_class": ConvolvedBlock, "kernel_size": config.conv_kernel_size}
             options["convolution_activation"] = config.conv_act
-        return super().block(config, index, attention=attention, **options)
+        return super().build_block(config, index, attention=attention, **options)
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_options(config, name)
-        if name in ("classifier", "multiple_choice"):
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
+        if head_name in ("classifier", "multiple_choice"):
             options |= {"dense_activation": config.pooler_hidden_act, "first_dropout": config.pooler_dropout}
-        elif name == "token_classifier":
+        elif head_name == "token_classifier":
             options["dropout_rate"] = config.hidden_dropout_prob
-        elif name == "masked_lm" and config.enhanced_mask_decoder:
-            options |= {"layer": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
+        elif head_name == "masked_lm" and config.enhanced_mask_decoder:
+            options |= {"layer_class": EnhancedMaskDecoder, "max_positions": config.max_position_embeddings}
         return options
 
-    def names_of_head(self, config: Any, head: str) -> Names:
-        return ORIGINAL_MASKED_LM if head == "masked_lm" and not config.legacy else super().names_of_head(config, head)
+    def head_tensor_names(self, config: Any, head_name: str) -> Names:
+        return (
+            ORIGINAL_MASKED_LM
+            if head_name == "masked_lm" and not config.legacy
+            else super().head_tensor_names(config, head_name)
+        )
 
-    def infer_config_from_tensors(self, config: Any, tensors: Container[str]) -> EncoderConfig:
+    def complete_config_from_tensors(self, config: Any, tensor_names: Container[str]) -> EncoderConfig:
         """Only its tensors show that a file of Microsoft has the masked-LM head of the paper."""
-        if "lm_predictions.lm_head.bias" not in tensors:
+        if "lm_predictions.lm_head.bias" not in tensor_names:
             return config
-        return config.with_(legacy=False, enhanced_mask_decoder=config.may_decode and POSITIONS in tensors)
+        return config.with_(
+            legacy=False, enhanced_mask_decoder=config._can_have_mask_decoder and POSITIONS in tensor_names
+        )
 
 
 class DebertaV2(Deberta):
@@ -242,29 +248,33 @@ class DebertaV2(Deberta):
     config_class = DebertaV2Config
     names = (
         *SHARED_NAMES,
-        *norm("relative/norm", "encoder.LayerNorm"),
-        *dense("layer_{i}/attention/qkv", SELF + "{query_proj,key_proj,value_proj}"),
-        *dense("layer_{i}/attention/position_key", SELF + "pos_key_proj"),
-        *dense("layer_{i}/attention/position_query", SELF + "pos_query_proj"),
-        *dense("layer_0/convolution", "encoder.conv.conv"),
-        *norm("layer_0/convolution_norm", "encoder.conv.LayerNorm"),
+        *norm_names("relative/norm", "encoder.LayerNorm"),
+        *dense_names("layer_{i}/attention/qkv", SELF + "{query_proj,key_proj,value_proj}"),
+        *dense_names("layer_{i}/attention/position_key", SELF + "pos_key_proj"),
+        *dense_names("layer_{i}/attention/position_query", SELF + "pos_query_proj"),
+        *dense_names("layer_0/convolution", "encoder.conv.conv"),
+        *norm_names("layer_0/convolution_norm", "encoder.conv.LayerNorm"),
     )
     heads = {
         **Deberta.heads,
-        "rtd": Head(
+        "rtd": HeadSpec(
             "ForPreTraining",
             (
-                *norm("rtd/norm", "mask_predictions.LayerNorm"),
-                *dense("rtd/dense", "mask_predictions.dense"),
-                *dense("rtd/logits", "mask_predictions.classifier"),
+                *norm_names("rtd/norm", "mask_predictions.LayerNorm"),
+                *dense_names("rtd/dense", "mask_predictions.dense"),
+                *dense_names("rtd/logits", "mask_predictions.classifier"),
             ),
         ),
     }
     attention = DisentangledAttention
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_options(config, name)
-        return options | {"layer": ContextHead, "layer_norm_eps": config.layer_norm_eps} if name == "rtd" else options
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
+        return (
+            options | {"layer_class": ContextHead, "layer_norm_eps": config.layer_norm_eps}
+            if head_name == "rtd"
+            else options
+        )
 
 
 def _split(terms: str) -> tuple[str, ...]:

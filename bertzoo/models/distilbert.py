@@ -9,7 +9,7 @@ import keras
 from bertzoo.models.bert import EMBEDDINGS
 from bertzoo.models.config import Dropout, EncoderConfig, NoSegments
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, dense, masked_lm, norm, two_layers
+from bertzoo.models.heads import PLAIN_HEADS, dense_names, masked_lm_head, norm_names, two_dense_head
 
 LAYER = "transformer.layer.{i}."
 
@@ -47,31 +47,31 @@ class DistilBert(Family):
     config_class = DistilBertConfig
     names = (
         *EMBEDDINGS,
-        *dense("layer_{i}/attention/qkv", LAYER + "attention.{q_lin,k_lin,v_lin}"),
-        *dense("layer_{i}/attention/output", LAYER + "attention.out_lin"),
-        *norm("layer_{i}/attention_norm", LAYER + "sa_layer_norm"),
-        *dense("layer_{i}/intermediate", LAYER + "ffn.lin1"),
-        *dense("layer_{i}/output", LAYER + "ffn.lin2"),
-        *norm("layer_{i}/output_norm", LAYER + "output_layer_norm"),
+        *dense_names("layer_{i}/attention/qkv", LAYER + "attention.{q_lin,k_lin,v_lin}"),
+        *dense_names("layer_{i}/attention/output", LAYER + "attention.out_lin"),
+        *norm_names("layer_{i}/attention_norm", LAYER + "sa_layer_norm"),
+        *dense_names("layer_{i}/intermediate", LAYER + "ffn.lin1"),
+        *dense_names("layer_{i}/output", LAYER + "ffn.lin2"),
+        *norm_names("layer_{i}/output_norm", LAYER + "output_layer_norm"),
     )
     heads = {
         **PLAIN_HEADS,
-        "masked_lm": masked_lm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-        "classifier": two_layers("ForSequenceClassification", "classifier", "pre_classifier"),
-        "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "pre_classifier"),
+        "masked_lm": masked_lm_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+        "classifier": two_dense_head("ForSequenceClassification", "classifier", "pre_classifier"),
+        "multiple_choice": two_dense_head("ForMultipleChoice", "multiple_choice", "pre_classifier"),
     }
     has_pooler, pooled_heads = False, ()
     decoder = "vocab_projector.weight"
 
-    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
-        return super().block(config, index, attention_output_dropout=0.0, **options)
+    def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
+        return super().build_block(config, index, attention_output_dropout=0.0, **options)
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_options(config, name)
-        if name in ("classifier", "multiple_choice"):
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
+        if head_name in ("classifier", "multiple_choice"):
             options |= {"dense_activation": "relu", "first_dropout": 0.0}
-        elif name == "qa":
+        elif head_name == "qa":
             options["dropout_rate"] = config.qa_dropout
-        elif name == "token_classifier":
+        elif head_name == "token_classifier":
             options["dropout_rate"] = config.hidden_dropout_prob
         return options

@@ -9,7 +9,7 @@ from bertzoo.checkpoints.json_files import NULL
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import ACTIVATION, Dropout, EncoderConfig, Size
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, dense, masked_lm, two_layers
+from bertzoo.models.heads import PLAIN_HEADS, dense_names, masked_lm_head, two_dense_head
 from bertzoo.models.roberta import CLASSIFIER
 
 
@@ -35,34 +35,34 @@ class Electra(Family):
     config_class = ElectraConfig
     names = (
         *(pair for pair in Bert.names if not pair[0].startswith("pooler/")),
-        *dense("embeddings/projection", "embeddings_project"),
+        *dense_names("embeddings/projection", "embeddings_project"),
     )
     heads = {
         **PLAIN_HEADS,
-        "masked_lm": masked_lm(
+        "masked_lm": masked_lm_head(
             "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
         ),
-        "rtd": two_layers(
+        "rtd": two_dense_head(
             "ForPreTraining", "rtd", "discriminator_predictions.dense", "discriminator_predictions.dense_prediction"
         ),
         "classifier": CLASSIFIER,
-        "multiple_choice": two_layers("ForMultipleChoice", "multiple_choice", "sequence_summary.summary"),
+        "multiple_choice": two_dense_head("ForMultipleChoice", "multiple_choice", "sequence_summary.summary"),
     }
     has_pooler, pooled_heads = False, ()
     decoder = "generator_lm_head.weight"
 
-    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+    def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         narrow = config.embedding_size != config.hidden_size
-        return super().embeddings(config, projection=config.hidden_size if narrow else None, **options)
+        return super().build_embeddings(config, projection=config.hidden_size if narrow else None, **options)
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the file describes another summary than that of the first token."""
-        options = super().head_options(config, name)
-        if name == "classifier":
+        options = super().head_layer_options(config, head_name)
+        if head_name == "classifier":
             options["dense_activation"] = "gelu"
-        elif name == "masked_lm":
+        elif head_name == "masked_lm":
             options["activation"] = "gelu"
-        elif name == "multiple_choice":
+        elif head_name == "multiple_choice":
             for key, only in {"summary_type": "first", "summary_use_proj": True}.items():
                 value = config.extra.get(key, only)
                 if value != only:

@@ -5,20 +5,20 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.dispatch import block_caller, recomputed
+from bertzoo.dispatch import make_block_caller, rematerialize_block_calls
 from bertzoo.layers.attention import make_attention_mask
-from bertzoo.layers.functional import vectors_at
+from bertzoo.layers.functional import gather_positions
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
-from bertzoo.models.registry import FAMILIES, check_config
+from bertzoo.models.registry import FAMILIES, check_family_config
 from bertzoo.random import StepCounter, fold_in
-from bertzoo.text.encoded import ARRAYS, check_names
-from bertzoo.training.step import BackendStep
+from bertzoo.text.encoded import ARRAYS, check_input_names
+from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class Encoder(BackendStep, EncoderBase):
+class Encoder(BackendModel, EncoderBase):
     """An encoder of the BERT family, all of whose weights exist after construction.
 
     Inputs: a dict of int arrays `token_ids` (batch, length), and optionally `segment_ids` (default 0) and
@@ -58,7 +58,7 @@ class Encoder(BackendStep, EncoderBase):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        check_config(config)
+        check_family_config(config)
         self.config, self.remat, family = config, remat, FAMILIES[config.model_type]
         self.lora: dict[str, Any] | None = None  # the settings of LoRA's factors, where it has some
         # The configuration with the dropout rates in use, for blocks and heads; `config` keeps those of the file.
@@ -67,12 +67,12 @@ class Encoder(BackendStep, EncoderBase):
             attention_probs_dropout_prob=attention_dropout,
         )
         dtype = {"dtype": self.dtype_policy}
-        self.embeddings = family.embeddings(config, **dtype) if embeddings is None else embeddings
-        self.position_bias = family.position_bias(config, **dtype)
+        self.embeddings = family.build_embeddings(config, **dtype) if embeddings is None else embeddings
+        self.position_bias = family.build_position_bias(config, **dtype)
         # Families that share weights apply a block more than once.
-        self.layer_schedule = family.layer_schedule(config)
-        self.blocks = [family.block(config, i, **dtype) for i in range(max(self.layer_schedule) + 1)]
-        self.pooler = family.pooler(config, **dtype) if pooler else None
+        self.block_order = family.block_order(config)
+        self.blocks = [family.build_block(config, i, **dtype) for i in range(max(self.block_order) + 1)]
+        self.pooler = family.build_pooler(config, **dtype) if pooler else None
         self.step = StepCounter(name=f"{name}_step")
         self.build()
 
@@ -100,15 +100,15 @@ class Encoder(BackendStep, EncoderBase):
             query_positions: FIRST or int (batch, count), the tokens to return; the last block may compute no others.
         """
         inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
-        check_names(inputs, (*ARRAYS, "perturbation"))
+        check_input_names(inputs, (*ARRAYS, "perturbation"))
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
         # The number of a layer, from the embeddings on -> its key.
         key_of = (lambda i: fold_in(dropout_key, i)) if training else lambda i: None
 
         x, shared = self._embed(inputs, key_of(0))
-        blocks = [self.blocks[i] for i in self.layer_schedule]
-        call_block = recomputed(block_caller()) if self.remat and training else block_caller()
+        blocks = [self.blocks[i] for i in self.block_order]
+        call_block = rematerialize_block_calls(make_block_caller()) if self.remat and training else make_block_caller()
         queries = None if return_all or not blocks[-1].supports_query_subset else query_positions
         hidden_states, attentions = [x], []
         for number, block in enumerate(blocks, start=1):
@@ -128,9 +128,9 @@ class Encoder(BackendStep, EncoderBase):
             def last_block(query, key):
                 return blocks[-1](before, **shared, key=key, query=query)
 
-            outputs["decoded_output"] = decoder.prepare_hidden(x, before, last_block, key_of(len(blocks) + 1))
+            outputs["decoded_output"] = decoder.hidden_states_to_decode(x, before, last_block, key_of(len(blocks) + 1))
         if query_positions is not None and queries is None:
-            outputs = {name: vectors_at(vectors, query_positions) for name, vectors in outputs.items()}
+            outputs = {name: gather_positions(vectors, query_positions) for name, vectors in outputs.items()}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x if queries is None else pooler_input)
         if return_all:
@@ -154,5 +154,5 @@ class Encoder(BackendStep, EncoderBase):
             bias = bias[:, :, :1]
         elif bias is not None:  # (1, heads, length, length) -> (batch, heads, count, length)
             bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
-        x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=vectors_at(x, positions))
+        x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=gather_positions(x, positions))
         return x, x[:, 1:] if with_first else x

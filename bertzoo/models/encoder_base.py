@@ -5,13 +5,13 @@ from typing import Any
 
 import keras
 
-from bertzoo.adapters.serialization import adapter_config, apply_adapters
-from bertzoo.checkpoints.loading import check_options, load_model, save_model
+from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_config
+from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
 from bertzoo.export import export_model
 from bertzoo.layers.functional import FIRST
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
-from bertzoo.models.registry import FAMILIES, read_architecture
+from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
 from bertzoo.types import Tensor
 
 
@@ -24,30 +24,30 @@ class EncoderBase(keras.Model):
         return FAMILIES[self.config.model_type]
 
     @property
-    def pooled_positions(self) -> str | None:
+    def head_query_positions(self) -> str | None:
         """The `query_positions` of `call` for sequence-level heads: FIRST, or None if they read all tokens."""
         return FIRST if self.family.heads_read_first_token else None
 
-    def head_vectors(
+    def pool_for_head(
         self,
         outputs: dict[str, Any],
         inputs: dict[str, Tensor] | Tensor,
         uses_pooler: bool,
-        head: str = "classifier",
+        head_name: str = "classifier",
     ) -> Tensor:
         """What a sequence-level head reads, (batch, hidden).
 
         Args:
             outputs, inputs: The encoder's.
             uses_pooler: Whether the head reads the pooler's output; else the family's choice.
-            head: The head's name in the family's `heads`.
+            head_name: The head's name in the family's `heads`.
         """
         if uses_pooler:
             return outputs["pooled_output"]
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-        return self.family.head_vectors(self.config, outputs["sequence_output"], mask, head)
+        return self.family.pool_for_head(self.config, outputs["sequence_output"], mask, head_name)
 
-    def token_table(self) -> Tensor:
+    def token_embedding_table(self) -> Tensor:
         """The token embeddings, (vocabulary, width), which tied decoders share."""
         return self.embeddings.token
 
@@ -64,8 +64,8 @@ class EncoderBase(keras.Model):
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        check_options(cls, options)
-        return load_model(preset, read_architecture, lambda config, _: cls(config, **options), verbose=verbose)
+        check_constructor_options(cls, options)
+        return load_model(preset, config_and_family_from_hf, lambda config, _: cls(config, **options), verbose=verbose)
 
     def save_to_preset(self, directory: str | Path, tokenizer: Any = None) -> None:
         """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads.
@@ -95,7 +95,7 @@ class EncoderBase(keras.Model):
             "attention_dropout": self.dropout_config.attention_probs_dropout_prob,
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
-            **adapter_config(self),
+            **get_adapters_config(self),
         }
 
     @classmethod
@@ -103,7 +103,7 @@ class EncoderBase(keras.Model):
         config = dict(config)
         adapters = config.pop("adapters", None)
         encoder = cls(EncoderConfig.from_hf(config.pop("config")), **config)
-        apply_adapters(encoder, adapters)
+        apply_adapters_config(encoder, adapters)
         return encoder
 
     def compute_output_spec(
@@ -119,7 +119,7 @@ class EncoderBase(keras.Model):
         count = (
             1 if isinstance(query_positions, str) else length if query_positions is None else query_positions.shape[1]
         )
-        applied, heads = len(self.layer_schedule), self.config.num_attention_heads
+        applied, heads = len(self.block_order), self.config.num_attention_heads
 
         def vectors(*positions: int | None) -> keras.KerasTensor:
             return keras.KerasTensor((batch, *positions, self.config.hidden_size), self.compute_dtype)

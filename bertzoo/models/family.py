@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import keras
+from keras.layers import Layer
 
 from bertzoo.layers import Embeddings, EncoderBlock, Pooler
 from bertzoo.models.config import EncoderConfig
@@ -23,27 +23,27 @@ class Family(FamilyHeads):
     names: Names
     has_pooler: bool = True
 
-    def embeddings(self, config: Any, *, layer: type = Embeddings, **options: Any) -> keras.layers.Layer:
+    def build_embeddings(self, config: Any, *, layer_class: type = Embeddings, **options: Any) -> Layer:
         """Token ids -> (batch, length, hidden)."""
         options.setdefault("max_positions", config.max_position_embeddings)
-        return layer(
+        return layer_class(
             config.vocab_size,
             config.embedding_size,
-            segments=config.type_vocab_size,
+            num_segments=config.type_vocab_size,
             hidden_dropout=config.hidden_dropout_prob,
             layer_norm_eps=config.layer_norm_eps,
             initializer_range=config.initializer_range,
             **options,
         )
 
-    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+    def build_position_bias(self, config: Any, **options: Any) -> Layer | None:
         """A layer that computes, once per forward pass, relative positions for the attention of all blocks."""
         return None
 
-    def block(self, config: Any, index: int, *, layer: type = EncoderBlock, **options: Any) -> keras.layers.Layer:
+    def build_block(self, config: Any, index: int, *, layer_class: type = EncoderBlock, **options: Any) -> Layer:
         """Block `index`: (batch, length, hidden) -> the same."""
         options.setdefault("name", f"layer_{index}")
-        return layer(
+        return layer_class(
             config.hidden_size,
             config.num_attention_heads,
             config.intermediate_size,
@@ -55,11 +55,11 @@ class Family(FamilyHeads):
             **options,
         )
 
-    def layer_schedule(self, config: Any) -> tuple[int, ...]:
+    def block_order(self, config: Any) -> tuple[int, ...]:
         """The blocks' indices in the order in which they are applied; each index from 0 occurs, once or more often."""
         return tuple(range(config.num_hidden_layers))
 
-    def pooler(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+    def build_pooler(self, config: Any, **options: Any) -> Layer | None:
         """(batch, length, hidden) -> (batch, hidden), or None where the family has no pooler."""
         if not self.has_pooler:
             return None

@@ -7,14 +7,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import without_values
+from bertzoo._keras_hooks import build_without_values
 from bertzoo.layers.deberta import DisentangledAttention, RelativeEmbeddings
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 
 
 def flops_by_part(
-    config: EncoderConfig, length: float | np.ndarray, queries: int | None = None, batch_size: int = 1
+    config: EncoderConfig, length: float | np.ndarray, num_queries: int | None = None, batch_size: int = 1
 ) -> dict[str, Any]:
     """Floating-point operations of an example's forward pass through an encoder's matrix products, by component.
 
@@ -24,7 +24,7 @@ def flops_by_part(
     Args:
         config: The encoder's configuration.
         length: Tokens of an example, or an array of lengths.
-        queries: Number of tokens that the head reads, if the last block computes only these.
+        num_queries: Number of tokens that the head reads, if the last block computes only these.
         batch_size: Examples of this length in a batch. DeBERTa projects its position table once for all of them (He et
             al. 2021, section 3.1), so that each example counts a fraction of that; nothing else depends on it.
 
@@ -40,12 +40,12 @@ def flops_by_part(
         raise ValueError(f"batch_size must be 1 or more. Received: {batch_size}.")
     length = np.asarray(length, "float64")
     encoder = _encoder(config)
-    blocks = [encoder.blocks[index] for index in encoder.layer_schedule]
+    blocks = [encoder.blocks[index] for index in encoder.block_order]
     projections = [_kernels(block.attention.qkv) + _kernels(block.attention.output_dense) for block in blocks]
     feed_forward = [_kernels(block) - _kernels(block.attention) for block in blocks]
     spared = 0.0 * length  # tokens that the last block does not compute
-    if queries is not None and blocks[-1].supports_query_subset:
-        spared = np.maximum(length - queries, 0.0)
+    if num_queries is not None and blocks[-1].supports_query_subset:
+        spared = np.maximum(length - num_queries, 0.0)
     # Keys and values are computed of all tokens; queries and what comes out, which are as wide, of those that are read.
     flops = {
         "embeddings": length * _kernels(encoder.embeddings),
@@ -69,33 +69,33 @@ def _relative(attention: DisentangledAttention, length: np.ndarray, batch_size: 
 
 
 def encoder_flops(
-    config: EncoderConfig, length: float | np.ndarray, queries: int | None = None, batch_size: int = 1
+    config: EncoderConfig, length: float | np.ndarray, num_queries: int | None = None, batch_size: int = 1
 ) -> Any:
     """Floating-point operations of an example's forward pass through an encoder. Training takes three times as many.
 
     Args:
-        config, length, queries, batch_size: As for `flops_by_part`.
+        config, length, num_queries, batch_size: As for `flops_by_part`.
 
     Returns:
         A float, or for an array of lengths an array (n,).
     """
-    return sum(flops_by_part(config, length, queries, batch_size).values())
+    return sum(flops_by_part(config, length, num_queries, batch_size).values())
 
 
-def head_flops(config: EncoderConfig, queries: int) -> float:
+def masked_lm_head_flops(config: EncoderConfig, num_queries: int) -> float:
     """Floating-point operations of a masked-LM head.
 
     Args:
         config: The encoder's configuration.
-        queries: Number of tokens at which the head predicts.
+        num_queries: Number of tokens at which the head predicts.
     """
     width = config.embedding_size
-    return 2.0 * queries * (config.hidden_size * width + width * config.vocab_size)
+    return 2.0 * num_queries * (config.hidden_size * width + width * config.vocab_size)
 
 
 @lru_cache(maxsize=64)
 def _encoder(config: EncoderConfig) -> Encoder:
-    return without_values(lambda: Encoder(config))
+    return build_without_values(lambda: Encoder(config))
 
 
 def _kernels(layer: keras.layers.Layer) -> int:

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.json_files import NULL, OBJECT, check, choice, list_of
-from bertzoo.layers.heads import weighted_mean
+from bertzoo.checkpoints.json_files import NULL, OBJECT, check_json, choice_rule, list_rule
+from bertzoo.layers.heads import weighted_mean_over_tokens
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, Head, dense, norm
+from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, dense_names, norm_names
 from bertzoo.types import Tensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -44,7 +44,7 @@ class ModernBertConfig(EncoderConfig):
     pad_token_id: PaddingId = 50283
     local_attention: Size = 128  # tokens on both sides together
     # Every third is global, from the first, where None.
-    layer_types: Annotated[tuple[str, ...] | None, list_of(choice(GLOBAL, LOCAL)) | NULL] = None
+    layer_types: Annotated[tuple[str, ...] | None, list_rule(choice_rule(GLOBAL, LOCAL)) | NULL] = None
     global_rope_theta: NonNegative = 160000.0
     local_rope_theta: NonNegative = 10000.0
     attention_bias: Flag = False
@@ -52,7 +52,7 @@ class ModernBertConfig(EncoderConfig):
     norm_bias: Flag = False
     classifier_bias: Flag = False
     classifier_activation: Activation = "gelu"
-    classifier_pooling: Annotated[str, choice("cls", "mean")] = "cls"
+    classifier_pooling: Annotated[str, choice_rule("cls", "mean")] = "cls"
 
     hf_names = MappingProxyType(
         {
@@ -89,7 +89,7 @@ class ModernBertConfig(EncoderConfig):
     def _read(cls, content):
         config = super()._read(content)
         parameters, scaling, thetas = content.get("rope_parameters") or {}, content.get("rope_scaling"), {}
-        check(parameters, dict.fromkeys((GLOBAL, LOCAL), OBJECT | NULL), "rope_parameters.")
+        check_json(parameters, dict.fromkeys((GLOBAL, LOCAL), OBJECT | NULL), "rope_parameters.")
         for name, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
             rope = parameters.get(kind) or {}
             if rope.get("rope_type", "default") != "default" or scaling:
@@ -100,7 +100,7 @@ class ModernBertConfig(EncoderConfig):
         return config.with_(**thetas)
 
     @property
-    def output_range(self) -> float:
+    def output_initializer_range(self) -> float:
         """Standard deviation of the initial kernels that write into the residual stream."""
         return self.initializer_range / math.sqrt(2 * self.num_hidden_layers)
 
@@ -112,22 +112,22 @@ class ModernBert(Family):
     config_class = ModernBertConfig
     names = (
         ("embeddings/token", "embeddings.tok_embeddings.weight"),
-        *norm("embeddings/norm", "embeddings.norm"),
-        *norm("layer_{i}/attention_norm", LAYER + "attn_norm"),
-        *dense("layer_{i}/attention/qkv", LAYER + "attn.Wqkv"),
-        *dense("layer_{i}/attention/output", LAYER + "attn.Wo"),
-        *norm("layer_{i}/intermediate_norm", LAYER + "mlp_norm"),
-        *dense("layer_{i}/intermediate", LAYER + "mlp.Wi"),
-        *dense("layer_{i}/output", LAYER + "mlp.Wo"),
-        *norm("layer_{i}/final_norm", "final_norm"),  # of the last layer
+        *norm_names("embeddings/norm", "embeddings.norm"),
+        *norm_names("layer_{i}/attention_norm", LAYER + "attn_norm"),
+        *dense_names("layer_{i}/attention/qkv", LAYER + "attn.Wqkv"),
+        *dense_names("layer_{i}/attention/output", LAYER + "attn.Wo"),
+        *norm_names("layer_{i}/intermediate_norm", LAYER + "mlp_norm"),
+        *dense_names("layer_{i}/intermediate", LAYER + "mlp.Wi"),
+        *dense_names("layer_{i}/output", LAYER + "mlp.Wo"),
+        *norm_names("layer_{i}/final_norm", "final_norm"),  # of the last layer
     )
     heads = {
-        name: Head(
+        name: HeadSpec(
             hf_class,
             (
-                *dense(f"{name}/dense", "head.dense"),
-                *norm(f"{name}/norm", "head.norm"),
-                *dense(f"{name}/logits", "classifier"),
+                *dense_names(f"{name}/dense", "head.dense"),
+                *norm_names(f"{name}/norm", "head.norm"),
+                *dense_names(f"{name}/logits", "classifier"),
                 (f"{name}/bias", "decoder.bias"),
             ),
         )
@@ -137,11 +137,11 @@ class ModernBert(Family):
     heads_read_first_token = False
     decoder = "decoder.weight"
 
-    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+    def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         config = config.with_(hidden_dropout_prob=config.embedding_dropout)
-        return super().embeddings(config, max_positions=0, norm_bias=config.norm_bias, **options)
+        return super().build_embeddings(config, max_positions=0, norm_bias=config.norm_bias, **options)
 
-    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
+    def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         local = config.layer_types[index] == LOCAL
         attention = RotaryAttention(
             config.hidden_size,
@@ -151,7 +151,7 @@ class ModernBert(Family):
             theta=config.local_rope_theta if local else config.global_rope_theta,
             window=config.local_attention // 2 if local else None,
             use_bias=config.attention_bias,
-            output_range=config.output_range,
+            output_initializer_range=config.output_initializer_range,
             **options,
         )
         return PreNormBlock(
@@ -163,41 +163,41 @@ class ModernBert(Family):
             config.attention_probs_dropout_prob,
             config.layer_norm_eps,
             config.initializer_range,
-            config.output_range,
+            config.output_initializer_range,
             config.mlp_bias,
             config.norm_bias,
-            first=index == 0,
-            last=index == config.num_hidden_layers - 1,
+            is_first=index == 0,
+            is_last=index == config.num_hidden_layers - 1,
             name=f"layer_{index}",
             **options,
         )
 
-    def head_vectors(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+    def pool_for_head(
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:
         if config.classifier_pooling == "cls":
-            return super().head_vectors(config, sequence, padding_mask)
+            return super().pool_for_head(config, sequence, padding_mask)
         wide = ops.cast(sequence, "float32")  # in half precision a sum over the row could overflow
         weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
-        return ops.cast(weighted_mean(wide, weights), sequence.dtype)
+        return ops.cast(weighted_mean_over_tokens(wide, weights), sequence.dtype)
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the masked-LM decoder has no bias."""
         biases = {"use_bias": config.classifier_bias, "norm_bias": config.norm_bias}
-        if name == "masked_lm":
+        if head_name == "masked_lm":
             if config.extra.get("decoder_bias", True) is not True:
                 raise ValueError("config.json has decoder_bias = false; bertzoo's masked-LM decoder has a bias.")
             return {
                 **biases,
                 "activation": config.classifier_activation,
-                "initializer_range": config.output_range,
+                "initializer_range": config.output_initializer_range,
             }
         return {
             **biases,
-            "layer": NormedHead,
+            "layer_class": NormedHead,
             "dropout_rate": self.head_dropout(config),
             "initializer_range": config.hidden_size**-0.5,
             "dense_activation": config.classifier_activation,
             "layer_norm_eps": config.layer_norm_eps,
-            "dense_range": config.output_range,
+            "dense_initializer_range": config.output_initializer_range,
         }

@@ -10,7 +10,7 @@ from bertzoo.checkpoints.json_files import Rule
 from bertzoo.layers import RelativeBias
 from bertzoo.models.bert import EMBEDDINGS, FEED_FORWARD_AND_POOLER
 from bertzoo.models.config import NoSegments
-from bertzoo.models.heads import dense, norm
+from bertzoo.models.heads import dense_names, norm_names
 from bertzoo.models.roberta import Roberta, RobertaConfig
 
 PAD_ID = 1  # Hugging Face counts positions with it, whatever pad_token_id says
@@ -45,14 +45,14 @@ class MPNet(Roberta):
     names = (
         *EMBEDDINGS,
         ("relative/table", "encoder.relative_attention_bias.weight"),
-        *dense("layer_{i}/attention/qkv", "encoder.layer.{i}.attention.attn.{q,k,v}"),
-        *dense("layer_{i}/attention/output", "encoder.layer.{i}.attention.attn.o"),
-        *norm("layer_{i}/attention_norm", "encoder.layer.{i}.attention.LayerNorm"),
+        *dense_names("layer_{i}/attention/qkv", "encoder.layer.{i}.attention.attn.{q,k,v}"),
+        *dense_names("layer_{i}/attention/output", "encoder.layer.{i}.attention.attn.o"),
+        *norm_names("layer_{i}/attention_norm", "encoder.layer.{i}.attention.LayerNorm"),
         *FEED_FORWARD_AND_POOLER,
     )
 
-    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
-        return super().embeddings(config.with_(pad_token_id=PAD_ID), **options)
+    def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+        return super().build_embeddings(config.with_(pad_token_id=PAD_ID), **options)
 
-    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+    def build_position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         return RelativeBias(config.num_attention_heads, BUCKETS, initializer_range=config.initializer_range, **options)

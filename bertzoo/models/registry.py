@@ -40,7 +40,7 @@ for _cls in (
     register(_cls())
 
 
-def family_of(content: Mapping[str, Any]) -> Family:
+def find_family_of_config(config_dict: Mapping[str, Any]) -> Family:
     """The family that the content of a `config.json` names.
 
     Files of early BERT models (SciBERT, BioBERT …) name none; they are BERTs if they have its keys.
@@ -48,29 +48,29 @@ def family_of(content: Mapping[str, Any]) -> Family:
     Raises:
         ValueError: The family is unknown, or the file asks for code of its own.
     """
-    model_type = content.get("model_type")
-    if model_type is None and "auto_map" in content:
+    model_type = config_dict.get("model_type")
+    if model_type is None and "auto_map" in config_dict:
         raise ValueError(
             "config.json has auto_map and no model_type: it relies on code of its own, which bertzoo never runs."
         )
-    if model_type is None and {"hidden_size", "type_vocab_size"} <= set(content):
+    if model_type is None and {"hidden_size", "type_vocab_size"} <= set(config_dict):
         model_type = "bert"
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f"config.json has model_type {model_type!r}; bertzoo has {', '.join(sorted(FAMILIES))}.")
     return FAMILIES[model_type]
 
 
-def read_architecture(content: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
+def config_and_family_from_hf(config_dict: Mapping[str, Any]) -> tuple[EncoderConfig, Family]:
     """The configuration that the content of a `config.json` makes, and its family.
 
     Raises:
         ValueError: The family is unknown, or a value is not supported.
     """
-    config = EncoderConfig.from_hf(content)
+    config = EncoderConfig.from_hf(config_dict)
     return config, FAMILIES[config.model_type]
 
 
-def check_config(config: EncoderConfig) -> None:
+def check_family_config(config: EncoderConfig) -> None:
     """Raises ValueError if the configuration names an unknown family, or is not of that family's class."""
     if config.model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))

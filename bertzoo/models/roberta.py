@@ -8,9 +8,9 @@ import keras
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import EncoderConfig, PaddingId
 from bertzoo.models.family import Family
-from bertzoo.models.heads import PLAIN_HEADS, masked_lm, two_layers
+from bertzoo.models.heads import PLAIN_HEADS, masked_lm_head, two_dense_head
 
-CLASSIFIER = two_layers("ForSequenceClassification", "classifier", "classifier.dense", "classifier.out_proj")
+CLASSIFIER = two_dense_head("ForSequenceClassification", "classifier", "classifier.dense", "classifier.out_proj")
 
 
 @dataclass(frozen=True)
@@ -63,23 +63,23 @@ class Roberta(Family):
     config_class: type[EncoderConfig] = RobertaConfig
     names = Bert.names
     heads = {
-        "masked_lm": masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+        "masked_lm": masked_lm_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
         "classifier": CLASSIFIER,
         **PLAIN_HEADS,
     }
     pooled_heads = ("multiple_choice",)
     decoder = "lm_head.decoder.weight"
 
-    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
-        return super().embeddings(config, pad_id=config.pad_token_id, **options)
+    def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+        return super().build_embeddings(config, pad_id=config.pad_token_id, **options)
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
-        options = super().head_options(config, name)
-        if name == "classifier":
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
+        options = super().head_layer_options(config, head_name)
+        if head_name == "classifier":
             options["dense_activation"] = "tanh"
-        elif name == "masked_lm":
+        elif head_name == "masked_lm":
             options["activation"] = "gelu"
-        elif name == "multiple_choice":
+        elif head_name == "multiple_choice":
             options["dropout_rate"] = config.hidden_dropout_prob
         return options
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.json_files import NULL, choice, integer
+from bertzoo.checkpoints.json_files import NULL, choice_rule, integer_rule
 from bertzoo.layers.roformer import RoFormerAttention, RotaryTable
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import EncoderConfig, Flag
 from bertzoo.models.family import Family
-from bertzoo.models.heads import dense
+from bertzoo.models.heads import dense_names
 from bertzoo.models.roberta import CLASSIFIER
 from bertzoo.types import Tensor
 
@@ -27,10 +27,10 @@ class RoFormerConfig(EncoderConfig):
 
     model_type: str = "roformer"
     vocab_size: int = 50000
-    embedding_size: Annotated[int, integer(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
+    embedding_size: Annotated[int, integer_rule(1) | NULL] = None  # type: ignore[assignment]  # as hidden_size
     max_position_embeddings: int = 1536
     rotary_value: Flag = False
-    summary_type: Annotated[str, choice("last", "first", "mean")] = "last"
+    summary_type: Annotated[str, choice_rule("last", "first", "mean")] = "last"
 
     hf_names = MappingProxyType({"classifier_dropout": None})
 
@@ -52,7 +52,7 @@ class RoFormer(Family):
     config_class = RoFormerConfig
     names = (
         *(pair for pair in Bert.names if not pair[0].startswith(("pooler/", "embeddings/position"))),
-        *dense("embeddings/projection", "embeddings_project"),
+        *dense_names("embeddings/projection", "embeddings_project"),
         ("relative/table", "encoder.embed_positions.weight"),
     )
     heads = {**{name: head for name, head in Bert.heads.items() if name != "pair"}, "classifier": CLASSIFIER}
@@ -60,15 +60,15 @@ class RoFormer(Family):
     heads_read_first_token = False
     decoder = Bert.decoder
 
-    def embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
+    def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
         narrow = config.embedding_size != config.hidden_size
         projection = config.hidden_size if narrow else None
-        return super().embeddings(config, max_positions=0, projection=projection, **options)
+        return super().build_embeddings(config, max_positions=0, projection=projection, **options)
 
-    def position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
+    def build_position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         return RotaryTable(config.max_position_embeddings, config.head_size, **options)
 
-    def block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
+    def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
         attention = RoFormerAttention(
             config.hidden_size,
             config.num_attention_heads,
@@ -77,25 +77,25 @@ class RoFormer(Family):
             rotary_value=config.rotary_value,
             **options,
         )
-        return super().block(config, index, attention=attention, **options)
+        return super().build_block(config, index, attention=attention, **options)
 
-    def head_vectors(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head: str = "classifier"
+    def pool_for_head(
+        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:
         """As the family's; what multiple choice reads is Hugging Face's choice, which takes padding for tokens: by
         default the last of the longest row, so that scores depend on the other rows."""
-        if head != "multiple_choice" or config.summary_type == "first":
-            return super().head_vectors(config, sequence, padding_mask)
+        if head_name != "multiple_choice" or config.summary_type == "first":
+            return super().pool_for_head(config, sequence, padding_mask)
         if config.summary_type == "last":
             return sequence[:, -1]
         return ops.cast(ops.mean(ops.cast(sequence, "float32"), axis=1), sequence.dtype)
 
-    def head_options(self, config: Any, name: str) -> dict[str, Any]:
+    def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the file describes a summary with layers of its own."""
-        options = super().head_options(config, name)
-        if name == "classifier":
+        options = super().head_layer_options(config, head_name)
+        if head_name == "classifier":
             options["dense_activation"] = config.hidden_act
-        elif name == "multiple_choice":
+        elif head_name == "multiple_choice":
             for key in ("summary_use_proj", "summary_activation"):
                 if value := config.extra.get(key):
                     raise ValueError(f"config.json has {key} = {value!r}; bertzoo's multiple choice has none.")

@@ -3,27 +3,27 @@
 Names are imported on first use, since they need Keras.
 """
 
-from bertzoo._lazy import lazy_names
+from bertzoo._lazy import lazy_import_hooks
 
 _HOMES = {
     "BatchSpec": "corpus_dataset",
     "CorpusDataset": "corpus_dataset",
     "Distillation": "distillation",
-    "ElectraSegments": "corpus_dataset",
-    "FullSentences": "corpus_dataset",
+    "ElectraSampler": "corpus_dataset",
+    "FullSentenceSampler": "corpus_dataset",
     "LogitAuc": "replaced_tokens",
     "ReplacedTokenTraining": "replaced_tokens",
-    "SentencePairs": "corpus_dataset",
-    "Sentences": "corpus",
+    "SentencePairSampler": "corpus_dataset",
+    "CorpusSentences": "corpus",
     "TokenCorpus": "corpus",
     "extend_tokenizer": "objectives",
     "generator_config": "replaced_tokens",
     "load_task": "objectives",
     "make_student": "distillation",
-    "prepare": "corpus",
+    "prepare_corpus": "corpus",
     "pretrain": "program",
     "use_devices": "program",
 }
 
 __all__ = sorted(_HOMES)
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_import_hooks(__name__, _HOMES)

@@ -70,7 +70,7 @@ class TrainingConfig:
                 f"{accumulated} and {self.steps} steps."
             )
 
-    def optimizer(self) -> AdamW:
+    def make_optimizer(self) -> AdamW:
         """An optimizer whose schedule covers the run."""
         accumulated = self.gradient_accumulation_steps
         optimizer = AdamW(
@@ -107,8 +107,8 @@ class PretrainConfig:
         batches: The tables [[batches]].
         masking: The table [masking]: arguments of `Masking.for_tokenizer`, and `rarity`, a power by which rarer tokens
             are masked more often.
-        generator: The table [generator]: the arguments of `generator_config`, and `weight` and `sharing` of
-            `ReplacedTokenTraining`.
+        generator: The table [generator]: `hidden` and `layers`, the fractions of `generator_config`, and `weight` and
+            `sharing` of `ReplacedTokenTraining`.
         distillation: The table [distillation]: `teacher`, a preset; `layers` of the student; and the temperature and
             weights of `Distillation`.
         corpus: The corpus.
@@ -123,22 +123,22 @@ class PretrainConfig:
     corpus: TokenCorpus
 
     @classmethod
-    def read(cls, file: str | Path, corpus: TokenCorpus) -> "PretrainConfig":
+    def read(cls, path_or_recipe: str | Path, corpus: TokenCorpus) -> "PretrainConfig":
         """Reads a TOML file, or the recipe of this name that comes with bertzoo.
 
         Args:
-            file: Path of the file, or name of the recipe, such as "bert_base".
+            path_or_recipe: Path of the file, or name of the recipe, such as "bert_base".
             corpus: The corpus.
 
         Raises:
             ValueError: A table or key is missing or unknown, or a value is out of range.
         """
-        content = read_toml(file)
+        content = read_toml(path_or_recipe)
         tables = {name: content.get(name, {}) for name in ("encoder", "masking", "generator", "distillation")}
         batches = tuple(BatchSpec(**table) for table in content["batches"])
         return cls(training=TrainingConfig(**content["training"]), batches=batches, corpus=corpus, **tables)
 
-    def encoder_config(self) -> EncoderConfig:
+    def make_encoder_config(self) -> EncoderConfig:
         """The encoder's configuration, for the vocabulary of the corpus.
 
         Raises:
@@ -165,7 +165,7 @@ class PretrainConfig:
         options = {**defaults, **self.masking}
         rarity = options.pop("rarity", 0.0)
         if rarity:
-            options["weights"] = tuple(rarity_weights(self.corpus, rarity).tolist())
+            options["weights"] = tuple(_rarity_weights(self.corpus, rarity).tolist())
         return Masking.for_tokenizer(self.corpus.tokenizer, **options)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -181,20 +181,20 @@ class PretrainConfig:
             "vocabulary": hashlib.sha256(vocabulary.encode()).hexdigest()[:16],
         }
 
-    def check_lengths(self, config: EncoderConfig) -> None:
+    def check_lengths(self, encoder_config: EncoderConfig) -> None:
         """Raises ValueError if examples are longer than the encoder's positions."""
-        longest, limit = max(spec.length for spec in self.batches), config.max_length
+        longest, limit = max(spec.length for spec in self.batches), encoder_config.max_length
         if longest > limit:
             raise ValueError(f"[[batches]] length must not exceed {limit}, the encoder's limit. Received: {longest}.")
 
 
-def read_toml(file: str | Path) -> dict[str, Any]:
+def read_toml(path_or_recipe: str | Path) -> dict[str, Any]:
     """The tables of a run's file, or of the recipe of that name.
 
     Raises:
         ValueError: The file is not TOML, or a table or key is missing or unknown.
     """
-    path = Path(file)
+    path = Path(path_or_recipe)
     if not path.suffix and not path.exists() and (RECIPES / f"{path}.toml").is_file():
         path = RECIPES / f"{path}.toml"
     try:
@@ -219,7 +219,7 @@ def read_toml(file: str | Path) -> dict[str, Any]:
     return content
 
 
-def rarity_weights(corpus: TokenCorpus, power: float) -> np.ndarray:
+def _rarity_weights(corpus: TokenCorpus, power: float) -> np.ndarray:
     """count ** -power for each token of the vocabulary, so that rare tokens are masked more often (DistilBERT: 0.7)."""
     counts = np.zeros(corpus.tokenizer.vocabulary_size)
     for first in range(0, len(corpus.tokens), 2**24):

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import regex
 
-from bertzoo.checkpoints.saving import link_or_copy, recover, write_preset
+from bertzoo.checkpoints.saving import link_or_copy, recover_interrupted_save, write_preset
 from bertzoo.data.files import Documents
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -51,13 +51,13 @@ class TokenCorpus:
 
     @classmethod
     def open(cls, directory: str | Path) -> "TokenCorpus":
-        """Opens a directory that `prepare` wrote; the tokens stay on disk.
+        """Opens a directory that `prepare_corpus` wrote; the tokens stay on disk.
 
         Raises:
             ValueError: The directory holds no corpus, or its tokens exceed the vocabulary beside them.
         """
         directory = Path(directory)
-        recover(directory)
+        recover_interrupted_save(directory)
         missing = [
             name for name in ("tokens.npy", "documents.npy", "tokenizer.json") if not (directory / name).exists()
         ]
@@ -74,17 +74,17 @@ class TokenCorpus:
         return corpus
 
 
-def overlap(corpus: TokenCorpus, held_out: TokenCorpus) -> float:
+def ngram_overlap(corpus: TokenCorpus, held_out_corpus: TokenCorpus) -> float:
     """The fraction of 10,000 sequences of 13 tokens, sampled from held-out text, that the corpus contains too.
 
     Source: Brown et al. 2020, "Language Models are Few-Shot Learners", appendix C.
     """
-    count = len(held_out.tokens) - NGRAM + 1
+    count = len(held_out_corpus.tokens) - NGRAM + 1
     if count < 1 or len(corpus.tokens) < NGRAM:
         return 0.0
     rng = np.random.Generator(np.random.Philox(key=[0, 0]))
     starts = np.sort(rng.choice(count, min(count, SAMPLED), replace=False))
-    sampled = np.concatenate([_hashes(held_out.tokens[i : i + NGRAM]) for i in starts])
+    sampled = np.concatenate([_hashes(held_out_corpus.tokens[i : i + NGRAM]) for i in starts])
     is_known = np.zeros(len(sampled), bool)
     for first in range(0, len(corpus.tokens) - NGRAM + 1, 2**20):
         is_known |= np.isin(sampled, _hashes(corpus.tokens[first : first + 2**20 + NGRAM - 1]))
@@ -100,16 +100,16 @@ def _hashes(tokens: np.ndarray) -> np.ndarray:
     return total
 
 
-class Sentences:
+class CorpusSentences:
     """The sentences of a corpus.
 
     A sentence ends with the punctuation that ends sentences in any script, or with its document. A sentence of more
-    than `longest` tokens, as in a log file or a language without such punctuation, is split every `longest` tokens, so
-    that examples may begin there.
+    than `max_tokens` tokens, as in a log file or a language without such punctuation, is split every `max_tokens`
+    tokens, so that examples may begin there.
 
     Args:
         corpus: The corpus.
-        longest: Most tokens of a sentence.
+        max_tokens: Most tokens of a sentence.
 
     Attributes:
         starts, ends: int64 (n,); sentence i is `tokens[starts[i]:ends[i]]`, without the document's separator.
@@ -117,9 +117,9 @@ class Sentences:
             are left out.
     """
 
-    def __init__(self, corpus: TokenCorpus, longest: int = LONGEST):
+    def __init__(self, corpus: TokenCorpus, max_tokens: int = LONGEST):
         self.corpus = corpus
-        self.starts = _with_cuts(_starts(corpus), corpus, longest)
+        self.starts = _with_cuts(_starts(corpus), corpus, max_tokens)
         self.bounds = np.unique(np.searchsorted(self.starts, corpus.documents))
 
     @cached_property
@@ -131,16 +131,16 @@ class Sentences:
         return ends
 
     @cached_property
-    def followed(self) -> np.ndarray:
+    def followed_indices(self) -> np.ndarray:
         """The sentences that are followed by another one of their document, int64, ascending."""
         return np.flatnonzero(self.ends[:-1] == self.starts[1:])
 
-    def document(self, sentences: np.ndarray) -> np.ndarray:
+    def document_indices(self, sentence_indices: np.ndarray) -> np.ndarray:
         """The documents of sentences: int (n,) -> int (n,), indices."""
-        return np.searchsorted(self.bounds, sentences, "right") - 1
+        return np.searchsorted(self.bounds, sentence_indices, "right") - 1
 
 
-def end_tokens(tokenizer: Tokenizer) -> list[int]:
+def _sentence_end_ids(tokenizer: Tokenizer) -> list[int]:
     """The ids of the tokens that end a sentence."""
     ids = sorted(tokenizer.vocabulary.values())
     texts = tokenizer.decode([[i] for i in ids])  # without special tokens
@@ -160,7 +160,7 @@ def _with_cuts(starts: np.ndarray, corpus: TokenCorpus, longest: int) -> np.ndar
 
 
 def _starts(corpus: TokenCorpus) -> np.ndarray:
-    closing = np.array([*end_tokens(corpus.tokenizer), corpus.tokenizer.sep_id], corpus.tokens.dtype)
+    closing = np.array([*_sentence_end_ids(corpus.tokenizer), corpus.tokenizer.sep_id], corpus.tokens.dtype)
     starts, before = [np.zeros(0, np.int64)], True
     for first in range(0, len(corpus.tokens), TOKENS_AT_ONCE):
         closes = np.isin(corpus.tokens[first : first + TOKENS_AT_ONCE], closing)
@@ -170,14 +170,14 @@ def _starts(corpus: TokenCorpus) -> np.ndarray:
     return np.concatenate(starts)
 
 
-def prepare(
+def prepare_corpus(
     sources: Sequence,
     tokenizer: Tokenizer,
     directory: str | Path,
-    processes: int = 1,
-    progress: Callable[[int, float], None] | None = None,
-    column: str = "text",
-    lines: bool = False,
+    num_processes: int = 1,
+    on_progress: Callable[[int, float], None] | None = None,
+    text_column: str = "text",
+    document_per_line: bool = False,
 ) -> TokenCorpus:
     """Tokenizes texts into a corpus directory.
 
@@ -189,32 +189,32 @@ def prepare(
         sources: Paths of files, or objects that yield mappings; see `bertzoo.data.files.Documents`.
         tokenizer: The tokenizer; its separator ends each document.
         directory: The directory to write.
-        processes: Processes that tokenize; with 1, this process with the tokenizer's threads.
-        progress: Called with the number of documents so far and the fraction of the files' bytes that was read.
-        column: The column of the texts, in files with columns.
-        lines: Each line of a text file is a document.
+        num_processes: Processes that tokenize; with 1, this process with the tokenizer's threads.
+        on_progress: Called with the number of documents so far and the fraction of the files' bytes that was read.
+        text_column: The column of the texts, in files with columns.
+        document_per_line: Each line of a text file is a document.
 
     Raises:
         ValueError: The files hold no documents or no text, or the corpus can't be written.
     """
-    directory, documents = Path(directory), Documents(sources, column, lines)
-    tokenizer = tokenizer.with_tokens(())  # the caller's keeps its max_length
+    directory, documents = Path(directory), Documents(sources, text_column, document_per_line)
+    tokenizer = tokenizer.with_special_tokens(())  # the caller's keeps its max_length
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
-    recover(directory)
+    recover_interrupted_save(directory)
     unfinished = _PartialCorpus(directory, tokenizer, documents)
     rest = islice(documents, unfinished.documents, None)
     with unfinished:
-        for tokens, lengths in _encoded(rest, tokenizer, processes):
+        for tokens, lengths in _encoded(rest, tokenizer, num_processes):
             unfinished.add(tokens, lengths)
-            if progress is not None:
-                progress(unfinished.documents, documents.position / max(documents.size, 1))
+            if on_progress is not None:
+                on_progress(unfinished.documents, documents.position / max(documents.size, 1))
     if not unfinished.tokens:
         unfinished.remove()
         raise ValueError("expected texts. Received: files without a document.")
     counts = {"tokens": unfinished.tokens, "documents": unfinished.documents}
     counts_file = {"corpus.json": (json.dumps(counts) + "\n").encode()}
-    write_preset(directory, {**tokenizer.files(), **counts_file, **unfinished.files()})
+    write_preset(directory, {**tokenizer.file_contents(), **counts_file, **unfinished.files()})
     unfinished.remove()
     return TokenCorpus.open(directory)
 
@@ -243,7 +243,7 @@ class _PartialCorpus:
         for name, size in self._sizes(self.tokens, self.documents).items():
             path = self.folder / name
             if not self.documents:
-                path.unlink(missing_ok=True)  # a hard link to a finished corpus, after a kill in `prepare`
+                path.unlink(missing_ok=True)  # a hard link to a finished corpus, after a kill in `prepare_corpus`
             path.touch()
             file = open(path, "r+b")
             file.truncate(size)
@@ -301,7 +301,7 @@ def _fingerprint(tokenizer: Tokenizer, documents: Documents) -> str | None:
         return None
     stats = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in documents.sources]
     digest = hashlib.sha256(json.dumps([stats, documents.column, documents.lines]).encode())
-    for name, content in sorted(tokenizer.files().items()):
+    for name, content in sorted(tokenizer.file_contents().items()):
         digest.update(name.encode() + content)
     return digest.hexdigest()
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo.pretraining.corpus import Sentences, TokenCorpus
+from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus
 
 KINDS = ("nsp", "sop")
 ATTEMPTS = 10
@@ -29,7 +29,7 @@ class BatchSpec:
     share: int = 1
 
 
-class Sampler:
+class ExampleSampler:
     """The base of what samples examples from a corpus; called with a `BatchSpec` and a generator, it returns a batch.
 
     A batch has `token_ids` and `padding_mask`, int32 (batch, length), `lengths`, int32 (batch,), and where examples
@@ -44,21 +44,21 @@ class Sampler:
         ValueError: The corpus holds no words.
     """
 
-    def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.1, sentences: Sentences | None = None):
+    def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.1, sentences: CorpusSentences | None = None):
         self.corpus, self.short_seq_prob = corpus, short_seq_prob
-        self.sentences = sentences or Sentences(corpus)
+        self.sentences = sentences or CorpusSentences(corpus)
         if len(self.sentences.starts) == 0:
             raise ValueError("the corpus holds no words.")
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
         raise NotImplementedError
 
-    def sample_lengths(self, count: int, shortest: int, longest: int, rng: np.random.Generator) -> np.ndarray:
+    def _sample_lengths(self, count: int, shortest: int, longest: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of tokens (count,): `longest`, or for short examples a random one from `shortest` on."""
         is_short = rng.random(count) < self.short_seq_prob
         return np.where(is_short, rng.integers(shortest, longest + 1, count), longest)
 
-    def window(
+    def _window(
         self, sampled: np.ndarray, target: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """The first and last sentences, int (batch,) each, of windows of `target` tokens (batch,) around sampled
@@ -68,7 +68,7 @@ class Sampler:
         would make many examples short, and first sentences would be rare.
         """
         starts, ends, bounds = self.sentences.starts, self.sentences.ends, self.sentences.bounds
-        document = self.sentences.document(sampled)
+        document = self.sentences.document_indices(sampled)
         first, last = bounds[document], bounds[document + 1] - 1
         start = starts[sampled] - (rng.random(len(sampled)) * target).astype(np.int64)
         start = np.clip(start, starts[first], np.maximum(starts[first], ends[last] - target))
@@ -76,7 +76,7 @@ class Sampler:
         end = np.searchsorted(starts, start + target, "left") - 1
         return begin, np.clip(end, begin, last)
 
-    def join_segments(
+    def _join_segments(
         self, length: int, a: np.ndarray, a_sizes: np.ndarray, b: np.ndarray, b_sizes: np.ndarray
     ) -> dict[str, np.ndarray]:
         """The batch of [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, from the first tokens and the sizes of
@@ -109,8 +109,8 @@ class CorpusDataset(keras.utils.PyDataset):
     section 4.1); with `dupe_factor` the masks repeat too, after that many epochs (static masking: 10 in BERT).
 
     Args:
-        examples: What samples the examples: `FullSentences`, `SentencePairs` or `ElectraSegments`.
-        batches: The shapes of batches; they alternate, so that all positions are trained throughout.
+        sampler: What samples the examples: `FullSentenceSampler`, `SentencePairSampler` or `ElectraSampler`.
+        batch_specs: The shapes of batches; they alternate, so that all positions are trained throughout.
         transform: (inputs, generator) -> batch; usually the masking.
         steps: Number of batches.
         seed: Seed of the examples and masks.
@@ -124,8 +124,8 @@ class CorpusDataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        examples: Sampler,
-        batches: Sequence[BatchSpec],
+        sampler: ExampleSampler,
+        batch_specs: Sequence[BatchSpec],
         transform: Callable[[dict[str, np.ndarray], np.random.Generator], Any],
         *,
         steps: int,
@@ -135,15 +135,15 @@ class CorpusDataset(keras.utils.PyDataset):
         dupe_factor: int | None = None,
     ):
         super().__init__(workers=1)
-        self.examples, self.transform = examples, transform
+        self.examples, self.transform = sampler, transform
         self.steps, self.seed, self.first_step = steps, seed, first_step
         if dupe_factor is not None and steps_per_epoch is None:
             raise ValueError("dupe_factor needs steps_per_epoch, after which the examples repeat.")
         never = 2**62
         self.example_period = steps_per_epoch or never
         self.mask_period = never if dupe_factor is None else self.example_period * dupe_factor
-        self.round = [spec for spec in batches for _ in range(spec.share)][::-1]
-        total, longest = len(examples.corpus.tokens), max(spec.length for spec in batches)
+        self.round = [spec for spec in batch_specs for _ in range(spec.share)][::-1]
+        total, longest = len(sampler.corpus.tokens), max(spec.length for spec in batch_specs)
         if total < longest:
             raise ValueError(f"an example takes {longest} tokens. Received: a corpus of {total}.")
 
@@ -152,10 +152,10 @@ class CorpusDataset(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         step = self.first_step + index
-        inputs = self.examples(self.spec(step), self._generator(step % self.example_period, 0))
+        inputs = self.examples(self.batch_spec(step), self._generator(step % self.example_period, 0))
         return self.transform(inputs, self._generator(step % self.mask_period, 1))
 
-    def spec(self, step: int) -> BatchSpec:
+    def batch_spec(self, step: int) -> BatchSpec:
         """The shape of batch `step` of the run."""
         return self.round[step % self.example_period % len(self.round)]
 
@@ -163,7 +163,7 @@ class CorpusDataset(keras.utils.PyDataset):
         return np.random.Generator(np.random.Philox(key=[self.seed, use], counter=[0, 0, 0, step]))
 
 
-class FullSentences(Sampler):
+class FullSentenceSampler(ExampleSampler):
     """[CLS], a sentence and the text that follows it until the example is full, [SEP]; also across documents.
 
     With probability `short_seq_prob`, an example ends with its first sentence, since a model trained on full examples
@@ -183,12 +183,12 @@ class FullSentences(Sampler):
         sizes = np.minimum(np.where(is_short, ends[sampled] - a, room), room)
         # An example that ends with its document already has the document's separator.
         sizes = sizes - (tokens[np.minimum(a + sizes, len(tokens)) - 1] == self.corpus.tokenizer.sep_id)
-        batch = self.join_segments(spec.length, a, sizes, a, np.zeros_like(sizes))
+        batch = self._join_segments(spec.length, a, sizes, a, np.zeros_like(sizes))
         del batch["segment_ids"]
         return batch
 
 
-class SentencePairs(Sampler):
+class SentencePairSampler(ExampleSampler):
     """[CLS] A [SEP] B [SEP], where A and B are consecutive sentences of a document, split at a random one.
 
     In half of the examples, those with `pair` = 1, B comes from another document ("nsp", next-sentence prediction) or A
@@ -212,12 +212,14 @@ class SentencePairs(Sampler):
         ValueError: No document has two sentences; or the kind is "nsp" and there is one document.
     """
 
-    def __init__(self, corpus: TokenCorpus, kind: str, short_seq_prob: float = 0.1, sentences: Sentences | None = None):
+    def __init__(
+        self, corpus: TokenCorpus, kind: str, short_seq_prob: float = 0.1, sentences: CorpusSentences | None = None
+    ):
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}. Received: {kind!r}.")
         super().__init__(corpus, short_seq_prob, sentences)
         self.kind = kind
-        if len(self.sentences.followed) == 0:
+        if len(self.sentences.followed_indices) == 0:
             raise ValueError("sentence pairs need documents of two or more sentences. Received: a corpus without any.")
         if kind == "nsp" and len(self.sentences.bounds) < 3:
             raise ValueError(
@@ -227,7 +229,7 @@ class SentencePairs(Sampler):
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
         count, room = spec.batch_size, spec.length - 3
-        target = self.sample_lengths(count, 2, room, rng)
+        target = self._sample_lengths(count, 2, room, rng)
         a, between, b_end = self._segments(target, rng)
         a_sizes, b, b_sizes = between - a, between.copy(), b_end - between
         pair = rng.integers(0, 2, count)
@@ -240,15 +242,15 @@ class SentencePairs(Sampler):
         else:
             a, b = np.where(negative, b, a), np.where(negative, a, b)
             a_sizes, b_sizes = np.where(negative, b_sizes, a_sizes), np.where(negative, a_sizes, b_sizes)
-        segments = truncate(a, a_sizes, b, b_sizes, room, rng)
-        return {**self.join_segments(spec.length, *segments), "pair": pair.astype("int32")}
+        segments = _truncate_pairs(a, a_sizes, b, b_sizes, room, rng)
+        return {**self._join_segments(spec.length, *segments), "pair": pair.astype("int32")}
 
     def _segments(self, target: np.ndarray, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where A begins, where it ends and B begins, and where B ends: token indices (batch,)."""
         sentences, count = self.sentences, len(target)
-        sampled = sentences.followed[rng.integers(0, len(sentences.followed), count)]
-        begin, end = self.window(sampled, target, rng)
-        last = sentences.bounds[sentences.document(begin) + 1] - 1
+        sampled = sentences.followed_indices[rng.integers(0, len(sentences.followed_indices), count)]
+        begin, end = self._window(sampled, target, rng)
+        last = sentences.bounds[sentences.document_indices(begin) + 1] - 1
         begin = np.minimum(begin, last - 1)
         end = np.maximum(end, begin + 1)
         second = begin + 1 + (rng.random(count) * (end - begin)).astype(np.int64)
@@ -258,14 +260,14 @@ class SentencePairs(Sampler):
         """Starts and sizes of segments from other documents than those of `positions`. Their sizes are as close to
         `sizes` as whole sentences allow, so that the length does not reveal the label, and at least `least`."""
         starts, ends, bounds = self.sentences.starts, self.sentences.ends, self.sentences.bounds
-        own = self.sentences.document(np.searchsorted(starts, positions))
+        own = self.sentences.document_indices(np.searchsorted(starts, positions))
         first, after = bounds[own], bounds[own + 1]
         begin, end = np.zeros((2, len(positions)), np.int64)
         is_short = np.ones(len(positions), bool)
         for _ in range(ATTEMPTS):  # most documents may be shorter
             sampled = (rng.random(len(positions)) * (len(starts) - (after - first))).astype(np.int64)
             sampled += np.where(sampled >= first, after - first, 0)
-            candidates = self.window(sampled, target, rng)
+            candidates = self._window(sampled, target, rng)
             begin, end = np.where(is_short, candidates[0], begin), np.where(is_short, candidates[1], end)
             is_short = ends[end] - starts[begin] < sizes
         ideal = ends[end] - sizes
@@ -276,7 +278,7 @@ class SentencePairs(Sampler):
         return start, ends[end] - start
 
 
-class ElectraSegments(Sampler):
+class ElectraSampler(ExampleSampler):
     """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] in a tenth of the examples; B follows A in the document.
 
     A takes sentences up to half of the example; the sentence that exceeds the half goes to A or B at random. The end is
@@ -290,13 +292,13 @@ class ElectraSegments(Sampler):
         sentences: The sentences of the corpus; computed if None.
     """
 
-    def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.05, sentences: Sentences | None = None):
+    def __init__(self, corpus: TokenCorpus, short_seq_prob: float = 0.05, sentences: CorpusSentences | None = None):
         super().__init__(corpus, short_seq_prob, sentences)
 
     def __call__(self, spec: BatchSpec, rng: np.random.Generator) -> dict[str, np.ndarray]:
         starts, ends, count, length = self.sentences.starts, self.sentences.ends, spec.batch_size, spec.length
-        target = self.sample_lengths(count, min(5, length), length, rng)
-        begin, end = self.window(rng.integers(0, len(starts), count), target, rng)
+        target = self._sample_lengths(count, min(5, length), length, rng)
+        begin, end = self._window(rng.integers(0, len(starts), count), target, rng)
         a, stop = starts[begin], ends[end]
         half = np.where(rng.random(count) < SINGLE_SEGMENT_PROB, stop - a + 1, (target - 3) // 2)
         # The sentence that spans the end of the half goes to A or B at random.
@@ -305,10 +307,10 @@ class ElectraSegments(Sampler):
         between = ends[np.minimum(last + more, end)]
         a_sizes = np.minimum(between - a, length - 2)
         b_sizes = np.clip(length - a_sizes - 3, 0, stop - between)
-        return self.join_segments(length, a, a_sizes, between, b_sizes)
+        return self._join_segments(length, a, a_sizes, between, b_sizes)
 
 
-def truncate(
+def _truncate_pairs(
     a: np.ndarray, a_sizes: np.ndarray, b: np.ndarray, b_sizes: np.ndarray, room: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Starts and sizes of the segments after removing tokens of the longer one until both fit into `room`."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bertzoo.checkpoints.loading import weight_names
-from bertzoo.layers.heads import cosine
+from bertzoo.checkpoints.loading import weights_by_name
+from bertzoo.layers.heads import cosine_similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.distilbert import DistilBertConfig
 from bertzoo.models.encoder import Encoder
@@ -19,7 +19,7 @@ from bertzoo.types import Tensor
 LAYER = re.compile(r"layer_(\d+)/")
 
 
-def student_layers(teacher: int, student: int) -> tuple[int, ...]:
+def student_layer_indices(num_teacher_layers: int, num_student_layers: int) -> tuple[int, ...]:
     """The indices of the teacher's layers that initialise a student, spread evenly from the first to the last.
 
     12 and 6 give 0, 2, 4, 7, 9 and 11, as in DistilBERT.
@@ -27,12 +27,16 @@ def student_layers(teacher: int, student: int) -> tuple[int, ...]:
     Raises:
         ValueError: The student has no layer, or more than the teacher.
     """
-    if not 1 <= student <= teacher:
-        raise ValueError(f"the student must have 1 to {teacher} layers, as the teacher. Received: {student}.")
-    return tuple(round(i * (teacher - 1) / max(student - 1, 1)) for i in range(student))
+    if not 1 <= num_student_layers <= num_teacher_layers:
+        raise ValueError(
+            f"the student must have 1 to {num_teacher_layers} layers, as the teacher. Received: {num_student_layers}."
+        )
+    return tuple(
+        round(i * (num_teacher_layers - 1) / max(num_student_layers - 1, 1)) for i in range(num_student_layers)
+    )
 
 
-def student_config(teacher: EncoderConfig, layers: int) -> EncoderConfig:
+def _student_config(teacher: EncoderConfig, layers: int) -> EncoderConfig:
     """The configuration of a student: DistilBERT for a BERT, otherwise the teacher's family (as in DistilRoBERTa)."""
     if teacher.model_type != "bert":
         return teacher.with_(num_hidden_layers=layers)
@@ -51,24 +55,24 @@ def student_config(teacher: EncoderConfig, layers: int) -> EncoderConfig:
     return DistilBertConfig(num_hidden_layers=layers, **{name: getattr(teacher, name) for name in names})
 
 
-def make_student(teacher: MaskedLM, layers: int, **options: Any) -> MaskedLM:
+def make_student(teacher: MaskedLM, num_layers: int, **options: Any) -> MaskedLM:
     """A student initialised with the teacher's embeddings, head and some of its layers.
 
     Args:
         teacher: The model to distill.
-        layers: Number of the student's layers; see `student_layers`.
+        num_layers: Number of the student's layers; see `student_layer_indices`.
         options: `dropout`, `attention_dropout`, `remat` and `dtype` of the student.
 
     Raises:
         ValueError: The teacher's layers do not fit the student's family (ALBERT shares its layers).
     """
     config = teacher.backbone.config
-    kept = student_layers(config.num_hidden_layers, layers)
-    encoder = Encoder(student_config(config, layers), False, name="student", **options)
+    kept = student_layer_indices(config.num_hidden_layers, num_layers)
+    encoder = Encoder(_student_config(config, num_layers), False, name="student", **options)
     dtype = options.get("dtype")
     student = MaskedLM(encoder, teacher.tokenizer, teacher.masking, name="student_task", dtype=dtype)
-    sources = weight_names(teacher)
-    for name, weight in weight_names(student).items():
+    sources = weights_by_name(teacher)
+    for name, weight in weights_by_name(student).items():
         source = LAYER.sub(lambda match: f"layer_{kept[int(match[1])]}/", name)
         if source not in sources or sources[source].shape != weight.shape:
             raise ValueError(f"the teacher must have {source}. Received: a {config.model_type} without it.")
@@ -88,8 +92,8 @@ class Distillation(MaskedTraining):
     encoders.
 
     Inputs: those of an encoder without segments, `mask_positions` and `mask_labels`, int (batch, predictions), and
-    `mask_weights`, float (batch, predictions), as `mask` returns them. Outputs: `student` and `teacher`, logits (batch,
-    predictions, vocabulary), and `student_output` and `teacher_output` (batch, length, hidden).
+    `mask_weights`, float (batch, predictions), as `mask_batch` returns them. Outputs: `student` and `teacher`, logits
+    (batch, predictions, vocabulary), and `student_output` and `teacher_output` (batch, length, hidden).
 
     Args:
         teacher: The trained model, which is frozen.
@@ -133,7 +137,7 @@ class Distillation(MaskedTraining):
         """The student's encoder."""
         return self.student.backbone
 
-    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+    def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
         """Masks a batch and leaves its segments out.
 
         Args:
@@ -143,7 +147,7 @@ class Distillation(MaskedTraining):
         Returns:
             A tuple of the inputs with `mask_positions`, `mask_labels` and `mask_weights`, (batch, predictions).
         """
-        return super().mask({name: value for name, value in inputs.items() if name != "segment_ids"}, rng)
+        return super().mask_batch({name: value for name, value in inputs.items() if name != "segment_ids"}, rng)
 
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
         inputs = {name: value for name, value in inputs.items() if name not in ("mask_labels", "mask_weights")}
@@ -151,16 +155,16 @@ class Distillation(MaskedTraining):
         outputs = {}
         for name, task, is_training in (("teacher", self.teacher, False), ("student", self.student, training)):
             encoded = task.backbone(inputs, training=is_training, decoder=task.masked_lm)
-            outputs[name] = task.masked_lm(encoded["decoded_output"], task.backbone.token_table(), positions)
+            outputs[name] = task.masked_lm(encoded["decoded_output"], task.backbone.token_embedding_table(), positions)
             outputs[f"{name}_output"] = ops.cast(encoded["sequence_output"], "float32")
         return {name: ops.stop_gradient(value) if "teacher" in name else value for name, value in outputs.items()}
 
     def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         labels, student = x["mask_labels"], y_pred["student"]
         masked, real = (ops.cast(x[name], "float32") for name in ("mask_weights", "padding_mask"))
-        soft = soft_divergence(y_pred["teacher"], student, self.temperature)
+        soft = soft_kl_divergence(y_pred["teacher"], student, self.temperature)
         masked_lm = ops.sparse_categorical_crossentropy(labels, student, from_logits=True)
-        distance = 1 - cosine(y_pred["student_output"], y_pred["teacher_output"])
+        distance = 1 - cosine_similarity(y_pred["student_output"], y_pred["teacher_output"])
         return {
             "soft_loss": (self.alpha_ce, soft, masked),
             "masked_lm_loss": (self.alpha_mlm, masked_lm, masked),
@@ -173,7 +177,7 @@ class Distillation(MaskedTraining):
         self.student.save_to_preset(directory)
 
 
-def soft_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+def soft_kl_divergence(teacher_logits: Tensor, student_logits: Tensor, temperature: float) -> Tensor:
     """T² KL(softmax(teacher / T) ‖ softmax(student / T)): (…, classes) twice -> (…) (Hinton et al. 2015, section 2)."""
-    target, predicted = ops.log_softmax(teacher / temperature), ops.log_softmax(student / temperature)
+    target, predicted = ops.log_softmax(teacher_logits / temperature), ops.log_softmax(student_logits / temperature)
     return temperature**2 * ops.sum(ops.exp(target) * (target - predicted), axis=-1)

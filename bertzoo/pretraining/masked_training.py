@@ -9,14 +9,14 @@ from keras import ops
 from bertzoo.text.masking import Masking
 from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
-from bertzoo.training.step import BackendStep
+from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
 # Score -> its factor in the loss (None if it is no loss), its values, and their weights, two tensors of one shape.
 Scores: TypeAlias = dict[str, tuple[float | None, Tensor, Tensor]]
 
 
-class MaskedTraining(BackendStep):
+class MaskedTraining(BackendModel):
     """The base of models that train on masked batches with a weighted sum of losses.
 
     A subclass has a `backbone`, the encoder to keep, and implements `call` and `_scores`.
@@ -39,7 +39,7 @@ class MaskedTraining(BackendStep):
     def _scores(self, x: dict[str, Tensor], y_pred: dict[str, Tensor]) -> Scores:
         raise NotImplementedError
 
-    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+    def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
         """Masks a batch.
 
         Args:
@@ -63,7 +63,7 @@ class MaskedTraining(BackendStep):
             if factor is not None:
                 losses.append(factor * mean)
                 totals.append(total)
-        LossMean.record(self, losses, totals)
+        LossMean.record_batch(self, losses, totals)
         return sum(losses[1:], losses[0])
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class MaskedTraining(BackendStep):
     def compile(self, optimizer: keras.optimizers.Optimizer | None = None, **kwargs: Any) -> None:
         """As `keras.Model.compile`; the loss is the model's own, the default optimizer that of the source."""
         super().compile(optimizer=optimizer or AdamW(**self.recipe), **kwargs)
-        LossMean.track(self, terms=sum(name.endswith("_loss") for name in self.score_names))
+        LossMean.attach(self, num_terms=sum(name.endswith("_loss") for name in self.score_names))
         # TensorFlow traces the step twice if its first trace creates the moments.
         self.optimizer.build(self.trainable_variables)
 

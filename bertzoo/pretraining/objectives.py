@@ -14,18 +14,27 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.loading import weight_names
+from bertzoo.checkpoints.loading import weights_by_name
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.flops import encoder_flops, head_flops
+from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 from bertzoo.pretraining.config import PretrainConfig
-from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments, FullSentences, Sampler, SentencePairs
+from bertzoo.pretraining.corpus_dataset import (
+    BatchSpec,
+    ElectraSampler,
+    ExampleSampler,
+    FullSentenceSampler,
+    SentencePairSampler,
+)
 from bertzoo.pretraining.distillation import Distillation, make_student
 from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
-from bertzoo.tasks.added_tokens import with_new_rows
+from bertzoo.tasks.added_tokens import extend_token_table
 from bertzoo.tasks.masked_lm import MaskedLM
 from bertzoo.tasks.pretraining_heads import ForPreTraining
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
+
+# Keys of the table [generator] -> arguments of `generator_config`.
+GENERATOR_FRACTIONS = {"hidden": "width_fraction", "layers": "depth_fraction"}
 
 
 @dataclass(frozen=True)
@@ -39,9 +48,9 @@ class Objective:
         continues: Whether `[encoder] from` may name a checkpoint to start from.
     """
 
-    examples: Callable[..., Sampler]
+    examples: Callable[..., ExampleSampler]
     model: Callable[[PretrainConfig], keras.Model]
-    transform: Callable[[keras.Model], Callable] = attrgetter("mask")
+    transform: Callable[[keras.Model], Callable] = attrgetter("mask_batch")
     continues: bool = False
 
 
@@ -49,18 +58,19 @@ def _task(task: type[MaskedLM] | type[ForPreTraining], config: PretrainConfig) -
     masking, options = config.make_masking(), config.training.encoder_options()
     if "from" in config.encoder:
         return load_task(task, config.encoder, config.corpus.tokenizer, masking, options)
-    encoder_config = config.encoder_config()
+    encoder_config = config.make_encoder_config()
     encoder = Encoder(encoder_config, task.needs_pooler(encoder_config), **options)
     return task(encoder, config.corpus.tokenizer, masking, dtype=options["dtype"])
 
 
 def _replaced_tokens(config: PretrainConfig) -> ReplacedTokenTraining:
-    encoder_config, table = config.encoder_config(), dict(config.generator)
+    encoder_config, table = config.make_encoder_config(), dict(config.generator)
     weight = table.pop("weight", 50.0)
     sharing = table.pop("sharing", "disentangled" if encoder_config.model_type.startswith("deberta") else "plain")
+    fractions = {name: table[key] for key, name in GENERATOR_FRACTIONS.items() if key in table}
     return ReplacedTokenTraining(
         encoder_config,
-        generator_config(encoder_config, **table),
+        generator_config(encoder_config, **fractions),
         config.corpus.tokenizer,
         config.make_masking(mask_prob=0.85, random_prob=0.0),
         weight,
@@ -80,11 +90,11 @@ def _distillation(config: PretrainConfig) -> Distillation:
 
 
 OBJECTIVES = {
-    "mlm": Objective(FullSentences, partial(_task, MaskedLM), attrgetter("masking"), continues=True),
-    "mlm+nsp": Objective(partial(SentencePairs, kind="nsp"), partial(_task, ForPreTraining), continues=True),
-    "mlm+sop": Objective(partial(SentencePairs, kind="sop"), partial(_task, ForPreTraining), continues=True),
-    "rtd": Objective(ElectraSegments, _replaced_tokens),
-    "distillation": Objective(FullSentences, _distillation),
+    "mlm": Objective(FullSentenceSampler, partial(_task, MaskedLM), attrgetter("masking"), continues=True),
+    "mlm+nsp": Objective(partial(SentencePairSampler, kind="nsp"), partial(_task, ForPreTraining), continues=True),
+    "mlm+sop": Objective(partial(SentencePairSampler, kind="sop"), partial(_task, ForPreTraining), continues=True),
+    "rtd": Objective(ElectraSampler, _replaced_tokens),
+    "distillation": Objective(FullSentenceSampler, _distillation),
 }
 
 
@@ -109,7 +119,7 @@ def step_flops(model: keras.Model, spec: BatchSpec) -> float:
     def forward(encoder: Encoder, has_head: bool = True, reads_all: bool = False) -> float:
         # Without `reads_all`, the last block computes only the tokens that the heads read.
         queries = None if reads_all else predictions + (encoder.pooler is not None)
-        head = head_flops(encoder.config, predictions) if has_head else 0.0
+        head = masked_lm_head_flops(encoder.config, predictions) if has_head else 0.0
         return encoder_flops(encoder.config, spec.length, queries, spec.batch_size) + head
 
     # The backward pass takes twice as many operations as the forward pass.
@@ -139,7 +149,7 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     config = tokenizer.get_config()
     content = json.loads(config["files"]["tokenizer.json"])
     number = tokenizer.vocabulary_size
-    for word in dict.fromkeys(tokenizer.normalized(word.strip()) for word in words):
+    for word in dict.fromkeys(tokenizer.normalize_text(word.strip()) for word in words):
         if " ".join(word.split()) != word:
             raise ValueError(f"words may contain no white space other than single spaces. Received: {word!r}.")
         if not word or tokenizer.token_to_id(word) is not None:
@@ -152,31 +162,31 @@ def extend_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def load_task(
-    task: type[MaskedLM] | type[ForPreTraining],
-    table: dict[str, Any],
+    task_class: type[MaskedLM] | type[ForPreTraining],
+    encoder_table: dict[str, Any],
     tokenizer: Tokenizer,
     masking: Masking,
-    options: dict[str, Any],
+    encoder_options: dict[str, Any],
 ) -> Any:
     """Loads a task for a tokenizer whose vocabulary is the preset's or extends it.
 
     The embeddings of new tokens are the mean of those of the pieces into which the old tokenizer splits them.
 
     Args:
-        task: The class of the task.
-        table: {"from": preset}, as in the file of a run.
+        task_class: The class of the task.
+        encoder_table: {"from": preset}, as in the file of a run.
         tokenizer: The tokenizer.
         masking: The masking of the task.
-        options: `dropout`, `attention_dropout`, `remat` and `dtype`, as for `from_preset`.
+        encoder_options: `dropout`, `attention_dropout`, `remat` and `dtype`, as for `from_preset`.
 
     Raises:
         ValueError: The table has other keys, or the tokenizer has another vocabulary.
     """
-    if set(table) != {"from"}:
-        other_keys = ", ".join(sorted(set(table) - {"from"}))
+    if set(encoder_table) != {"from"}:
+        other_keys = ", ".join(sorted(set(encoder_table) - {"from"}))
         raise ValueError(f"[encoder] from takes no other keys, which the checkpoint defines. Received: {other_keys}.")
-    preset = table["from"]
-    loaded = task.from_preset(preset, masking=masking, verbose=False, **options)
+    preset = encoder_table["from"]
+    loaded = task_class.from_preset(preset, masking=masking, verbose=False, **encoder_options)
     old, vocabulary = loaded.tokenizer, tokenizer.vocabulary
     token = next((token for token, index in old.vocabulary.items() if vocabulary.get(token) != index), None)
     if token is not None:
@@ -190,11 +200,11 @@ def load_task(
         return loaded
     size = loaded.backbone.config.vocab_size  # may exceed the vocabulary
     config = loaded.backbone.config.with_(vocab_size=max(size, tokenizer.vocabulary_size))
-    encoder = Encoder(config, loaded.backbone.pooler is not None, **options)
-    larger = task(encoder, tokenizer, masking, dtype=options.get("dtype"))
-    sources = weight_names(loaded)
-    for name, weight in weight_names(larger).items():
+    encoder = Encoder(config, loaded.backbone.pooler is not None, **encoder_options)
+    larger = task_class(encoder, tokenizer, masking, dtype=encoder_options.get("dtype"))
+    sources = weights_by_name(loaded)
+    for name, weight in weights_by_name(larger).items():
         value = ops.convert_to_numpy(sources[name])
         by_token = name.endswith(("/token", "/bias", "/decoder")) and value.shape[0] == size
-        weight.assign(with_new_rows(value, old, tokenizer, config.vocab_size) if by_token else value)
+        weight.assign(extend_token_table(value, old, tokenizer, config.vocab_size) if by_token else value)
     return larger

@@ -11,28 +11,28 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import loss_tracker, model_of, print_message
-from bertzoo.backend import peak_flops
+from bertzoo._keras_hooks import loss_tracker, model_of_callback, print_message
+from bertzoo.backend import peak_flops_per_second
 from bertzoo.pretraining.config import PretrainConfig
-from bertzoo.pretraining.corpus import Sentences, TokenCorpus, overlap
+from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus, ngram_overlap
 from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
 from bertzoo.pretraining.objectives import Objective, find_objective, step_flops
 from bertzoo.random import set_seed
-from bertzoo.training.calls import handles_signals
+from bertzoo.training.calls import handle_signals
 from bertzoo.training.metrics import TOTALS, WEIGHTS
 from bertzoo.training.resume import TrainingState
-from bertzoo.training.step import BackendStep, should_jit_compile
+from bertzoo.training.step import BackendModel, jit_compile_setting
 
 
 def pretrain(
     config_file: str | Path,
-    corpus: str | Path,
-    out: str | Path,
-    held_out: str | Path | None = None,
+    corpus_directory: str | Path,
+    output_directory: str | Path,
+    held_out_directory: str | Path | None = None,
     *,
     resume: bool = False,
-    minutes: float = 15.0,
-    devices: int = 1,
+    minutes_between_saves: float = 15.0,
+    num_devices: int = 1,
 ) -> dict[str, Any]:
     """Pre-trains a model.
 
@@ -42,33 +42,35 @@ def pretrain(
     Args:
         config_file: A TOML file with the tables `encoder`, `training`, `batches` and, for some objectives, `masking`,
             `generator` and `distillation`; or the name of a recipe. See `bertzoo.pretraining.config`.
-        corpus: Directory that `prepare` wrote.
-        out: The preset's directory. `training.json` beside the weights holds the loss curve and the times.
-        held_out: A corpus to evaluate on at the end.
-        resume: Continue the unfinished run in `out`.
-        minutes: Time between two saves of the state.
-        devices: Number of devices that share each batch (JAX).
+        corpus_directory: Directory that `prepare_corpus` wrote.
+        output_directory: The preset's directory. `training.json` beside the weights holds the loss curve and the times.
+        held_out_directory: A corpus to evaluate on at the end.
+        resume: Continue the unfinished run in `output_directory`.
+        minutes_between_saves: Time between two saves of the state.
+        num_devices: Number of devices that share each batch (JAX).
 
     Returns:
         The content of training.json; for a run that was asked to terminate, its `steps` so far and `stopped` = True.
 
     Raises:
-        ValueError: The file is invalid, the corpus does not suit the objective, or `out` holds an unfinished run, or
-            none to resume.
+        ValueError: The file is invalid, the corpus does not suit the objective, or `output_directory` holds an
+            unfinished run, or none to resume.
     """
-    tokens = TokenCorpus.open(corpus)
+    tokens = TokenCorpus.open(corpus_directory)
     config = PretrainConfig.read(config_file, tokens)
     objective = find_objective(config)
-    held = None if held_out is None else _open_held_out(held_out, config, objective)
-    if not resume and TrainingState.read(out) is not None:
-        raise ValueError(f"{out} holds an unfinished run: continue it (--resume), or remove its training_state.")
-    use_devices(devices, config.batches)
+    held = None if held_out_directory is None else _open_held_out(held_out_directory, config, objective)
+    if not resume and TrainingState.read(output_directory) is not None:
+        raise ValueError(
+            f"{output_directory} holds an unfinished run: continue it (--resume), or remove its training_state."
+        )
+    use_devices(num_devices, config.batches)
     set_seed(config.training.seed)
     model = objective.model(config)
     config.check_lengths(model.backbone.config)
-    model.compile(config.training.optimizer(), jit_compile=should_jit_compile())
+    model.compile(config.training.make_optimizer(), jit_compile=jit_compile_setting())
     model.optimizer.build(model.trainable_variables)
-    trainer = Trainer(config, objective, model, Path(out), minutes)
+    trainer = _Trainer(config, objective, model, Path(output_directory), minutes_between_saves)
     if resume:
         trainer.restore()
     trainer.train()
@@ -76,13 +78,13 @@ def pretrain(
         return {"steps": trainer.step, "stopped": True}
     result = trainer.result()
     tokens.tokenizer.max_length = model.backbone.config.max_length
-    model.save_to_preset(out)
-    _write(out, result)
+    model.save_to_preset(output_directory)
+    _write(output_directory, result)
     if held is not None:
-        result["held_out"] = evaluate(model, objective, held, min(spec.length for spec in config.batches))
-        result["held_out"]["overlap"] = overlap(tokens, held)
-        _write(out, result)
-    TrainingState.remove(out)
+        result["held_out"] = _evaluate(model, objective, held, min(spec.length for spec in config.batches))
+        result["held_out"]["overlap"] = ngram_overlap(tokens, held)
+        _write(output_directory, result)
+    TrainingState.remove(output_directory)
     return result
 
 
@@ -109,7 +111,7 @@ def _open_held_out(directory: str | Path, config: PretrainConfig, objective: Obj
     return held
 
 
-def evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, length: int) -> dict[str, float]:
+def _evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, length: int) -> dict[str, float]:
     """Losses (nats) and accuracies on held-out documents, with the entropy of their unigram distribution.
 
     Args:
@@ -121,9 +123,9 @@ def evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, leng
     """
     spec = BatchSpec(min(length, len(corpus.tokens)), 64)
     steps = max(1, len(corpus.tokens) // (spec.length * spec.batch_size))
-    examples = objective.examples(corpus, short_seq_prob=0.0, sentences=Sentences(corpus, spec.length - 2))
+    examples = objective.examples(corpus, short_seq_prob=0.0, sentences=CorpusSentences(corpus, spec.length - 2))
     data = CorpusDataset(examples, [spec], objective.transform(model), steps=steps, seed=1)
-    scores = BackendStep.evaluate(model, data, verbose=0, return_dict=True)
+    scores = BackendModel.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = corpus.tokens[~np.isin(corpus.tokens, corpus.tokenizer.special_ids)]
     counts = np.bincount(ordinary)
     probabilities = counts[counts > 0] / counts.sum()
@@ -133,35 +135,35 @@ def evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, leng
     }
 
 
-def use_devices(count: int, batches: Sequence[BatchSpec] = ()) -> None:
-    """Distributes each batch over `count` devices from now on; 1 changes nothing.
+def use_devices(num_devices: int, batch_specs: Sequence[BatchSpec] = ()) -> None:
+    """Distributes each batch over `num_devices` devices from now on; 1 changes nothing.
 
     JAX compiles one program for all devices, in which means over the batch are means over the whole batch and dropout
     depends on the example's index in it, so that the run equals that of one device. `keras.distribution` supports JAX
     only; on TensorFlow and PyTorch several devices need a custom training loop.
 
     Args:
-        count: Number of devices.
-        batches: The shapes of the batches, which `count` must divide.
+        num_devices: Number of devices.
+        batch_specs: The shapes of the batches, which `num_devices` must divide.
 
     Raises:
         ValueError: The backend is not JAX, there are fewer devices, or a batch can't be divided evenly.
     """
-    if count == 1:
+    if num_devices == 1:
         return
     if keras.backend.backend() != "jax":
         raise ValueError(f"several devices need the JAX backend. Received: {keras.backend.backend()}.")
     available = keras.distribution.list_devices()
-    if not 1 <= count <= len(available):
-        raise ValueError(f"expected 1 to {len(available)} devices, {', '.join(available)}. Received: {count}.")
-    uneven = [spec.batch_size for spec in batches if spec.batch_size % count]
+    if not 1 <= num_devices <= len(available):
+        raise ValueError(f"expected 1 to {len(available)} devices, {', '.join(available)}. Received: {num_devices}.")
+    uneven = [spec.batch_size for spec in batch_specs if spec.batch_size % num_devices]
     if uneven:
-        raise ValueError(f"batch_size must be a multiple of the {count} devices. Received: {uneven[0]}.")
-    strategy = keras.distribution.DataParallel(devices=available[:count], auto_shard_dataset=False)
+        raise ValueError(f"batch_size must be a multiple of the {num_devices} devices. Received: {uneven[0]}.")
+    strategy = keras.distribution.DataParallel(devices=available[:num_devices], auto_shard_dataset=False)
     keras.distribution.set_distribution(strategy)
 
 
-class Trainer:
+class _Trainer:
     """Trains a compiled model in blocks of steps, each one call of `fit`, and saves the state after each block.
 
     Args:
@@ -179,15 +181,15 @@ class Trainer:
         self.directory, self.minutes = directory, minutes
         self.step, self.seconds = 0, 0.0
         longest_sentence = min(spec.length for spec in config.batches) - 2
-        sentences = Sentences(config.corpus, longest_sentence)
+        sentences = CorpusSentences(config.corpus, longest_sentence)
         self._examples = objective.examples(
             config.corpus, short_seq_prob=self.training.short_seq_prob, sentences=sentences
         )
         self._transform = objective.transform(model)
         self._flops = {spec: step_flops(model, spec) for spec in config.batches}
-        self._spec = self._dataset(1).spec
+        self._spec = self._dataset(1).batch_spec
         loss_tracker(model).reports_sums = True
-        self.logger = ProgressLogger(self)
+        self.logger = _ProgressLogger(self)
 
     def _dataset(self, steps: int) -> CorpusDataset:
         return CorpusDataset(
@@ -224,7 +226,7 @@ class Trainer:
             self.logger.is_stopping = True
             signal.signal(number, handlers[signal.Signals(number)])  # the second one terminates the process
 
-        with handles_signals(stop, *handlers):
+        with handle_signals(stop, *handlers):
             while self.step < self.training.steps and not self.logger.is_stopping:
                 # Blocks end at points of the curve.
                 end = min(self.training.steps, (self.step + block) // every * every)
@@ -239,10 +241,12 @@ class Trainer:
     def _train_block(self, end: int) -> None:
         self.logger.begin_block(self.step)
         self.model.stop_training = False
-        data = self.model.to_device(self._dataset(end - self.step))
-        history = BackendStep.fit(self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.logger]).history
+        data = self.model.dataset_on_device(self._dataset(end - self.step))
+        history = BackendModel.fit(
+            self.model, data, epochs=1, shuffle=False, verbose=0, callbacks=[self.logger]
+        ).history
         # Of all counters of steps, the one that is exact after an interruption.
-        self.step = self.model.backbone.step.count
+        self.step = self.model.backbone.step.num_calls
         self.logger.end_block({name: values[-1] for name, values in history.items()})
         loss = float(history["loss"][-1])
         if not np.isfinite(loss):
@@ -292,7 +296,7 @@ class Trainer:
         }
 
 
-class ProgressLogger(keras.callbacks.Callback):
+class _ProgressLogger(keras.callbacks.Callback):
     """Records the mean loss of every `log_every` steps over all blocks of a run, and prints it.
 
     Attributes:
@@ -304,10 +308,10 @@ class ProgressLogger(keras.callbacks.Callback):
     # Keras then reads the logs in another thread; otherwise each step would wait for the device.
     async_safe = True
 
-    def __init__(self, trainer: Trainer):
+    def __init__(self, trainer: _Trainer):
         super().__init__()
         self.trainer, self.every = trainer, trainer.training.log_every
-        self.peak = peak_flops(trainer.training.dtype)
+        self.peak = peak_flops_per_second(trainer.training.dtype)
         self.points: list[list[float]] = []
         self.pending = np.zeros((2, 1))
         self.is_stopping = False
@@ -323,7 +327,7 @@ class ProgressLogger(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.is_stopping:
             # Not `self.model`, which would fetch the state from the device on JAX.
-            model_of(self).stop_training = True
+            model_of_callback(self).stop_training = True
         step = self._first + batch + 1
         if step % self.every == 0:
             with self._lock:  # Keras has several threads, which may arrive out of order

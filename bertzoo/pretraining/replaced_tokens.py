@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.loading import weight_names
+from bertzoo.checkpoints.loading import weights_by_name
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.deberta import MaskedEmbeddings
 from bertzoo.layers.embeddings import Embeddings
@@ -25,23 +25,26 @@ BLOCK = 128  # tokens
 BINS, LIMIT = 2048, 10.0  # of LogitAuc
 
 
-def generator_config(config: EncoderConfig, hidden: float = 0.25, layers: float = 1.0) -> EncoderConfig:
+def generator_config(config: EncoderConfig, width_fraction: float = 0.25, depth_fraction: float = 1.0) -> EncoderConfig:
     """The configuration of a generator that shares the discriminator's embeddings.
 
     Args:
         config: The discriminator's configuration.
-        hidden: The generator's width as a fraction of the discriminator's.
-        layers: The generator's depth as a fraction of the discriminator's.
+        width_fraction: The generator's width as a fraction of the discriminator's.
+        depth_fraction: The generator's depth as a fraction of the discriminator's.
 
     Raises:
         ValueError: A fraction is not above 0, or the width is not a multiple of the heads.
     """
-    if hidden <= 0 or layers <= 0:
-        raise ValueError(f"the generator's fractions must be above 0. Received: hidden={hidden}, layers={layers}.")
-    width = round(hidden * config.hidden_size)
+    if width_fraction <= 0 or depth_fraction <= 0:
+        raise ValueError(
+            f"the generator's fractions must be above 0. Received: {width_fraction} of the width, "
+            f"{depth_fraction} of the depth."
+        )
+    width = round(width_fraction * config.hidden_size)
     return config.with_(
         hidden_size=width,
-        num_hidden_layers=max(1, round(layers * config.num_hidden_layers)),
+        num_hidden_layers=max(1, round(depth_fraction * config.num_hidden_layers)),
         num_attention_heads=max(1, width // 64),
         intermediate_size=4 * width,
     )
@@ -52,19 +55,20 @@ class ReplacedTokenTraining(MaskedTraining):
 
     The generator predicts masked tokens. Tokens sampled from its predictions replace them, and the discriminator
     predicts for every token whether it was replaced. No gradient passes through the sampling. The loss is the
-    generator's, a mean over masked tokens, plus `weight` times the discriminator's, a mean over non-padding tokens.
+    generator's, a mean over masked tokens, plus `discriminator_weight` times the discriminator's, a mean over
+    non-padding tokens.
 
     Inputs: those of an encoder, `mask_positions` and `mask_labels`, int (batch, predictions), and `mask_weights`, float
-    (batch, predictions), as `mask` returns them. Outputs: `masked_lm`, logits (batch, predictions, vocabulary); `rtd`,
-    logits (batch, length); `replaced`, int (batch, length), 1 where the token differs from the original; and
+    (batch, predictions), as `mask_batch` returns them. Outputs: `masked_lm`, logits (batch, predictions, vocabulary);
+    `rtd`, logits (batch, length); `replaced`, int (batch, length), 1 where the token differs from the original; and
     `token_ids` (batch, length), the discriminator's input.
 
     Args:
-        config: The discriminator's configuration.
-        generator: The generator's configuration; see `generator_config`.
+        discriminator_config: The discriminator's configuration.
+        generator_config: The generator's configuration; see `generator_config`.
         tokenizer: Saved with the presets.
         masking: The masking; by default ELECTRA's: 15 %, of which 85 % become [MASK] and the others stay.
-        weight: Weight of the discriminator's loss.
+        discriminator_weight: Weight of the discriminator's loss.
         sharing: "plain", or "disentangled" as in DeBERTa v3, where the discriminator's loss does not update the
             generator's tables; see `DisentangledEmbeddings`.
         options: `dropout`, `attention_dropout`, `remat` and `dtype` of both encoders.
@@ -78,36 +82,39 @@ class ReplacedTokenTraining(MaskedTraining):
 
     def __init__(
         self,
-        config: EncoderConfig,
-        generator: EncoderConfig,
+        discriminator_config: EncoderConfig,
+        generator_config: EncoderConfig,
         tokenizer: Tokenizer,
         masking: Masking | None = None,
-        weight: float = 50.0,
+        discriminator_weight: float = 50.0,
         sharing: str = "plain",
         **options: Any,
     ):
         dtype = options.get("dtype")
         masking = masking or Masking.for_tokenizer(tokenizer, mask_prob=0.85, random_prob=0.0)
         super().__init__(masking, name="replaced_token_training", dtype=dtype)
-        if generator.embedding_size != config.embedding_size or generator.vocab_size != config.vocab_size:
+        if (
+            generator_config.embedding_size != discriminator_config.embedding_size
+            or generator_config.vocab_size != discriminator_config.vocab_size
+        ):
             raise ValueError(
                 f"generator and discriminator share their embeddings: vocab_size and embedding_size must agree. "
-                f"Received: {generator.vocab_size}, {generator.embedding_size} and {config.vocab_size}, "
-                f"{config.embedding_size}."
+                f"Received: {generator_config.vocab_size}, {generator_config.embedding_size} and "
+                f"{discriminator_config.vocab_size}, {discriminator_config.embedding_size}."
             )
         if sharing not in SHARING:
             raise ValueError(f"sharing must be one of {', '.join(SHARING)}. Received: {sharing!r}.")
         if sharing == "disentangled":
-            generator_encoder = Encoder(generator, False, name="generator", **options)
-            shared = DisentangledEmbeddings(generator_encoder.embeddings, config.hidden_size)
-            encoder = Encoder(config, False, embeddings=shared, **options)
+            generator_encoder = Encoder(generator_config, False, name="generator", **options)
+            shared = DisentangledEmbeddings(generator_encoder.embeddings, discriminator_config.hidden_size)
+            encoder = Encoder(discriminator_config, False, embeddings=shared, **options)
         else:
-            encoder = Encoder(config, False, **options)
-            shared = SharedEmbeddings(encoder.embeddings, generator.hidden_size)
-            generator_encoder = Encoder(generator, False, embeddings=shared, name="generator", **options)
+            encoder = Encoder(discriminator_config, False, **options)
+            shared = SharedEmbeddings(encoder.embeddings, generator_config.hidden_size)
+            generator_encoder = Encoder(generator_config, False, embeddings=shared, name="generator", **options)
         self.discriminator = ReplacedTokenDetector(encoder, tokenizer, dtype=dtype)
         self.generator = MaskedLM(generator_encoder, tokenizer, masking, dtype=dtype)
-        self.weight, self.seed = weight, get_seed()
+        self.weight, self.seed = discriminator_weight, get_seed()
         self.auc = LogitAuc(name="rtd_auc")
         self.built = True
 
@@ -129,8 +136,8 @@ class ReplacedTokenTraining(MaskedTraining):
         outputs = encoder(
             inputs, training=training, dropout_key=key_of(Salt.GENERATOR), decoder=head, query_positions=positions
         )
-        logits = head(outputs["decoded_output"], encoder.token_table())
-        sampled = sample(logits, fold_in(key, Salt.REPLACED_TOKENS))
+        logits = head(outputs["decoded_output"], encoder.token_embedding_table())
+        sampled = sample_tokens(logits, fold_in(key, Salt.REPLACED_TOKENS))
         inputs["token_ids"], replaced = replace_tokens(inputs["token_ids"], positions, labels, masked, sampled)
         outputs = self.backbone(inputs, training=training, dropout_key=key_of(Salt.DISCRIMINATOR))
         rtd = self.discriminator.rtd(outputs["sequence_output"], key=key_of(Salt.DISCRIMINATOR_HEAD))[..., 0]
@@ -152,10 +159,10 @@ class ReplacedTokenTraining(MaskedTraining):
         `generator` the generator, which transformers loads as ElectraForMaskedLM."""
         discriminator, embeddings = self.discriminator, self.backbone.embeddings
         if isinstance(embeddings, DisentangledEmbeddings):  # files have the sums of the tables
-            values = {**weight_names(discriminator), "embeddings/token": embeddings.token}
+            values = {**weights_by_name(discriminator), "embeddings/token": embeddings.token}
             values["embeddings/position"] = embeddings.position
             discriminator = ReplacedTokenDetector(Encoder(self.backbone.config, False), discriminator.tokenizer)
-            for name, weight in weight_names(discriminator).items():
+            for name, weight in weights_by_name(discriminator).items():
                 weight.assign(ops.convert_to_numpy(values[name]))
         discriminator.save_to_preset(directory)
         self.generator.save_to_preset(Path(directory) / "generator")
@@ -165,9 +172,14 @@ class SharedEmbeddings(Embeddings):
     """Another encoder's tables and normalisation, with a separate projection to another width (Clark et al. 2020,
     section 3.2)."""
 
-    def __init__(self, owner: Embeddings, hidden_size: int):
-        super().__init__(**_arguments(owner, hidden_size, "plain"))
-        self.token, self.position, self.segment, self.norm = owner.token, owner.position, owner.segment, owner.norm
+    def __init__(self, source_embeddings: Embeddings, hidden_size: int):
+        super().__init__(**_arguments(source_embeddings, hidden_size, "plain"))
+        self.token, self.position, self.segment, self.norm = (
+            source_embeddings.token,
+            source_embeddings.position,
+            source_embeddings.segment,
+            source_embeddings.norm,
+        )
 
     def build(self, input_shape: Any) -> None:
         if self.dense is not None:
@@ -183,13 +195,13 @@ class DisentangledEmbeddings(MaskedEmbeddings):
     brings similar words together.
     """
 
-    def __init__(self, owner: MaskedEmbeddings, hidden_size: int):
-        super().__init__(**_arguments(owner, hidden_size, "disentangled"))
+    def __init__(self, source_embeddings: MaskedEmbeddings, hidden_size: int):
+        super().__init__(**_arguments(source_embeddings, hidden_size, "disentangled"))
         # In a function, since Keras would otherwise track the owner's tables as this layer's.
-        self._owner = lambda: owner
+        self._owner = lambda: source_embeddings
 
     def _make_tables(self) -> None:
-        self.segment = self.add_table("segment", self.segments, self.width)
+        self.segment = self.add_embedding_table("segment", self.num_segments, self.width)
         self.token_difference = self._difference("token")
         self.position_difference = self._difference("position")
 
@@ -219,10 +231,10 @@ def _arguments(owner: Embeddings, hidden_size: int, sharing: str) -> dict[str, A
             f"{sharing!r} for the embeddings of another."
         )
     projection = hidden_size if hidden_size != owner.width else None
-    return {**owner.arguments(), "projection": projection, "dtype": owner.dtype_policy}
+    return {**owner.constructor_arguments(), "projection": projection, "dtype": owner.dtype_policy}
 
 
-def sample(logits: Tensor, key: Tensor) -> Tensor:
+def sample_tokens(logits: Tensor, key: Tensor) -> Tensor:
     """Samples tokens: logits (batch, predictions, vocabulary) -> int32 (batch, predictions).
 
     Inverse transform sampling with a random number from the counter-based hash. The block of tokens in which the
@@ -257,25 +269,25 @@ def _find(weights, threshold):
 
 
 def replace_tokens(
-    token_ids: Tensor, positions: Tensor, labels: Tensor, masked: Tensor, sampled: Tensor
+    token_ids: Tensor, mask_positions: Tensor, mask_labels: Tensor, mask_weights: Tensor, sampled_ids: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Replaces the masked tokens with sampled ones.
 
     Args:
         token_ids: int32 (batch, length).
-        positions, labels, sampled: int32 (batch, predictions).
-        masked: (batch, predictions), above 0 at positions in use. Unused ones point to the first token, which is never
-            masked.
+        mask_positions, mask_labels, sampled_ids: int32 (batch, predictions).
+        mask_weights: (batch, predictions), above 0 at positions in use. Unused ones point to the first token, which is
+            never masked.
 
     Returns:
         The tokens, and 1 where they differ from the original: int32 (batch, length) each.
     """
-    used = masked > 0
-    first = ops.broadcast_to(token_ids[:, :1], ops.shape(sampled))
-    examples = ops.broadcast_to(ops.arange(ops.shape(sampled)[0], dtype="int32")[:, None], ops.shape(sampled))
-    where = ops.reshape(ops.stack([examples, ops.cast(positions, "int32")], axis=-1), (-1, 2))
-    tokens = ops.reshape(ops.where(used, sampled, first), (-1,))
-    differs = ops.reshape(ops.cast(ops.logical_and(used, sampled != labels), "int32"), (-1,))
+    used = mask_weights > 0
+    first = ops.broadcast_to(token_ids[:, :1], ops.shape(sampled_ids))
+    examples = ops.broadcast_to(ops.arange(ops.shape(sampled_ids)[0], dtype="int32")[:, None], ops.shape(sampled_ids))
+    where = ops.reshape(ops.stack([examples, ops.cast(mask_positions, "int32")], axis=-1), (-1, 2))
+    tokens = ops.reshape(ops.where(used, sampled_ids, first), (-1,))
+    differs = ops.reshape(ops.cast(ops.logical_and(used, sampled_ids != mask_labels), "int32"), (-1,))
     token_ids = ops.cast(token_ids, "int32")
     return ops.scatter_update(token_ids, where, tokens), ops.scatter_update(ops.zeros_like(token_ids), where, differs)
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from bertzoo.metrics.scores import pearson, spearman
 from bertzoo.metrics.vector_similarity import pairwise_similarity
-from bertzoo.retrieval.search import nearest, prompts_of
+from bertzoo.retrieval.search import find_nearest, resolve_prompts
 
 
 def evaluate_sts(
     encoder: Any,
-    firsts: Sequence[str],
-    seconds: Sequence[str],
+    sentences1: Sequence[str],
+    sentences2: Sequence[str],
     scores: Any,
     batch_size: int = 32,
     *,
@@ -25,17 +25,17 @@ def evaluate_sts(
 
     Args:
         encoder: A `SentenceEncoder`.
-        firsts, seconds, scores: Equally long.
+        sentences1, sentences2, scores: Equally long.
         batch_size: As for `SentenceEncoder.encode`.
         measure: As for `similarity`; the encoder's own where None.
         prompt: Put before the texts; the encoder's default where None.
     """
     scores = np.asarray(scores, dtype="float64")
-    _check_lengths(firsts, seconds, scores)
+    _check_lengths(sentences1, sentences2, scores)
     if len(scores) == 1:
         return {"spearman": float("nan"), "pearson": float("nan")}
-    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
-    similarities = pairwise_similarity(first, second, measure_of(encoder, measure))
+    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (sentences1, sentences2))
+    similarities = pairwise_similarity(first, second, _measure_of(encoder, measure))
     return {"spearman": spearman(similarities, scores), "pearson": pearson(similarities, scores)}
 
 
@@ -49,8 +49,8 @@ def evaluate_retrieval(
     encoder: Any,
     queries: Mapping[str, str],
     corpus: Mapping[str, str],
-    relevant: Mapping[str, Sequence[str] | Mapping[str, float]],
-    at: Sequence[int] = (1, 3, 5, 10),
+    relevant_docs: Mapping[str, Sequence[str] | Mapping[str, float]],
+    cutoffs: Sequence[int] = (1, 3, 5, 10),
     batch_size: int = 32,
     query_prompt: str | None = None,
     corpus_prompt: str | None = None,
@@ -62,25 +62,25 @@ def evaluate_retrieval(
     Args:
         encoder: A `SentenceEncoder`.
         queries, corpus: Name -> text.
-        relevant: A query's name -> the names of the documents that answer it, or name -> grade, of which 0 is not
+        relevant_docs: A query's name -> the names of the documents that answer it, or name -> grade, of which 0 is not
             relevant; queries without any relevant document do not count.
-        at: The cut-offs k.
+        cutoffs: The cut-offs k.
         batch_size: As for `SentenceEncoder.encode`.
         query_prompt, corpus_prompt: Put before the texts; where None, the encoder's prompts called query, and document,
             passage or corpus, else its default.
         measure: As for `similarity`; the encoder's own where None.
 
     Returns:
-        For each k of `at`: `mrr@k`, the mean of 1 / rank of the first right document; `ndcg@k` (Järvelin and Kekäläinen
-        2002, gains are the grades, as trec_eval counts); `map@k`, the mean average precision; `recall@k`, the fraction
-        of right documents found; `accuracy@k`, the fraction of queries with one.
+        For each k of `cutoffs`: `mrr@k`, the mean of 1 / rank of the first right document; `ndcg@k` (Järvelin and
+        Kekäläinen 2002, gains are the grades, as trec_eval counts); `map@k`, the mean average precision; `recall@k`,
+        the fraction of right documents found; `accuracy@k`, the fraction of queries with one.
 
     Raises:
         ValueError: No query has a relevant document, or one is not in the corpus.
     """
     grades = {}
     for name in queries:
-        listed = relevant.get(name) or ()
+        listed = relevant_docs.get(name) or ()
         listed = listed if isinstance(listed, Mapping) else dict.fromkeys(listed, 1.0)
         grades[name] = {document: float(grade) for document, grade in listed.items() if grade > 0}
     names = [name for name in queries if grades[name]]
@@ -88,18 +88,18 @@ def evaluate_retrieval(
     if not names or missing:
         raise ValueError(f"not in the corpus: {missing[:3]}." if missing else "no query has a relevant document.")
     documents = list(corpus)
-    query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
+    query_prompt, corpus_prompt = resolve_prompts(encoder, query_prompt, corpus_prompt)
     query_vectors = encoder.encode([queries[name] for name in names], batch_size, prompt=query_prompt)
     corpus_vectors = encoder.encode([corpus[name] for name in documents], batch_size, prompt=corpus_prompt)
-    _, indices = nearest(query_vectors, corpus_vectors, max(at), measure_of(encoder, measure))
+    _, indices = find_nearest(query_vectors, corpus_vectors, max(cutoffs), _measure_of(encoder, measure))
     gains = [
         np.array([grades[name].get(documents[index], 0.0) for index in row], dtype="float64")
         for name, row in zip(names, indices)
     ]
-    return ranking_measures(gains, [sorted(grades[name].values(), reverse=True) for name in names], at)
+    return _ranking_measures(gains, [sorted(grades[name].values(), reverse=True) for name in names], cutoffs)
 
 
-def ranking_measures(
+def _ranking_measures(
     gains: Sequence[np.ndarray], relevant: Sequence[Sequence[float]], at: Sequence[int]
 ) -> dict[str, float]:
     """The measures of `evaluate_retrieval`, means over queries.
@@ -150,18 +150,18 @@ def evaluate_triplets(
         query_prompt, corpus_prompt: As for `evaluate_retrieval`, of anchors and of the others.
     """
     _check_lengths(anchors, positives, negatives)
-    query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
+    query_prompt, corpus_prompt = resolve_prompts(encoder, query_prompt, corpus_prompt)
     columns = ((anchors, query_prompt), (positives, corpus_prompt), (negatives, corpus_prompt))
     anchor, positive, negative = (encoder.encode(texts, batch_size, prompt=prompt) for texts, prompt in columns)
-    measure = measure_of(encoder, measure)
+    measure = _measure_of(encoder, measure)
     nearer = pairwise_similarity(anchor, positive, measure) > pairwise_similarity(anchor, negative, measure)
     return {"accuracy": float(np.mean(nearer))}
 
 
 def evaluate_pairs(
     encoder: Any,
-    firsts: Sequence[str],
-    seconds: Sequence[str],
+    sentences1: Sequence[str],
+    sentences2: Sequence[str],
     labels: Any,
     batch_size: int = 32,
     *,
@@ -172,7 +172,7 @@ def evaluate_pairs(
 
     Args:
         encoder: A `SentenceEncoder`.
-        firsts, seconds, labels: Equally long.
+        sentences1, sentences2, labels: Equally long.
         batch_size, measure, prompt: As for `evaluate_sts`.
 
     Returns:
@@ -180,18 +180,18 @@ def evaluate_pairs(
         `average_precision`.
     """
     labels = np.asarray(labels)
-    if not len(firsts) == len(seconds) == len(labels) or not np.isin(labels, (0, 1)).all() or not labels.any():
+    if not len(sentences1) == len(sentences2) == len(labels) or not np.isin(labels, (0, 1)).all() or not labels.any():
         raise ValueError("there must be a label 0 or 1 for each pair, and at least one 1.")
-    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (firsts, seconds))
-    return binary_measures(pairwise_similarity(first, second, measure_of(encoder, measure)), labels)
+    first, second = (encoder.encode(texts, batch_size, prompt=prompt) for texts in (sentences1, sentences2))
+    return _binary_measures(pairwise_similarity(first, second, _measure_of(encoder, measure)), labels)
 
 
-def measure_of(encoder: Any, measure: str | None) -> str:
+def _measure_of(encoder: Any, measure: str | None) -> str:
     """The given measure, else the encoder's own, else the cosine."""
     return measure or getattr(encoder, "similarity_fn_name", None) or "cosine"
 
 
-def binary_measures(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _binary_measures(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """The measures of `evaluate_pairs`, of scores (n,) and labels 0 or 1 (n,)."""
     order = np.argsort(-np.asarray(scores, "float64"), kind="stable")
     scores, labels = np.asarray(scores, "float64")[order], np.asarray(labels)[order]

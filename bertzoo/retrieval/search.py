@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.metrics.vector_similarity import pairwise_similarity, prepare_vectors, scores_of
-from bertzoo.tasks.sentence_modules import document_prompt
+from bertzoo.metrics.vector_similarity import pairwise_similarity, prepare_vectors, prepared_similarity
+from bertzoo.tasks.sentence_modules import document_prompt_name
 
 QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
 
@@ -17,8 +17,8 @@ def semantic_search(
     corpus_vectors: Any,
     top_k: int = 10,
     measure: str = "cosine",
-    queries_at_once: int = QUERIES_AT_ONCE,
-    corpus_at_once: int = CORPUS_AT_ONCE,
+    query_chunk_size: int = QUERIES_AT_ONCE,
+    corpus_chunk_size: int = CORPUS_AT_ONCE,
 ) -> list[list[dict[str, Any]]]:
     """The nearest vectors of a corpus for each query.
 
@@ -27,7 +27,7 @@ def semantic_search(
             (width,).
         top_k: How many to find for each query; all where there are fewer.
         measure: "cosine", "dot", "euclidean" or "manhattan", see `similarity`.
-        queries_at_once, corpus_at_once: How many of each are compared at once.
+        query_chunk_size, corpus_chunk_size: How many of each are compared at once.
 
     Returns:
         For each query a list, the best first, of `{"corpus_id": index in the corpus, "score": …}`.
@@ -35,25 +35,29 @@ def semantic_search(
     Raises:
         ValueError: The widths differ, or a number is not positive.
     """
-    scores, indices = nearest(query_vectors, corpus_vectors, top_k, measure, queries_at_once, corpus_at_once)
+    scores, indices = find_nearest(query_vectors, corpus_vectors, top_k, measure, query_chunk_size, corpus_chunk_size)
     return [
         [{"corpus_id": int(index), "score": float(score)} for index, score in zip(*row)] for row in zip(indices, scores)
     ]
 
 
-def nearest(
+def find_nearest(
     query_vectors: Any,
     corpus_vectors: Any,
     top_k: int,
     measure: str = "cosine",
-    queries_at_once: int = QUERIES_AT_ONCE,
-    corpus_at_once: int = CORPUS_AT_ONCE,
+    query_chunk_size: int = QUERIES_AT_ONCE,
+    corpus_chunk_size: int = CORPUS_AT_ONCE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `semantic_search`, as arrays: scores float32 and indices int64, each (n, top_k), the best first.
 
     Of equal scores the lower index comes first.
     """
-    for name, value in (("top_k", top_k), ("queries_at_once", queries_at_once), ("corpus_at_once", corpus_at_once)):
+    for name, value in (
+        ("top_k", top_k),
+        ("query_chunk_size", query_chunk_size),
+        ("corpus_chunk_size", corpus_chunk_size),
+    ):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1. Received: {value!r}.")
     queries, corpus = prepare_vectors(query_vectors, measure), prepare_vectors(corpus_vectors, measure)
@@ -61,11 +65,11 @@ def nearest(
         raise ValueError(f"queries are {queries.shape[1]} numbers wide and the corpus {corpus.shape[1]}.")
     top_k = min(top_k, len(corpus))
     scores, indices = np.zeros((len(queries), top_k), "float32"), np.zeros((len(queries), top_k), "int64")
-    for start in range(0, len(queries), queries_at_once):
-        rows = slice(start, start + queries_at_once)
+    for start in range(0, len(queries), query_chunk_size):
+        rows = slice(start, start + query_chunk_size)
         best, where = scores[rows, :0], indices[rows, :0]
-        for begin in range(0, len(corpus), corpus_at_once):
-            more = scores_of(queries[rows], corpus[begin : begin + corpus_at_once], measure)
+        for begin in range(0, len(corpus), corpus_chunk_size):
+            more = prepared_similarity(queries[rows], corpus[begin : begin + corpus_chunk_size], measure)
             numbers = np.broadcast_to(np.arange(begin, begin + more.shape[1]), more.shape)
             best, where = _best(np.hstack([best, more]), np.hstack([where, numbers]), top_k)
         scores[rows], indices[rows] = best, where
@@ -89,11 +93,13 @@ def _best(scores: np.ndarray, indices: np.ndarray, top_k: int) -> tuple[np.ndarr
 # ---- mining
 
 
-def prompts_of(encoder: Any, query: str | None, document: str | None) -> tuple[str | None, str | None]:
+def resolve_prompts(encoder: Any, query_prompt: str | None, corpus_prompt: str | None) -> tuple[str | None, str | None]:
     """The prompts of queries and documents: as given, else the encoder's of these names, else None, its default."""
     known = getattr(encoder, "prompts", {})
-    of_documents = known.get(document_prompt(known))
-    return known.get("query") if query is None else query, of_documents if document is None else document
+    of_documents = known.get(document_prompt_name(known))
+    return known.get(
+        "query"
+    ) if query_prompt is None else query_prompt, of_documents if corpus_prompt is None else corpus_prompt
 
 
 def paraphrase_mining(
@@ -128,7 +134,7 @@ def mine_pairs(vectors: np.ndarray, top_k: int = 100, max_pairs: int = 500_000) 
     """
     if len(vectors) < 2:
         return []
-    scores, indices = nearest(vectors, vectors, top_k + 1)
+    scores, indices = find_nearest(vectors, vectors, top_k + 1)
     rows = np.repeat(np.arange(len(indices)), indices.shape[1]).reshape(indices.shape)
     others = indices != rows
     # A text may come out behind others that are equal to it; then the last of its row is one too many.
@@ -145,9 +151,9 @@ def mine_hard_negatives(
     queries: Sequence[str],
     positives: Sequence[str],
     corpus: Sequence[str] | None = None,
-    negatives: int = 1,
-    skip: int = 0,
-    search: int = 100,
+    num_negatives: int = 1,
+    range_min: int = 0,
+    range_max: int = 100,
     margin: float | None = None,
     max_score: float | None = None,
     batch_size: int = 32,
@@ -161,9 +167,9 @@ def mine_hard_negatives(
         queries, positives: Equally long; a query may occur several times with other positives, none of which becomes
             its negative.
         corpus: Where negatives are looked for; the positives of all queries where None.
-        negatives: How many to find for each row.
-        skip: How many of the nearest to leave out, since they may be unlabelled positives.
-        search: How many of the nearest to consider.
+        num_negatives: How many to find for each row.
+        range_min: How many of the nearest to leave out, since they may be unlabelled positives.
+        range_max: How many of the nearest to consider.
         margin: By how much a negative's cosine must be below the positive's.
         max_score: The greatest cosine that a negative may have.
         batch_size: As for `SentenceEncoder.encode`.
@@ -177,10 +183,10 @@ def mine_hard_negatives(
     """
     if len(queries) != len(positives):
         raise ValueError(f"queries and positives must be equally long. Received: {len(queries)} and {len(positives)}.")
-    if negatives < 1 or skip < 0 or search < negatives + skip:
+    if num_negatives < 1 or range_min < 0 or range_max < num_negatives + range_min:
         raise ValueError(
-            "negatives must be at least 1, skip not negative, and search at least both together. Received: "
-            f"{negatives}, {skip} and {search}."
+            "num_negatives must be at least 1, range_min not negative, and range_max at least both together. Received: "
+            f"{num_negatives}, {range_min} and {range_max}."
         )
     if not len(queries):
         return []
@@ -188,16 +194,18 @@ def mine_hard_negatives(
     known: dict[str, set[str]] = {}
     for query, positive in zip(queries, positives):
         known.setdefault(query, set()).add(positive)
-    query_prompt, corpus_prompt = prompts_of(encoder, query_prompt, corpus_prompt)
+    query_prompt, corpus_prompt = resolve_prompts(encoder, query_prompt, corpus_prompt)
     query_vectors = encoder.encode(list(queries), batch_size, prompt=query_prompt)
     right = pairwise_similarity(query_vectors, encoder.encode(list(positives), batch_size, prompt=corpus_prompt))
     most = max(map(len, known.values()))
-    scores, indices = nearest(query_vectors, encoder.encode(texts, batch_size, prompt=corpus_prompt), search + most)
+    scores, indices = find_nearest(
+        query_vectors, encoder.encode(texts, batch_size, prompt=corpus_prompt), range_max + most
+    )
     rows = []
     for i, (query, positive) in enumerate(zip(queries, positives)):
         limit = min(np.inf if max_score is None else max_score, np.inf if margin is None else right[i] - margin)
         near = [(texts[p], score) for p, score in zip(indices[i], scores[i]) if texts[p] not in known[query] | {query}]
-        fit = [text for text, score in near[:search][skip:] if score <= limit][:negatives]
-        if len(fit) == negatives:
+        fit = [text for text, score in near[:range_max][range_min:] if score <= limit][:num_negatives]
+        if len(fit) == num_negatives:
             rows.append((query, positive, *fit))
     return rows

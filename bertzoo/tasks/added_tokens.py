@@ -19,7 +19,7 @@ def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) ->
         encoder, tokenizer: They belong together.
         tokens: What to add, such as "[E1]". Those that the tokenizer has already keep their ids.
     """
-    old_tokenizer, tokenizer = tokenizer, tokenizer.with_tokens(tokens)
+    old_tokenizer, tokenizer = tokenizer, tokenizer.with_special_tokens(tokens)
     before = encoder.config.vocab_size
     config = encoder.get_config()
     config["config"]["vocab_size"] = max(before, tokenizer.vocabulary_size)
@@ -27,21 +27,23 @@ def add_tokens(encoder: Encoder, tokenizer: Tokenizer, tokens: Sequence[str]) ->
     for old, new in zip(encoder.weights, larger.weights, strict=True):
         value = ops.convert_to_numpy(old)
         if old is encoder.embeddings.token:
-            value = with_new_rows(value, old_tokenizer, tokenizer, new.shape[0])
+            value = extend_token_table(value, old_tokenizer, tokenizer, new.shape[0])
             added = slice(old_tokenizer.vocabulary_size, tokenizer.vocabulary_size)
             value[added] += ops.convert_to_numpy(new)[added]
         new.assign(value)
     return larger, tokenizer
 
 
-def with_new_rows(rows: np.ndarray, old: Tokenizer, new: Tokenizer, count: int) -> np.ndarray:
+def extend_token_table(
+    table: np.ndarray, old_tokenizer: Tokenizer, new_tokenizer: Tokenizer, num_tokens: int
+) -> np.ndarray:
     """Extends a table of tokens, (tokens, …) -> (count, …). The row of a new token is the mean of those of the tokens
     into which the old tokenizer splits it, or of all rows where it knows none of these."""
-    out = np.zeros((count, *rows.shape[1:]), rows.dtype)
-    out[: len(rows)] = rows
-    for index in range(old.vocabulary_size, new.vocabulary_size):
-        row = old.encode(new.id_to_token(index), truncate=False).row(0)
-        tokens = [token for token in row if token not in (old.cls_id, old.sep_id)]
-        known = set(tokens) - {old.unk_id}
-        out[index] = (rows[tokens] if known else rows[: old.vocabulary_size]).mean(axis=0)
+    out = np.zeros((num_tokens, *table.shape[1:]), table.dtype)
+    out[: len(table)] = table
+    for index in range(old_tokenizer.vocabulary_size, new_tokenizer.vocabulary_size):
+        row = old_tokenizer.encode(new_tokenizer.id_to_token(index), truncate=False).row(0)
+        tokens = [token for token in row if token not in (old_tokenizer.cls_id, old_tokenizer.sep_id)]
+        known = set(tokens) - {old_tokenizer.unk_id}
+        out[index] = (table[tokens] if known else table[: old_tokenizer.vocabulary_size]).mean(axis=0)
     return out

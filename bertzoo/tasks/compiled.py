@@ -6,15 +6,20 @@ import keras
 from keras import ops
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.data.training_batches import split_divisor
-from bertzoo.training.compiled_losses import joined, loss_of_logits, metrics_of_logits, refuse_one_hot
+from bertzoo.data.training_batches import split_loss_divisor
+from bertzoo.training.compiled_losses import (
+    check_not_one_hot,
+    join_metrics,
+    resolve_logits_loss,
+    resolve_logits_metrics,
+)
 from bertzoo.training.metrics import LossMean
 from bertzoo.training.optimizer import AdamW
-from bertzoo.training.step import BackendStep
+from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
 
-class CompiledTask(BackendStep, keras.Model):
+class CompiledTask(BackendModel, keras.Model):
     """A model with a backbone, whose loss and optimizer have defaults."""
 
     # Whether the loss is one for each token, weighed by the sample weights.
@@ -61,36 +66,36 @@ class CompiledTask(BackendStep, keras.Model):
             ValueError: A loss is unknown, or takes probabilities.
         """
         if optimizer is None:
-            rate = self.backbone.config.learning_rate
+            rate = self.backbone.config.default_learning_rate
             optimizer = AdamW(rate)
             print_message(
                 f"compile: AdamW, peak rate {rate:g}, 10 % warm-up then linear decay, weight decay 0.01 except on "
                 "biases and LayerNorm, clipped to norm 1"
             )
         if self.sparse_targets:
-            refuse_one_hot(loss, [metrics, weighted_metrics])
-        metrics = metrics_of_logits(metrics, self.default_metrics)
-        weighted_metrics = metrics_of_logits(weighted_metrics, self.default_metrics)
+            check_not_one_hot(loss, [metrics, weighted_metrics])
+        metrics = resolve_logits_metrics(metrics, self.default_metrics)
+        weighted_metrics = resolve_logits_metrics(weighted_metrics, self.default_metrics)
         if metrics is None and not (self.per_token and weighted_metrics is not None):
             metrics = self.default_metrics()
         if self.per_token:
-            metrics, weighted_metrics = None, joined(metrics, weighted_metrics)
+            metrics, weighted_metrics = None, join_metrics(metrics, weighted_metrics)
         super().compile(
             optimizer=optimizer,
-            loss=loss_of_logits(self.default_loss() if loss is None else loss, self.default_loss),
+            loss=resolve_logits_loss(self.default_loss() if loss is None else loss, self.default_loss),
             loss_weights=loss_weights,
             metrics=metrics,
             weighted_metrics=weighted_metrics,
             **kwargs,
         )
-        LossMean.track(self, **self.loss_mean_options())
+        LossMean.attach(self, **self._loss_mean_options())
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a model that Keras loads; Keras leaves that to classes with a `compile` of their own."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    def loss_mean_options(self) -> dict[str, Any]:
+    def _loss_mean_options(self) -> dict[str, Any]:
         """Of the `LossMean` that keeps the log's loss."""
         return {}
 
@@ -99,9 +104,9 @@ class CompiledTask(BackendStep, keras.Model):
     ) -> Tensor:
         """The loss of a batch, which is also counted for the log."""
         self._check_targets(y)
-        weights, divisor = split_divisor(sample_weight)
-        loss, weight = self.batch_loss(x, y, y_pred, weights, training), self.batch_weight(y_pred, weights)
-        LossMean.record(self, [loss], [weight])
+        weights, divisor = split_loss_divisor(sample_weight)
+        loss, weight = self.batch_loss(x, y, y_pred, weights, training), self._batch_weight(y_pred, weights)
+        LossMean.record_batch(self, [loss], [weight])
         return loss if divisor is None else loss * (weight / divisor)
 
     def _check_targets(self, y) -> None:
@@ -112,7 +117,7 @@ class CompiledTask(BackendStep, keras.Model):
         """The mean loss over a batch's examples by their weights, a scalar."""
         return super().compute_loss(x, y, y_pred, sample_weight, training=training)
 
-    def batch_weight(self, y_pred: Tensor, sample_weight: Any) -> Tensor:
+    def _batch_weight(self, y_pred: Tensor, sample_weight: Any) -> Tensor:
         """The sum of the weights that `batch_loss` is a mean over, a scalar; each weighs 1 where there are none."""
         if sample_weight is not None:
             return ops.sum(ops.cast(sample_weight, "float32"))
@@ -122,7 +127,7 @@ class CompiledTask(BackendStep, keras.Model):
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any = None) -> dict[str, Any]:
         self._check_targets(y)  # here too: Keras computes metrics first where it builds a model
-        weights, _ = split_divisor(sample_weight)
+        weights, _ = split_loss_divisor(sample_weight)
         if self.per_token:  # a sample each: Keras's metrics would divide the weights by the length of the rows
             per_row = keras.tree.map_structure(lambda output: len(output.shape) < 3, y_pred)  # a head for whole rows
             y, y_pred = (

@@ -8,15 +8,15 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.sentence_transformers import cross_encoder_files, read_settings
+from bertzoo.checkpoints.sentence_transformers import build_cross_encoder_files, read_sentence_transformers_config
 from bertzoo.data.parsing import parse_inputs
-from bertzoo.data.schemas import Texts
-from bertzoo.data.streams import is_stream
+from bertzoo.data.schemas import TextSchema
+from bertzoo.data.streams import is_batch_stream
 from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
-from bertzoo.tasks.sentence_modules import PromptedTask, prompt_options
+from bertzoo.tasks.sentence_modules import PromptedTask, prompt_options_from_settings
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import REGRESSION, SINGLE_LABEL
@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, tuple[str, Callable]] = {
     "softmax": ("torch.nn.modules.activation.Softmax", softmax),
     "tanh": ("torch.nn.modules.activation.Tanh", np.tanh),
 }
-PAIRS = Texts(least=2)
+PAIRS = TextSchema(least=2)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -70,7 +70,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, labels, problem_type, head, name=name, **kwargs)
-        self.data = LabelData(tokenizer, backbone.config, self.labels, self.problem_type, PAIRS, limits=(0, 1))
+        self.data = LabelData(tokenizer, backbone.config, self.labels, self.problem_type, PAIRS, target_range=(0, 1))
         self.activation = activation or ("sigmoid" if len(self.labels) == 1 else "linear")
         _function(self.activation)
         self.set_prompts(prompts, default_prompt, settings)
@@ -102,9 +102,9 @@ class CrossEncoder(PromptedTask, TextClassifier):
             ValueError: The activation is unknown.
         """
         function = _function(self.activation if activation is None else activation)
-        prompt = self.find_prompt(prompt, prompt_name)
+        prompt = self.resolve_prompt(prompt, prompt_name)
         single = False
-        if not is_stream(x) and self.tokenizer is not None:
+        if not is_batch_stream(x) and self.tokenizer is not None:
             x = parse_inputs(x, schema=PAIRS)
             single = x.single
         logits = self.logits(x, batch_size, prompt=prompt, verbose=verbose, steps=steps, callbacks=callbacks)
@@ -121,7 +121,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         """
         if hasattr(x, "__len__") and len(x) == 0:
             return np.zeros((0, len(self.labels)), "float32")
-        return super().logits(x, batch_size, prompt=self.find_prompt(prompt), **options)
+        return super().logits(x, batch_size, prompt=self.resolve_prompt(prompt), **options)
 
     def rank(
         self,
@@ -181,15 +181,15 @@ class CrossEncoder(PromptedTask, TextClassifier):
         Args:
             preset, options: As there.
         """
-        settings = read_settings(preset)
+        settings = read_sentence_transformers_config(preset)
         named = settings.pop("activation_fn", None)
         if "activation" not in options and named is not None:
             options["activation"] = _activation(named)
-        return super().from_preset(preset, **prompt_options(settings) | options)
+        return super().from_preset(preset, **prompt_options_from_settings(settings) | options)
 
     @classmethod
-    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
-        options = super().options_from_files(config)
+    def _options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
+        options = super()._options_from_files(config)
         # sentence-transformers reads no problem, and keeps what another model of the files had: one score is no class.
         if options.get("problem_type") == SINGLE_LABEL and len(options.get("labels", [0])) == 1:
             del options["problem_type"]
@@ -198,17 +198,17 @@ class CrossEncoder(PromptedTask, TextClassifier):
         named = named or config.extra.get("sbert_ce_default_activation_function")
         return options if named is None else {**options, "activation": _activation(named)}
 
-    def config_changes(self) -> dict[str, Any]:
+    def _config_changes(self) -> dict[str, Any]:
         kept = self.backbone.config.extra.get("sentence_transformers") or {}
         return {
-            **super().config_changes(),
+            **super()._config_changes(),
             "sentence_transformers": {**kept, "activation_fn": ACTIVATIONS[self.activation][0]},
         }
 
-    def more_files(self) -> dict[str, Any]:
+    def _extra_files(self) -> dict[str, Any]:
         if not (self.prompts or self.settings):
             return {}
-        return cross_encoder_files({**self.prompt_settings(), "activation_fn": ACTIVATIONS[self.activation][0]})
+        return build_cross_encoder_files({**self.prompt_settings(), "activation_fn": ACTIVATIONS[self.activation][0]})
 
 
 def _function(activation: str) -> Callable:

@@ -29,7 +29,7 @@ class MaskingTask(Task):
         self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
         self.masked_lm = self.make_head("masked_lm")
 
-    def logits_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+    def _logits_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         """The shape of the logits, (batch, masked positions or length, vocabulary)."""
         if isinstance(input_shape, dict):
             input_shape = input_shape.get("mask_positions", input_shape["token_ids"])
@@ -79,10 +79,10 @@ class MaskedLM(MaskingTask):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
         outputs = self.backbone(inputs, training=training, decoder=self.masked_lm, query_positions=positions)
-        return self.masked_lm(outputs["decoded_output"], self.backbone.token_table())
+        return self.masked_lm(outputs["decoded_output"], self.backbone.token_embedding_table())
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return self.logits_shape(input_shape)
+        return self._logits_shape(input_shape)
 
     def default_loss(self) -> Any:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
@@ -90,7 +90,7 @@ class MaskedLM(MaskingTask):
     def default_metrics(self) -> list:
         return [keras.metrics.SparseCategoricalAccuracy(name="masked_accuracy")]
 
-    def loss_mean_options(self) -> dict[str, Any]:
+    def _loss_mean_options(self) -> dict[str, Any]:
         return {"perplexity": isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)}
 
     def predict_examples(self, examples: Examples, batch_size: int | None, **options: Any) -> np.ndarray:
@@ -100,7 +100,7 @@ class MaskedLM(MaskingTask):
         Args:
             examples, batch_size, options: As for `Task.predict_examples`.
         """
-        data, counts = self.data.prediction_batches(examples, batch_size)
+        data, counts = self.data.dataset_and_mask_counts(examples, batch_size)
         logits = data.unsort(self.predict_batches(data, **options))
         logits[np.arange(logits.shape[1]) >= counts[:, None]] = 0
         return logits
@@ -145,7 +145,7 @@ class MaskedLM(MaskingTask):
                 left, right = mask.join(between[: i + 1]), mask.join(between[i + 1 :])
                 best = ids[np.argsort(-probabilities[ids], kind="stable")[:top_k]]
                 filled = [
-                    (fill_token(tokenizer, left, int(token), right), float(probabilities[token])) for token in best
+                    (_fill_token(tokenizer, left, int(token), right), float(probabilities[token])) for token in best
                 ]
                 masks.append([{"token": token, "score": score, "text": text} for (token, text), score in filled])
             answers.append(masks[0] if count == 1 else masks)
@@ -164,7 +164,7 @@ class MaskedLM(MaskingTask):
         return np.array(ids)
 
 
-def fill_token(tokenizer: Tokenizer, left: str, index: int, right: str) -> tuple[str, str]:
+def _fill_token(tokenizer: Tokenizer, left: str, index: int, right: str) -> tuple[str, str]:
     """A token's text, and the text with the token between `left` and `right`, with the spaces that it implies.
 
     A token that continues a word (`##ing`; one without `Ġ` or `▁`) joins what is before it; one that begins a word is
@@ -187,5 +187,5 @@ def _join_words(tokenizer: Tokenizer, left: str, right: str) -> str:
     """Two texts side by side, with a space where they would be one word without it."""
     if not (left[-1:].isalnum() and right[:1].isalnum()):
         return left + right
-    words = np.asarray(tokenizer.encode(left[-1] + right[0], offsets=True).word_ids)
+    words = np.asarray(tokenizer.encode(left[-1] + right[0], return_offsets=True).word_ids)
     return left + right if len(set(words[words >= 0])) > 1 else f"{left} {right}"

@@ -5,10 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.data.tuple_data import ChoiceData, one_by_one
+from bertzoo.data.tuple_data import ChoiceData, flatten_tuple_inputs
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import Task, token_shape
+from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
 
@@ -47,15 +47,15 @@ class MultipleChoice(Task):
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         present = inputs.pop("choice_mask", None)
-        choices, rows = ops.shape(inputs["token_ids"])[1], one_by_one(inputs)
-        outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.pooled_positions)
+        choices, rows = ops.shape(inputs["token_ids"])[1], flatten_tuple_inputs(inputs)
+        outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.head_query_positions)
         name = self.heads[0]
-        vectors = self.backbone.head_vectors(outputs, rows, name in self.backbone.family.pooled_heads, name)
+        vectors = self.backbone.pool_for_head(outputs, rows, name in self.backbone.family.pooled_heads, name)
         logits = ops.reshape(self.multiple_choice(vectors, key=key), (-1, choices))
         return logits if present is None else ops.where(present > 0, logits, ABSENT)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return token_shape(input_shape)[:2]
+        return token_ids_shape(input_shape)[:2]
 
     # ---- use
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.files import push
-from bertzoo.checkpoints.loading import check_options, load_model, save_model
-from bertzoo.data.labels import check_order, label_names, labels_for_file, labels_in_file
+from bertzoo.checkpoints.files import upload_preset
+from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
+from bertzoo.data.labels import labels_from_config, labels_to_config, make_label_names, report_replaced_labels
 from bertzoo.export import export_model
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import FAMILIES, read_architecture
+from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
 from bertzoo.text.tokenizer import Tokenizer
 
 
@@ -66,30 +66,32 @@ class PresetTask(keras.Model):
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        check_options(cls, task_options)
+        check_constructor_options(cls, task_options)
         policy = {"dtype": dtype} if dtype else {}
         in_file: list[str] = []
 
         def make(config: EncoderConfig, directory: Path):
             encoder = Encoder(config, cls.needs_pooler(config), dropout, attention_dropout, remat, **policy)
-            options = cls.options_from_files(config)
+            options = cls._options_from_files(config)
             if new_head:
                 options = {key: value for key, value in options.items() if key not in ("head", "problem_type")}
-            in_file.extend(label_names(options["labels"]) if "labels" in options else ())
+            in_file.extend(make_label_names(options["labels"]) if "labels" in options else ())
             options.update(task_options)
             requested = task_options.get("labels")
             if isinstance(requested, (int, np.integer)) and requested == len(in_file) and not new_head:
                 options["labels"] = list(in_file)  # a number of classes leaves them their names
             if isinstance(options.get("head"), dict):
-                options["head"] = restore_head(options["head"])
+                options["head"] = _restore_head(options["head"])
             if "tokenizer" not in options:
                 options["tokenizer"] = load_tokenizer(directory, config, max_length, lowercase)
             return cls(encoder, **policy, **options)
 
         heads = () if task_options.get("head") is not None else cls.heads
-        task = load_model(preset, read_architecture, make, heads=heads, new_heads=new_head, verbose=False)
+        task = load_model(
+            preset, config_and_family_from_hf, make, head_names=heads, reinitialize_heads=new_head, verbose=False
+        )
         if in_file and not set(task.load_report.new) - {"pooler"}:  # the head is the file's, and so its order of labels
-            replaced = check_order(task.labels, in_file)
+            replaced = report_replaced_labels(task.labels, in_file)
             task.load_report.notes += [replaced] if replaced else []
         if verbose:
             print_message(str(task.load_report))
@@ -101,23 +103,23 @@ class PresetTask(keras.Model):
         return any(head in FAMILIES[config.model_type].pooled_heads for head in cls.heads)
 
     @classmethod
-    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
+    def _options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
         """Constructor options that the files of a fine-tuned model hold."""
-        labels = labels_in_file(config) if "labels" in cls.config_keys else {}
-        own = own_block(config)
+        labels = labels_from_config(config) if "labels" in cls.config_keys else {}
+        own = _own_block(config)
         return {**labels, **{key: own[key] for key in cls.own_options if own.get(key) is not None}}
 
-    def own_values(self) -> dict[str, Any]:
+    def _own_values(self) -> dict[str, Any]:
         """The values of `own_options`."""
         return {key: keras.saving.serialize_keras_object(getattr(self, key)) for key in self.own_options}
 
-    def config_changes(self) -> dict[str, Any]:
+    def _config_changes(self) -> dict[str, Any]:
         """Keys of config.json that the task owns."""
-        block = own_block(self.backbone.config) | self.own_values()
+        block = _own_block(self.backbone.config) | self._own_values()
         block = {key: value for key, value in block.items() if value not in (None, self.own_options.get(key))}
-        return {"bertzoo": block or None, **(labels_for_file(self.labels) if "labels" in self.config_keys else {})}
+        return {"bertzoo": block or None, **(labels_to_config(self.labels) if "labels" in self.config_keys else {})}
 
-    def more_files(self) -> dict[str, Any]:
+    def _extra_files(self) -> dict[str, Any]:
         """Further files of a preset of the task, as `write_preset` takes them."""
         return {}
 
@@ -126,11 +128,11 @@ class PresetTask(keras.Model):
         save_model(
             self,
             directory,
-            heads=self.heads,
-            hf_class=self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class,
-            config_changes=self.config_changes(),
+            head_names=self.heads,
+            hf_class_suffix=self.hf_class or self.backbone.family.heads[self.heads[0]].hf_class,
+            config_changes=self._config_changes(),
             tokenizer=self.tokenizer,
-            more_files=self.more_files(),
+            extra_files=self._extra_files(),
         )
 
     def export(self, filepath: Any, format: str = "tf_saved_model", verbose: Any = False, **options) -> None:
@@ -147,14 +149,14 @@ class PresetTask(keras.Model):
     ) -> None:
         """Saves the preset and uploads it as the Hugging Face repository `owner/name`, with a model card if it has
         none."""
-        card = model_card(self, repo_id)
+        card = _model_card(self, repo_id)
         with tempfile.TemporaryDirectory() as folder:
             self.save_to_preset(Path(folder) / "preset")
             options: dict[str, Any] = {"private": private, "token": token, "commit_message": commit_message}
-            push(Path(folder) / "preset", repo_id, **options, card=card)
+            upload_preset(Path(folder) / "preset", repo_id, **options, model_card=card)
 
 
-def own_block(config: EncoderConfig) -> dict[str, Any]:
+def _own_block(config: EncoderConfig) -> dict[str, Any]:
     """The block `bertzoo` of config.json, for what Hugging Face has no key."""
     return config.extra.get("bertzoo") or {}
 
@@ -198,7 +200,7 @@ PIPELINES = {
 }
 
 
-def model_card(task: keras.Model, repo_id: str) -> str:
+def _model_card(task: keras.Model, repo_id: str) -> str:
     """README.md for a task's preset: how to load it, what it is, and what its author should add."""
     name, config, labels = type(task).__name__, task.backbone.config, getattr(task, "labels", None)
     pipeline = f"pipeline_tag: {PIPELINES[name]}\n" if name in PIPELINES else ""
@@ -261,7 +263,7 @@ _MODELS = {
 }
 
 
-def restore_head(content: dict[str, Any]) -> keras.layers.Layer:
+def _restore_head(content: dict[str, Any]) -> keras.layers.Layer:
     """The head that `serialize_keras_object` described, with new weights.
 
     Raises:

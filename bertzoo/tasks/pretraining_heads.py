@@ -11,7 +11,7 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.masked_lm import MaskingTask
-from bertzoo.tasks.task import Task, token_shape
+from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.compiled_losses import MEAN
@@ -48,16 +48,16 @@ class NextSentencePredictor(Task):
         return self.pair(outputs["pooled_output"], key=key)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (token_shape(input_shape)[0], 2)
+        return (token_ids_shape(input_shape)[0], 2)
 
 
-class MaskedBatches(TaskData):
+class _MaskedBatches(TaskData):
     """Batches that are masked already."""
 
     def encode_targets(self, examples: Examples) -> NoReturn:
         raise ValueError("ForPreTraining is trained on batches of bertzoo.pretraining, which are masked.")
 
-    def convert_batch(self, batch: tuple, width: Callable) -> tuple:
+    def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
         if isinstance(batch[0], dict) and "mask_positions" in batch[0]:
             return batch
         self.encode_targets(batch[0])
@@ -90,7 +90,7 @@ class ForPreTraining(MaskingTask):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, masking, name=name, **kwargs)
-        self.data = MaskedBatches(tokenizer, backbone.config)
+        self.data = _MaskedBatches(tokenizer, backbone.config)
         self.pair = self.make_head("pair")
         self.means = {head: keras.metrics.Mean(name=f"{head}_loss") for head in self.heads}
         self.build()
@@ -99,14 +99,14 @@ class ForPreTraining(MaskingTask):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         positions = inputs.pop("mask_positions", None)
         outputs, key = self.encode_inputs(inputs, training, query_positions=positions)
-        logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_table())
+        logits = self.masked_lm(outputs["sequence_output"], self.backbone.token_embedding_table())
         return {"masked_lm": logits, "pair": self.pair(outputs["pooled_output"], key=key)}
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        shape = self.logits_shape(input_shape)
+        shape = self._logits_shape(input_shape)
         return {"masked_lm": shape, "pair": (shape[0], 2)}
 
-    def mask(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
+    def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
         """Masks a batch: -> inputs, targets and weights, keyed as the outputs are.
 
         Args:
@@ -132,8 +132,8 @@ class ForPreTraining(MaskingTask):
         names = {"masked_lm": "masked_accuracy", "pair": "accuracy"}
         return {head: [keras.metrics.SparseCategoricalAccuracy(name=name)] for head, name in names.items()}
 
-    def loss_mean_options(self) -> dict[str, Any]:
-        return {"terms": len(self.heads)}
+    def _loss_mean_options(self) -> dict[str, Any]:
+        return {"num_terms": len(self.heads)}
 
     def compile(
         self, optimizer: Any = None, loss: Any = None, loss_weights: Any = None, *options: Any, **kwargs: Any
@@ -159,7 +159,7 @@ class ForPreTraining(MaskingTask):
             weights.append(ops.cast(size, "float32"))
             self.means[head].update_state(ops.stop_gradient(losses[-1]), weights[-1])
         losses = [loss * self.loss_weights[head] for head, loss in zip(self.heads, losses)]
-        LossMean.record(self, losses, weights)
+        LossMean.record_batch(self, losses, weights)
         return losses[0] + losses[1]
 
 
@@ -192,4 +192,4 @@ class ReplacedTokenDetector(Task):
         return self.rtd(outputs["sequence_output"], key=key)[..., 0]
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return token_shape(input_shape)
+        return token_ids_shape(input_shape)

@@ -8,10 +8,10 @@ from keras import ops
 
 from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import AnswerData
-from bertzoo.metrics.squad import best_threshold
+from bertzoo.metrics.squad import best_no_answer_threshold
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import WindowedTask, token_shape
+from bertzoo.tasks.task import WindowedTask, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
 
@@ -62,7 +62,7 @@ class QuestionAnswerer(WindowedTask):
         return self.qa(outputs["sequence_output"], key=key)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (*token_shape(input_shape), 2)
+        return (*token_ids_shape(input_shape), 2)
 
     # ---- use
 
@@ -113,7 +113,7 @@ class QuestionAnswerer(WindowedTask):
         self.no_answer_threshold = None
         best = self.answer(examples, batch_size=batch_size, verbose=verbose)
         truth = [[text for text, _ in answers] for answers in examples.targets]
-        self.no_answer_threshold = best_threshold(
+        self.no_answer_threshold = best_no_answer_threshold(
             [answer["text"] for answer in best], [answer["null_score"] for answer in best], truth
         )
         return self.no_answer_threshold
@@ -122,7 +122,7 @@ class QuestionAnswerer(WindowedTask):
         self, examples: Examples, count: int, limit: int, batch_size: int, verbose
     ) -> list[tuple[list, float]]:
         """For each question: (its best spans (score, first character, last), score of having no answer)."""
-        windows = self.data.cut(examples)
+        windows = self.data.make_windows(examples)
         logits = self.predict_rows(windows.rows, batch_size, verbose)
         tokens: list[list] = [[] for _ in range(len(examples))]
         null = np.full(len(examples), np.inf)
@@ -136,7 +136,7 @@ class QuestionAnswerer(WindowedTask):
                 tokens[source].append((score, begin + first, begin + last))
         candidates = []
         for i, (best, context) in enumerate(zip(tokens, examples["context"])):
-            offsets = windows.offsets(i)
+            offsets = windows.text_offsets(i)
             spans = [(s, *_stripped(context, offsets[a, 0], offsets[b, 1])) for s, a, b in sorted(best, reverse=True)]
             candidates.append(([span for span in spans if span[1] < span[2]][:count], float(null[i])))
         return candidates
@@ -195,23 +195,28 @@ def _without_padding(y_true, y_pred):
 
 
 def best_spans(
-    starts: np.ndarray, ends: np.ndarray, own: slice, limit: int, count: int
+    start_logits: np.ndarray, end_logits: np.ndarray, allowed_starts: slice, max_answer_length: int, num_spans: int
 ) -> list[tuple[float, int, int]]:
     """The spans of highest score, (score, first token, last token), best first.
 
     Args:
-        starts, ends: float (tokens,), the logits of a row's text.
-        own: Which tokens a span may start at.
-        limit: Most tokens in a span.
-        count: How many to give.
+        start_logits, end_logits: float (tokens,), the logits of a row's text.
+        allowed_starts: Which tokens a span may start at.
+        max_answer_length: Most tokens in a span.
+        num_spans: How many to give.
     """
-    first = np.arange(len(starts))[own]
+    first = np.arange(len(start_logits))[allowed_starts]
     if not len(first):
         return []
-    padded = np.concatenate([ends, np.full(limit, -np.inf)])
-    scores = starts[first][:, None] + padded[first[:, None] + np.arange(limit)]  # (starts, lengths - 1)
+    padded = np.concatenate([end_logits, np.full(max_answer_length, -np.inf)])
+    scores = (
+        start_logits[first][:, None] + padded[first[:, None] + np.arange(max_answer_length)]
+    )  # (starts, lengths - 1)
     flat = scores.ravel()
-    count = min(count, int(np.isfinite(flat).sum()))
-    top = np.argpartition(-flat, count - 1)[:count]
+    num_spans = min(num_spans, int(np.isfinite(flat).sum()))
+    top = np.argpartition(-flat, num_spans - 1)[:num_spans]
     top = top[np.argsort(-flat[top], kind="stable")]
-    return [(float(flat[i]), int(first[i // limit]), int(first[i // limit] + i % limit)) for i in top]
+    return [
+        (float(flat[i]), int(first[i // max_answer_length]), int(first[i // max_answer_length] + i % max_answer_length))
+        for i in top
+    ]

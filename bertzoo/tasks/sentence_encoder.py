@@ -10,15 +10,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo._keras_hooks import print_message, unlocked
-from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.loading import check_options, save_model
-from bertzoo.checkpoints.sentence_transformers import read_sentence_files, sentence_files
+from bertzoo._keras_hooks import print_message, unlocked_layer
+from bertzoo.checkpoints.errors import add_source_to_errors
+from bertzoo.checkpoints.loading import check_constructor_options, save_model
+from bertzoo.checkpoints.sentence_transformers import build_sentence_transformer_files, read_sentence_transformer_files
 from bertzoo.checkpoints.tensors import open_tensors
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.labels import encode_sentence_targets
-from bertzoo.data.streams import ROWS_AT_ONCE, in_chunks, is_loader_of_texts
-from bertzoo.data.tuple_data import TupleData, one_by_one
+from bertzoo.data.streams import ROWS_AT_ONCE, is_text_loader, iterate_chunks
+from bertzoo.data.tuple_data import TupleData, flatten_tuple_inputs
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
 from bertzoo.layers.heads import Normalize, Pooling
@@ -26,15 +26,15 @@ from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.sentence_modules import (
     PromptedTask,
-    fill_layers,
-    layers_from,
-    module_of,
-    prompt_options,
-    tokenizer_from,
+    layers_from_modules,
+    load_layer_weights,
+    load_sentence_tokenizer,
+    module_from_layer,
+    prompt_options_from_settings,
 )
-from bertzoo.tasks.task import Task, token_shape
+from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.sentence_losses import sentence_loss
+from bertzoo.training.sentence_losses import get_sentence_loss
 from bertzoo.types import Tensor
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
@@ -108,7 +108,7 @@ class SentenceEncoder(PromptedTask, Task):
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         shape = ops.shape(inputs["token_ids"])
         if len(shape) == 3:
-            inputs = one_by_one(inputs)
+            inputs = flatten_tuple_inputs(inputs)
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
         # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
         first = counted is None or (counted is inputs.get("padding_mask") and "lengths" in inputs)
@@ -121,7 +121,7 @@ class SentenceEncoder(PromptedTask, Task):
         return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (*token_shape(input_shape)[:-1], self.width)
+        return (*token_ids_shape(input_shape)[:-1], self.width)
 
     # ---- presets
 
@@ -149,21 +149,21 @@ class SentenceEncoder(PromptedTask, Task):
             TypeError: An option is unknown.
         """
         for_encoder = {key: options.pop(key) for key in ("dropout", "attention_dropout", "remat") if key in options}
-        check_options(cls, options)
+        check_constructor_options(cls, options)
         policy = {key: value for key, value in options.items() if key == "dtype" and value}
-        files = read_sentence_files(preset)
+        files = read_sentence_transformer_files(preset)
         with open_tensors(files.directory) as tensors:
             pooler = any("pooler." in name for name in tensors)
         encoder = Encoder.from_preset(files.directory, pooler=pooler, verbose=False, **for_encoder, **policy)
-        with error_source(files.directory):
-            layers = layers_from(files.modules) if files.modules else []
-            in_files = prompt_options(files.settings)
+        with add_source_to_errors(files.directory):
+            layers = layers_from_modules(files.modules) if files.modules else []
+            in_files = prompt_options_from_settings(files.settings)
             if layers:
                 in_files |= {"pooling": layers[0], "after_pooling": layers[1:]}
             if "tokenizer" not in options:
-                in_files["tokenizer"] = tokenizer_from(files, encoder.config, max_length, lowercase)
+                in_files["tokenizer"] = load_sentence_tokenizer(files, encoder.config, max_length, lowercase)
             model = cls(encoder, **in_files | options)
-        fill_layers(files.modules, layers)
+        load_layer_weights(files.modules, layers)
         model.load_report = encoder.load_report
         model.load_report.source = str(preset)
         model.load_report.notes.append(f"sentence vectors of {model.width} numbers: {model.describe()}")
@@ -188,8 +188,8 @@ class SentenceEncoder(PromptedTask, Task):
             self.backbone,
             directory,
             tokenizer=self.tokenizer,
-            more_files=sentence_files(
-                [module_of(layer) for layer in (self.pooling, *self.after_pooling)], length, settings
+            extra_files=build_sentence_transformer_files(
+                [module_from_layer(layer) for layer in (self.pooling, *self.after_pooling)], length, settings
             ),
         )
 
@@ -238,7 +238,7 @@ class SentenceEncoder(PromptedTask, Task):
             raise ValueError(f"truncate_dim must be from 1 to {self.width}. Received: {truncate_dim!r}.")
         if set(mteb) - MTEB:
             raise TypeError(f"encode has no argument {', '.join(sorted(set(mteb) - MTEB))}.")
-        prompt = self.find_prompt(prompt, prompt_name, mteb.get("prompt_type"))
+        prompt = self.resolve_prompt(prompt, prompt_name, mteb.get("prompt_type"))
 
         def finish(vectors):
             vectors = vectors[:, :truncate_dim]
@@ -247,9 +247,9 @@ class SentenceEncoder(PromptedTask, Task):
             return vectors if output == "numpy" else ops.convert_to_tensor(vectors)
 
         if hasattr(texts, "__next__"):
-            chunks = self._vectors_of(in_chunks(texts, ROWS_AT_ONCE), prompt, batch_size, False)
+            chunks = self._vectors_of(iterate_chunks(texts, ROWS_AT_ONCE), prompt, batch_size, False)
             return (vector for vectors in chunks for vector in finish(vectors))
-        if is_loader_of_texts(texts):
+        if is_text_loader(texts):
             texts = [text for batch in texts for text in batch["text"]]
         (vectors,) = map(finish, self._vectors_of([texts], prompt, batch_size, show_progress_bar))
         return vectors[0] if isinstance(texts, str) else vectors
@@ -276,10 +276,10 @@ class SentenceEncoder(PromptedTask, Task):
             progress.update(done + batch + 1)
 
         shown = keras.callbacks.LambdaCallback(on_predict_batch_end=show)
-        vectors = np.empty((len(data.order), self.width), "float32")
+        vectors = np.empty((len(data.row_order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
-        for chunk in data.chunks(ROWS_KEPT):
-            vectors[chunk.order] = self.predict_batches(chunk, verbose=0, callbacks=[shown])
+        for chunk in data.split_into_datasets(ROWS_KEPT):
+            vectors[chunk.row_order] = self.predict_batches(chunk, verbose=0, callbacks=[shown])
             done += len(chunk)
         return vectors
 
@@ -310,9 +310,9 @@ class SentenceEncoder(PromptedTask, Task):
         """
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
-    def for_mteb(self) -> "ForMteb":
+    def for_mteb(self) -> "_ForMteb":
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
-        return ForMteb(self)
+        return _ForMteb(self)
 
     # ---- training
 
@@ -338,13 +338,13 @@ class SentenceEncoder(PromptedTask, Task):
                 positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
                 "distillation" (texts and a teacher's vectors).
         """
-        loss = sentence_loss("cosine" if loss is None else loss)
+        loss = get_sentence_loss("cosine" if loss is None else loss)
         if column_prompts and not self.pooling.include_prompt:
             raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
         loss.build_head(self.width, self.backbone.config.initializer_range)
         if getattr(self, "training_head", None) is not None:
             del self.training_head
-        with unlocked(self):  # this layer comes and goes
+        with unlocked_layer(self):  # this layer comes and goes
             self.training_head = loss.head
         self.data.set_loss(loss, [column_prompts] if isinstance(column_prompts, str) else column_prompts)
         super().compile(optimizer, loss, *options, **kwargs)
@@ -362,13 +362,13 @@ class SentenceEncoder(PromptedTask, Task):
             x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
         """
         # A stream's batches are not looked at before: they may be to predict from.
-        self.data.compiled_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
+        self.data.require_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
-            y = encode_sentence_targets(None, self.data.compiled_loss().target, 1)
+            y = encode_sentence_targets(None, self.data.require_loss().target, 1)
         return super().batch_loss(x, y, y_pred, sample_weight, training)
 
 
-class ForMteb:
+class _ForMteb:
     """What `SentenceEncoder.for_mteb` gives: the encoder without its other methods.
 
     mteb takes whatever has a `predict`, as every Keras model does, for a cross-encoder, and would refuse the encoder

@@ -8,7 +8,12 @@ import keras
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.sentence_transformers import ACTIVATIONS, OLD_POOLINGS, Module, SentenceFiles
+from bertzoo.checkpoints.sentence_transformers import (
+    ACTIVATIONS,
+    OLD_POOLINGS,
+    SentenceModule,
+    SentenceTransformerFiles,
+)
 from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.models.config import EncoderConfig
 from bertzoo.tasks.presets import load_tokenizer
@@ -19,7 +24,7 @@ from bertzoo.text.tokenizer import Tokenizer
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
-def document_prompt(prompts: Mapping[str, str]) -> str | None:
+def document_prompt_name(prompts: Mapping[str, str]) -> str | None:
     """The name of the prompt for documents, or None."""
     return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
 
@@ -40,10 +45,10 @@ class PromptedTask:
             ValueError: `default_prompt` is not among the prompts.
         """
         self.prompts, self.default_prompt, self.settings = dict(prompts or {}), default_prompt, dict(settings or {})
-        self.find_prompt()
+        self.resolve_prompt()
 
-    def find_prompt(self, prompt: str | None = None, name: str | None = None, purpose: Any = None) -> str:
-        """The text to put before texts: `prompt`, else the prompt of the name, else that for the purpose, "query" or
+    def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None, prompt_type: Any = None) -> str:
+        """The text to put before texts: `prompt`, else the prompt of the name, else that of the type, "query" or
         another, else the default prompt, else nothing.
 
         Raises:
@@ -51,26 +56,28 @@ class PromptedTask:
         """
         if prompt is not None:
             return prompt
-        if name is None and purpose is not None:
-            kind = "query" if getattr(purpose, "value", purpose) == "query" else document_prompt(self.prompts)
-            name = kind if kind in self.prompts else None
-        name = self.default_prompt if name is None else name
-        if name is None:
+        if prompt_name is None and prompt_type is not None:
+            kind = (
+                "query" if getattr(prompt_type, "value", prompt_type) == "query" else document_prompt_name(self.prompts)
+            )
+            prompt_name = kind if kind in self.prompts else None
+        prompt_name = self.default_prompt if prompt_name is None else prompt_name
+        if prompt_name is None:
             return ""
-        if name not in self.prompts:
+        if prompt_name not in self.prompts:
             known = ", ".join(self.prompts) or "none"
             raise ValueError(
-                f"the name of a prompt must be one of the model's prompts: {known}. Received: {name!r}. Or pass "
+                f"the name of a prompt must be one of the model's prompts: {known}. Received: {prompt_name!r}. Or pass "
                 "prompt=, the text."
             )
-        return self.prompts[name]
+        return self.prompts[prompt_name]
 
     def prompt_settings(self) -> dict[str, Any]:
-        """The keys of config_sentence_transformers.json, as `prompt_options` reads them."""
+        """The keys of config_sentence_transformers.json, as `prompt_options_from_settings` reads them."""
         return {**self.settings, "prompts": self.prompts, "default_prompt_name": self.default_prompt}
 
 
-def prompt_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+def prompt_options_from_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Constructor options from the keys of config_sentence_transformers.json."""
     settings = dict(settings)
     prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
@@ -81,8 +88,8 @@ def prompt_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 # ---- the tokenizer
 
 
-def tokenizer_from(
-    files: SentenceFiles, config: EncoderConfig, max_length: int | None, lowercase: bool | None
+def load_sentence_tokenizer(
+    files: SentenceTransformerFiles, config: EncoderConfig, max_length: int | None, lowercase: bool | None
 ) -> Tokenizer:
     """The tokenizer of the files, with their longest input where `max_length` is None.
 
@@ -92,7 +99,7 @@ def tokenizer_from(
     if max_length is None and files.max_length is not None:
         max_length = min(files.max_length, config.max_length)
     tokenizer = load_tokenizer(files.directory, config, max_length, lowercase)
-    if files.lowercase and lowercase is None and not tokenizer.lowercase:
+    if files.lowercase and lowercase is None and not tokenizer.lowercases:
         raise CheckpointError(
             f"{files.directory} asks for lowercased texts (do_lower_case) before a tokenizer that keeps capitals; "
             "pass lowercase=True or lowercase=False to choose."
@@ -103,7 +110,7 @@ def tokenizer_from(
 # ---- the layers after the encoder
 
 
-def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
+def layers_from_modules(modules: Sequence[SentenceModule]) -> list[keras.layers.Layer]:
     """The pooling layer and those after it, without their weights.
 
     Raises:
@@ -123,8 +130,8 @@ def layers_from(modules: Sequence[Module]) -> list[keras.layers.Layer]:
     return layers
 
 
-def fill_layers(modules: Sequence[Module], layers: Sequence[keras.layers.Layer]) -> None:
-    """Puts the weights of the files into the layers that `layers_from` made of them, those that are in use.
+def load_layer_weights(modules: Sequence[SentenceModule], layers: Sequence[keras.layers.Layer]) -> None:
+    """Puts the weights of the files into the layers that `layers_from_modules` made of them, those that are in use.
 
     Raises:
         CheckpointError: A tensor is missing or misshapen.
@@ -149,8 +156,8 @@ def _weights(layer: keras.layers.Layer) -> list[tuple[keras.Variable, str]]:
     return [(weight, f"bertzoo.{weight.name}") for weight in layer.weights]
 
 
-def module_of(layer: keras.layers.Layer) -> Module:
-    """What `sentence_files` writes of a layer.
+def module_from_layer(layer: keras.layers.Layer) -> SentenceModule:
+    """What `build_sentence_transformer_files` writes of a layer.
 
     Raises:
         CheckpointError: A Dense layer is quantized, or has an activation for which sentence-transformers' files have no
@@ -165,7 +172,7 @@ def module_of(layer: keras.layers.Layer) -> Module:
         for weight, name in _weights(layer)
     }
     if isinstance(layer, Normalize):
-        return Module("Normalize")
+        return SentenceModule("Normalize")
     if isinstance(layer, Pooling):
         settings = {"word_embedding_dimension": layer.hidden_size, "include_prompt": layer.include_prompt}
         if [mode for mode in OLD_POOLINGS.values() if mode in layer.modes] == list(layer.modes):
@@ -173,10 +180,10 @@ def module_of(layer: keras.layers.Layer) -> Module:
             settings |= {key: mode in layer.modes for key, mode in OLD_POOLINGS.items()}
         else:
             settings["pooling_mode"] = list(layer.modes)
-        return Module("Pooling", settings, tensors)
+        return SentenceModule("Pooling", settings, tensors)
     hf_names = {keras_name: hf_name for hf_name, keras_name in ACTIVATIONS.items()}
     activation = keras.activations.serialize(layer.activation)
     if activation not in hf_names:
         raise CheckpointError(f"sentence-transformers has no name for a Dense with the activation {activation!r}.")
     settings = {"in_features": int(layer.kernel.shape[0]), "out_features": layer.units, "bias": layer.use_bias}
-    return Module("Dense", {**settings, "activation_function": hf_names[activation]}, tensors)
+    return SentenceModule("Dense", {**settings, "activation_function": hf_names[activation]}, tensors)

@@ -7,12 +7,12 @@ import keras
 import numpy as np
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.adapters.serialization import adapter_config, apply_adapters
+from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_config
 from bertzoo.data.batches import BucketedDataset
 from bertzoo.data.parsing import Examples
-from bertzoo.data.streams import StreamDataset, check_steps, is_stream
+from bertzoo.data.streams import StreamDataset, is_batch_stream, refuse_steps_without_stream
 from bertzoo.data.task_data import TaskData, is_tokenized
-from bertzoo.data.training_batches import for_training
+from bertzoo.data.training_batches import training_batches_and_num_updates
 from bertzoo.data.window_data import WindowedData
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import Salt, fold_in
@@ -20,7 +20,7 @@ from bertzoo.tasks.compiled import CompiledTask
 from bertzoo.tasks.presets import PresetTask
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.callbacks import NaNGuard, check_rate_callbacks, with_callback
+from bertzoo.training.callbacks import NaNGuard, check_learning_rate_callbacks, prepend_callback
 from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
@@ -60,7 +60,7 @@ class Task(CompiledTask, PresetTask):
             raise ValueError(
                 f"the head {name!r} of {family.hf_name} reads the pooler: make the encoder with pooler=True."
             )
-        return family.head(self.backbone.dropout_config, name, *args, dtype=self.dtype_policy)
+        return family.build_head(self.backbone.dropout_config, name, *args, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any = None) -> None:
         for head in self.heads:
@@ -85,7 +85,7 @@ class Task(CompiledTask, PresetTask):
             calls = self.backbone.step
             # A perturbed batch is compared with the plain one, so it is the same call, with the same dropout.
             again = isinstance(inputs, dict) and "perturbation" in inputs
-            key = calls.this_key() if again else calls.next_key()
+            key = calls.current_key() if again else calls.next_key()
         outputs = self.backbone(inputs, training=training, dropout_key=key, query_positions=query_positions)
         return outputs, fold_in(key, Salt.HEAD) if training else None
 
@@ -147,25 +147,27 @@ class Task(CompiledTask, PresetTask):
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
-        if not is_stream(x):
+        if not is_batch_stream(x):
             x, y = self.data.parse(x, y), None
             if verbose and x.description:
                 print_message(f"fit: {x.description}")
         if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = self.data.split(x, y, sample_weight, validation_split)
+            (x, y, sample_weight), validation_data = self.data.split_validation(x, y, sample_weight, validation_split)
         train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
         steps = min(len(train), steps_per_epoch or len(train))
         if validation_data is not None:
             validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         optimizer = self._built_optimizer()
-        check_rate_callbacks(optimizer, callbacks)
-        class_weights = self.data.class_weights(class_weight)
-        data, updates = for_training(train, optimizer, class_weights, steps, initial_epoch, epochs)
+        check_learning_rate_callbacks(optimizer, callbacks)
+        class_weights = self.data.encode_class_weight(class_weight)
+        data, updates = training_batches_and_num_updates(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
-        callbacks = with_callback(with_callback(callbacks, NaNGuard()), train.begin_at(initial_epoch))
+        callbacks = prepend_callback(
+            prepend_callback(callbacks, NaNGuard()), train.initial_epoch_callback(initial_epoch)
+        )
         return super().fit(
-            self.to_device(data),
+            self.dataset_on_device(data),
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
@@ -185,8 +187,8 @@ class Task(CompiledTask, PresetTask):
 
     def _validation(self, data, batch_size: int | None, steps: int | None) -> keras.utils.PyDataset:
         if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows
-            return self.data.batches(*data, batch_size=batch_size, shuffle=False, labelled=True)
-        return self.data.batches(data, batch_size=batch_size, steps=steps, shuffle=False, labelled=True)
+            return self.data.batches(*data, batch_size=batch_size, shuffle=False, with_targets=True)
+        return self.data.batches(data, batch_size=batch_size, steps=steps, shuffle=False, with_targets=True)
 
     def evaluate(
         self,
@@ -203,7 +205,9 @@ class Task(CompiledTask, PresetTask):
         """As `keras.Model.evaluate`, on raw text in any form that `fit` takes. The loss is Σ weight · loss / Σ weight
         over all examples, the same for every `batch_size`, except where a loss compares the rows of a batch."""
         if not kwargs.pop("_use_cached_eval_dataset", False):
-            x = self.data.batches(x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=False, labelled=True)
+            x = self.data.batches(
+                x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=False, with_targets=True
+            )
         return super().evaluate(x, verbose=verbose, steps=steps, callbacks=callbacks, return_dict=return_dict, **kwargs)
 
     def predict(
@@ -227,8 +231,8 @@ class Task(CompiledTask, PresetTask):
             options: `verbose`, `steps` and `callbacks` of `keras.Model.predict`.
         """
         options = {"verbose": 0, **options}
-        if not is_stream(x):
-            check_steps(options.pop("steps", None))
+        if not is_batch_stream(x):
+            refuse_steps_without_stream(options.pop("steps", None))
             examples = self.data.add_prompt(self.data.parse(x), prompt).without_targets()
             return self.predict_examples(examples, batch_size, **options)
         data = self.data.batches(x, steps=options.get("steps"), prompt=prompt)
@@ -254,7 +258,7 @@ class Task(CompiledTask, PresetTask):
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **own,
-            **adapter_config(self),
+            **get_adapters_config(self),
         }
 
     @classmethod
@@ -266,7 +270,7 @@ class Task(CompiledTask, PresetTask):
         if config["tokenizer"] is not None:
             config["tokenizer"] = Tokenizer.from_config(config["tokenizer"])
         task = cls(**config)
-        apply_adapters(task, adapters)
+        apply_adapters_config(task, adapters)
         return task
 
 
@@ -281,14 +285,14 @@ class WindowedTask(Task):
     data: WindowedData
 
     def logits(self, x: Any, batch_size: int | None = None, **options) -> Any:
-        if is_stream(x) and not isinstance(x, BucketedDataset):
+        if is_batch_stream(x) and not isinstance(x, BucketedDataset):
             x = StreamDataset(x, _inputs_alone, options.get("steps"))
         return super().logits(x, batch_size, **options)
 
     def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> list[np.ndarray] | np.ndarray:
         if self.tokenizer is not None:
-            windows = self.data.cut(examples)
-            return windows.join(self.predict_rows(windows.rows, batch_size, **options))
+            windows = self.data.make_windows(examples)
+            return windows.join_outputs(self.predict_rows(windows.rows, batch_size, **options))
         rows = self.predict_rows(self.data.encode(examples), batch_size, **options)
         outputs = np.zeros((*np.shape(examples["token_ids"]), rows[0].shape[-1] if rows else 0), dtype="float32")
         for row, logits in enumerate(rows):
@@ -314,7 +318,7 @@ class WindowedTask(Task):
             callbacks.on_predict_batch_end(i, {"outputs": logits})
         callbacks.on_predict_end()
         in_order: list = [None] * len(encoded)
-        for row, output in zip(data.order, outputs):
+        for row, output in zip(data.row_order, outputs):
             in_order[row] = np.asarray(output)[: encoded.lengths[row]]
         return in_order
 
@@ -328,6 +332,6 @@ def _inputs_alone(batch: tuple, width: Callable) -> tuple:
     return batch[:1]
 
 
-def token_shape(input_shape: Any) -> tuple[int | None, ...]:
+def token_ids_shape(input_shape: Any) -> tuple[int | None, ...]:
     """The shape of `token_ids` among inputs, a dict or `token_ids` alone."""
     return tuple(input_shape["token_ids"] if isinstance(input_shape, dict) else input_shape)

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from bertzoo.data.labels import label_names
-from bertzoo.data.streams import in_chunks, is_stream
+from bertzoo.data.labels import make_label_names
+from bertzoo.data.streams import is_batch_stream, iterate_chunks
 from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import best_temperature, best_thresholds, sigmoid, softmax
-from bertzoo.tasks.task import Task, token_shape
-from bertzoo.text.encoded import as_texts
+from bertzoo.tasks.task import Task, token_ids_shape
+from bertzoo.text.encoded import to_text_list
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.adversarial import SiFT
 from bertzoo.training.compiled_losses import SmoothedCrossentropy
@@ -62,7 +62,7 @@ class TextClassifier(Task):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.labels = label_names(labels)
+        self.labels = make_label_names(labels)
         self.problem_type = problem_type or (REGRESSION if len(self.labels) == 1 else SINGLE_LABEL)
         if self.problem_type not in PROBLEM_TYPES:
             raise ValueError(f"problem_type must be one of {', '.join(PROBLEM_TYPES)}. Received: {problem_type!r}.")
@@ -96,12 +96,12 @@ class TextClassifier(Task):
         return self.custom_head
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
-        outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.pooled_positions)
-        vectors = self.backbone.head_vectors(outputs, inputs, self.uses_pooler)
+        outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.head_query_positions)
+        vectors = self.backbone.pool_for_head(outputs, inputs, self.uses_pooler)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (token_shape(input_shape)[0], len(self.labels))
+        return (token_ids_shape(input_shape)[0], len(self.labels))
 
     def classify(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> Any:
         """Labels with probabilities.
@@ -116,8 +116,8 @@ class TextClassifier(Task):
             above their thresholds) and `scores`; for regression `value`, or `values` by label.
         """
         if hasattr(x, "__next__"):
-            return (answer for chunk in in_chunks(x) for answer in self.classify(chunk, batch_size, verbose))
-        if is_stream(x):
+            return (answer for chunk in iterate_chunks(x) for answer in self.classify(chunk, batch_size, verbose))
+        if is_batch_stream(x):
             return [self._readable(row) for row in self.logits(x, batch_size, verbose=verbose)]
         examples = self.data.parse(x)
         if len(examples) == 0:
@@ -170,7 +170,7 @@ class TextClassifier(Task):
             raise ValueError(f"template must hold {{}} where the label goes. Received: {template!r}.")
         if isinstance(labels, str) or not labels:
             raise ValueError(f"labels must be a list of candidates. Received: {labels!r}.")
-        texts = as_texts(x)
+        texts = to_text_list(x)
         if not texts:
             return []
         entails = self._inference_label("entail")
@@ -280,18 +280,18 @@ class TextClassifier(Task):
         config = super().get_compile_config()
         return config and {**config, "adversarial": keras.saving.serialize_keras_object(self.adversarial)}
 
-    def freeze(self, layers: int | None = None) -> None:
-        """Freezes the embeddings and the lowest `layers` blocks; the whole encoder where None.
+    def freeze(self, num_layers: int | None = None) -> None:
+        """Freezes the embeddings and the lowest `num_layers` blocks; the whole encoder where None.
 
         Raises:
             ValueError: There are fewer blocks than that.
         """
         blocks = self.backbone.blocks
-        if layers is not None and not 0 <= layers <= len(blocks):
-            raise ValueError(f"layers must be from 0 to {len(blocks)}. Received: {layers}.")
-        self.backbone.trainable = layers is not None
-        if layers is not None:
-            for layer in [self.backbone.embeddings, *blocks[:layers]]:
+        if num_layers is not None and not 0 <= num_layers <= len(blocks):
+            raise ValueError(f"num_layers must be from 0 to {len(blocks)}. Received: {num_layers}.")
+        self.backbone.trainable = num_layers is not None
+        if num_layers is not None:
+            for layer in [self.backbone.embeddings, *blocks[:num_layers]]:
                 layer.trainable = False
 
     def default_loss(self) -> Any:
@@ -309,9 +309,9 @@ class TextClassifier(Task):
         return [keras.metrics.MeanAbsoluteError(name="mae")]
 
     @classmethod
-    def options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
+    def _options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:
         problem_type = config.extra.get("problem_type")
-        return super().options_from_files(config) | ({"problem_type": problem_type} if problem_type else {})
+        return super()._options_from_files(config) | ({"problem_type": problem_type} if problem_type else {})
 
-    def config_changes(self) -> dict[str, Any]:
-        return {**super().config_changes(), "problem_type": self.problem_type}
+    def _config_changes(self) -> dict[str, Any]:
+        return {**super()._config_changes(), "problem_type": self.problem_type}

@@ -9,19 +9,19 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.data.labels import label_names
+from bertzoo.data.labels import make_label_names
 from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import TagData
 from bertzoo.layers.crf import CRF
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import softmax
-from bertzoo.tasks.task import WindowedTask, token_shape
+from bertzoo.tasks.task import WindowedTask, token_ids_shape
 from bertzoo.text import tags as bio
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.word_alignment import WordAlignment, align_words
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.optimizer import AdamW
-from bertzoo.training.step import BackendStep
+from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
 # Transitions start at 0 and get a larger rate than the encoder, at which they would hardly move.
@@ -70,10 +70,10 @@ class TokenClassifier(WindowedTask):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        self.labels = label_names(labels)
+        self.labels = make_label_names(labels)
         if crf and label_all_tokens:
             raise ValueError("a CRF scores one label for each word: leave label_all_tokens=False.")
-        self.label_all_tokens, self.scheme = label_all_tokens, bio.scheme_of(self.labels)
+        self.label_all_tokens, self.scheme = label_all_tokens, bio.detect_tag_scheme(self.labels)
         self.data = TagData(tokenizer, backbone.config, self.labels, self.scheme, label_all_tokens)
         if crf:
             self.data.weighed_labels = None
@@ -92,7 +92,7 @@ class TokenClassifier(WindowedTask):
         return self.token_classifier(outputs["sequence_output"], key=key)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        return (*token_shape(input_shape), len(self.labels))
+        return (*token_ids_shape(input_shape), len(self.labels))
 
     # ---- use
 
@@ -150,7 +150,7 @@ class TokenClassifier(WindowedTask):
             name = names[i]
             if name is None:
                 before = next((name for name in names[i::-1] if name is not None), outside)
-                name = bio.inside(after) if self.scheme and bio.goes_on(before, after) else outside
+                name = bio.to_inside_tag(after) if self.scheme and bio.is_same_entity(before, after) else outside
             after = name
             filled.append(name)
         return filled[::-1]
@@ -159,9 +159,9 @@ class TokenClassifier(WindowedTask):
         """The examples, and (alignment, label ids, scores) of each one's words."""
         self.data.require_tokenizer()
         examples = self.data.parse(x)
-        windows = self.data.cut(examples)
-        logits = windows.join(self.predict_rows(windows.rows, batch_size, verbose))
-        alignments = [align_words(windows.offsets(i), words) for i, words in enumerate(examples["words"])]
+        windows = self.data.make_windows(examples)
+        logits = windows.join_outputs(self.predict_rows(windows.rows, batch_size, verbose))
+        alignments = [align_words(windows.text_offsets(i), words) for i, words in enumerate(examples["words"])]
         if self.crf is not None:
             emissions = [rows[alignment.tokens[:, 0]] for rows, alignment in zip(logits, alignments)]
             labelled = self._best_sequences(emissions)
@@ -234,20 +234,20 @@ class TokenClassifier(WindowedTask):
             optimizer, options, kwargs: As there.
         """
         if optimizer is None and self.crf is not None:
-            optimizer = AdamW(self.backbone.config.learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
+            optimizer = AdamW(self.backbone.config.default_learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {CRF_RATE:g} times its rate for the CRF")
         super().compile(optimizer, *options, **kwargs)
 
     # ---- files
 
-    def own_values(self) -> dict[str, Any]:
+    def _own_values(self) -> dict[str, Any]:
         return {"crf": self.crf is not None, "label_all_tokens": self.label_all_tokens}
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "crf": self.crf is not None}
 
 
-class _Decoder(BackendStep, keras.Model):
+class _Decoder(BackendModel, keras.Model):
     """A CRF as a model, whose `predict_on_batch` is compiled once a shape."""
 
     def __init__(self, crf: keras.layers.Layer):
@@ -263,4 +263,6 @@ def _forbidden(labels: list[str], scheme: str | None) -> list[tuple[int, int]]:
     if scheme is None:
         return []
     names = [*labels, None]
-    return [(i, j) for i, a in enumerate(names) for j, b in enumerate(names) if not bio.may_follow(a, b, scheme)]
+    return [
+        (i, j) for i, a in enumerate(names) for j, b in enumerate(names) if not bio.is_transition_allowed(a, b, scheme)
+    ]

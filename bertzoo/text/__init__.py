@@ -6,7 +6,7 @@ Names are imported on first use, so that the tokenizer works without Keras and `
 from importlib import import_module
 from typing import Any
 
-from bertzoo._lazy import lazy_names
+from bertzoo._lazy import lazy_import_hooks
 
 _HOMES = {
     "Tokenizer": "tokenizer",
@@ -17,7 +17,7 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
-_named, __dir__ = lazy_names(__name__, _HOMES)
+_named, __dir__ = lazy_import_hooks(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:

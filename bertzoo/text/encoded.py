@@ -48,7 +48,7 @@ class Encoded:
         index %= len(self)
         return self.token_ids[self.row_splits[index] : self.row_splits[index + 1]]
 
-    def rows(self, begin: int, end: int) -> Encoded:
+    def slice_rows(self, begin: int, end: int) -> Encoded:
         """Some of the rows, without offsets and word ids.
 
         Args:
@@ -60,15 +60,15 @@ class Encoded:
         return Encoded(self.token_ids[tokens], self.segment_ids[tokens], splits)
 
     def pad(
-        self, rows: Sequence[int] | np.ndarray, length: int, pad_id: int = 0, lengths: bool = False
+        self, row_indices: Sequence[int] | np.ndarray, length: int, pad_id: int = 0, return_lengths: bool = False
     ) -> dict[str, np.ndarray]:
         """A padded batch of some rows.
 
         Args:
-            rows: The indices of the rows, (batch,).
+            row_indices: The indices of the rows, (batch,).
             length: The length of the batch. No row is cut: truncation is the tokenizer's.
             pad_id: The id of the padding token.
-            lengths: Return the lengths of the rows too.
+            return_lengths: Return the lengths of the rows too.
 
         Returns:
             `token_ids`, `segment_ids` and `padding_mask` (1 = real), each (batch, length) int32, and `lengths`,
@@ -77,19 +77,19 @@ class Encoded:
         Raises:
             ValueError: A row is longer than `length`.
         """
-        index, is_real = self._index(rows, length)
+        index, is_real = self._index(row_indices, length)
         inputs = {
             "token_ids": _spread(self.token_ids, index, is_real, pad_id),
             "segment_ids": _spread(self.segment_ids, index, is_real, 0),
             "padding_mask": is_real.astype(np.int32),
         }
-        return {**inputs, "lengths": is_real.sum(axis=1, dtype=np.int32)} if lengths else inputs
+        return {**inputs, "lengths": is_real.sum(axis=1, dtype=np.int32)} if return_lengths else inputs
 
-    def pad_offsets(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
+    def pad_offsets(self, row_indices: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
         """The character offsets of some rows.
 
         Args:
-            rows: The indices of the rows, (batch,).
+            row_indices: The indices of the rows, (batch,).
             length: The length of the batch.
 
         Returns:
@@ -99,8 +99,8 @@ class Encoded:
             ValueError: There are no offsets, or a row is longer than `length`.
         """
         if self.offsets is None:
-            raise ValueError("these rows carry no offsets: encode them with `offsets=True`.")
-        index, is_real = self._index(rows, length)
+            raise ValueError("these rows carry no offsets: encode them with `return_offsets=True`.")
+        index, is_real = self._index(row_indices, length)
         return _spread(self.offsets, index, is_real, 0)
 
     @staticmethod
@@ -114,7 +114,7 @@ class Encoded:
         return Encoded(
             np.concatenate([one.token_ids for one in encoded]),
             np.concatenate([one.segment_ids for one in encoded]),
-            row_splits_from(np.concatenate([one.lengths for one in encoded])),
+            lengths_to_row_splits(np.concatenate([one.lengths for one in encoded])),
             join("offsets"),
             join("word_ids"),
         )
@@ -134,18 +134,18 @@ class Encoded:
         return np.where(is_real, self.row_splits[rows][:, None] + columns, 0), is_real
 
 
-def check_names(arrays: Mapping, known: Sequence[str]) -> None:
+def check_input_names(arrays: Mapping, known_names: Sequence[str]) -> None:
     """Refuses arrays that nothing would read, such as those under Hugging Face's names.
 
     Raises:
         ValueError: A name is unknown, or `token_ids` is missing.
     """
-    unknown = [name for name in arrays if name not in known]
+    unknown = [name for name in arrays if name not in known_names]
     if unknown or "token_ids" not in arrays:
         meant = [f"{HF_NAMES[name]} for {name}" for name in unknown if name in HF_NAMES]
         raise ValueError(
-            f"inputs must hold token_ids and may hold {', '.join(known[1:])}. Received: {', '.join(map(str, arrays))}."
-            + (f" Use {', '.join(meant)}." if meant else "")
+            f"inputs must hold token_ids and may hold {', '.join(known_names[1:])}. "
+            f"Received: {', '.join(map(str, arrays))}." + (f" Use {', '.join(meant)}." if meant else "")
         )
 
 
@@ -161,7 +161,7 @@ def encoded_from_arrays(x: Any, vocabulary_size: int) -> Encoded:
             stands before the end of a row.
     """
     x = x if isinstance(x, dict) else {"token_ids": x}
-    check_names(x, ARRAYS)
+    check_input_names(x, ARRAYS)
     try:
         ids = np.asarray(x["token_ids"])
     except ValueError:
@@ -186,10 +186,10 @@ def encoded_from_arrays(x: Any, vocabulary_size: int) -> Encoded:
             f"token_ids must be from 0 to {vocabulary_size - 1}, the last that the model has. Received: values from "
             f"{ids.min()} to {ids.max()}."
         )
-    return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), row_splits_from(mask.sum(axis=1)))
+    return Encoded(ids[mask].astype("int32"), segments[mask].astype("int8"), lengths_to_row_splits(mask.sum(axis=1)))
 
 
-def row_splits_from(lengths: np.ndarray) -> np.ndarray:
+def lengths_to_row_splits(lengths: np.ndarray) -> np.ndarray:
     """(n,) row lengths -> (n + 1,) int64 row splits."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
@@ -200,23 +200,23 @@ def _spread(flat: np.ndarray, index: np.ndarray, is_real: np.ndarray, fill: int)
     return out
 
 
-class Texts(list):
+class CheckedTexts(list):
     """A list whose items are known to be strings, so that they are not checked again."""
 
 
-def as_texts(texts: Any, name: str = "texts") -> Texts:
+def to_text_list(texts: Any, name: str = "texts") -> CheckedTexts:
     """Strings as a list, from a string, list, tuple, NumPy array, pandas Series or other sequence of strings.
 
     Raises:
         TypeError: An item is no string (None, NaN, a number, a nested list); the message gives its index.
     """
-    if isinstance(texts, Texts):
+    if isinstance(texts, CheckedTexts):
         return texts
     if isinstance(texts, np.ndarray) and texts.ndim > 1:
         raise TypeError(f"{name} must be a one-dimensional array of strings. Received: shape {texts.shape}.")
     values = texts.tolist() if hasattr(texts, "tolist") else texts  # of NumPy and pandas
     if isinstance(values, str):
-        return Texts([values])
+        return CheckedTexts([values])
     if not isinstance(values, Sequence) or isinstance(values, (bytes, bytearray)):
         raise TypeError(
             f"{name} must be a string or a sequence of strings (list, tuple, NumPy array, pandas Series), "
@@ -225,22 +225,22 @@ def as_texts(texts: Any, name: str = "texts") -> Texts:
     for index, text in enumerate(values):
         if not isinstance(text, str):
             raise TypeError(_describe_wrong_item(text, index, name))
-    return Texts(values)
+    return CheckedTexts(values)
 
 
-def with_prompt(texts: Texts, prompt: str) -> Texts:
+def prepend_prompt(texts: CheckedTexts, prompt: str) -> CheckedTexts:
     """Texts with a prompt before each of them."""
-    return Texts(prompt + text for text in texts) if prompt else texts
+    return CheckedTexts(prompt + text for text in texts) if prompt else texts
 
 
-def as_pairs(texts: Any, pairs: Any) -> tuple[Texts, Texts | None]:
+def to_text_lists(texts: Any, pairs: Any) -> tuple[CheckedTexts, CheckedTexts | None]:
     """Both columns as equally long lists of strings; `pairs` may be None.
 
     Raises:
         TypeError: An item is no string, or one column is a single string and the other a list.
         ValueError: The lengths differ.
     """
-    firsts = as_texts(texts)
+    firsts = to_text_list(texts)
     if pairs is None:
         return firsts, None
     if isinstance(texts, str) != isinstance(pairs, str):
@@ -248,7 +248,7 @@ def as_pairs(texts: Any, pairs: Any) -> tuple[Texts, Texts | None]:
             f"texts and pairs must both be strings or both be lists of strings. Received: {type(texts).__name__} and "
             f"{type(pairs).__name__}; to set one string against many, repeat it: [text] * len(pairs)."
         )
-    seconds = as_texts(pairs, "pairs")
+    seconds = to_text_list(pairs, "pairs")
     if len(firsts) != len(seconds):
         raise ValueError(
             f"texts and pairs must be equally long. Received: {len(firsts)} texts and {len(seconds)} pairs."
@@ -256,7 +256,7 @@ def as_pairs(texts: Any, pairs: Any) -> tuple[Texts, Texts | None]:
     return firsts, seconds
 
 
-def check_encodable(texts: Texts, name: str) -> None:
+def check_unicode(texts: Sequence[str], name: str) -> None:
     """Refuses half of a surrogate pair, as the Rust library does, but names the text.
 
     Raises:

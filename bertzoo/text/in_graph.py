@@ -46,7 +46,7 @@ class InGraphTokenizer(tf.Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        content = json.loads(tokenizer.files()["tokenizer.json"])
+        content = json.loads(tokenizer.file_contents()["tokenizer.json"])
         _check_kind(tokenizer, content)
         if tokenizer.max_length is not None:
             max_length = min(max_length or tokenizer.max_length, tokenizer.max_length)
@@ -73,7 +73,7 @@ class InGraphTokenizer(tf.Module):
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """The model's inputs, each int32 (n, length), of strings (n,)."""
-        tokens = [self.pieces(texts)] if pairs is None else [self.pieces(texts), self.pieces(pairs)]
+        tokens = [self.tokenize(texts)] if pairs is None else [self.tokenize(texts), self.tokenize(pairs)]
         if self.max_length is not None and pairs is None:
             tokens = [tokens[0][:, : self.max_length - 2]]
         elif self.max_length is not None:
@@ -89,7 +89,7 @@ class InGraphTokenizer(tf.Module):
             segments = mask * tf.cast(positions >= lengths - second, tf.int32)
         return {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
 
-    def pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The ids of strings (n,) without the tokens around them: ragged int32 (n, length)."""
         # NUL would end the text in what follows.
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")

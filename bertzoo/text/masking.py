@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.text.encoded import Encoded, row_splits_from
+from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 from bertzoo.text.tokenizer import Tokenizer
 
 ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class SpanSampler:
+class _SpanSampler:
     """Samples whole words, or n-grams of them with n drawn in the proportion 1 : 1/2 : 1/3.
 
     As in ALBERT's code, the words of a row are tried in random order as the first word of an n-gram. An n-gram that
@@ -115,7 +115,7 @@ class Masking:
         starts: Ids of the tokens that begin a word, for whole-word masking. A word that would exceed the share is
             skipped, so that some rows have fewer masks.
         max_ngram: Largest number of words (or tokens, where `starts` is empty) that are selected together; see
-            `SpanSampler`.
+            `_SpanSampler`.
         weights: Relative selection weight of each token of the vocabulary (DistilBERT favours rare tokens); uniform
             where empty. Only for single tokens.
 
@@ -142,7 +142,7 @@ class Masking:
             )
         if self.max_ngram < 1:
             raise ValueError(f"max_ngram must be 1 or more. Received: {self.max_ngram}.")
-        if len(self.ordinary) == 0:
+        if len(self.ordinary_ids) == 0:
             raise ValueError("expected ordinary tokens in the vocabulary. Received: special tokens only.")
         if self.weights and (len(self.weights) != self.vocab_size or self._spans is not None):
             raise ValueError(
@@ -178,19 +178,19 @@ class Masking:
 
     @cached_property
     def _is_special(self) -> np.ndarray:
-        return ~np.isin(np.arange(self.vocab_size), self.ordinary)
+        return ~np.isin(np.arange(self.vocab_size), self.ordinary_ids)
 
     @cached_property
-    def ordinary(self) -> np.ndarray:
+    def ordinary_ids(self) -> np.ndarray:
         """The ids that are not special, ascending."""
         return np.setdiff1d(np.arange(self.vocab_size, dtype="int32"), np.asarray(self.special_ids, dtype="int32"))
 
     @cached_property
-    def _spans(self) -> SpanSampler | None:
+    def _spans(self) -> _SpanSampler | None:
         if not self.starts and self.max_ngram == 1:
             return None
         starts = np.isin(np.arange(self.vocab_size), self.starts) if self.starts else np.ones(self.vocab_size, bool)
-        return SpanSampler(starts, self.max_ngram)
+        return _SpanSampler(starts, self.max_ngram)
 
     @cached_property
     def _weights(self) -> np.ndarray:
@@ -221,7 +221,7 @@ class Masking:
         labels = ids[rows, chosen]
         draw = rng.random(labels.shape, dtype=np.float32)
         replacement = np.where(draw < self.mask_prob, np.int32(self.mask_id), labels)
-        other = self.ordinary[rng.integers(0, len(self.ordinary), labels.shape)]
+        other = self.ordinary_ids[rng.integers(0, len(self.ordinary_ids), labels.shape)]
         replacement = np.where(
             (draw >= self.mask_prob) & (draw < self.mask_prob + self.random_prob), other, replacement
         )
@@ -280,14 +280,16 @@ class StaticMasking:
             labels.append(guessed[counted])
         self.examples = Encoded(ids, encoded.segment_ids, encoded.row_splits)
         self.positions, self.labels = np.concatenate(positions), np.concatenate(labels)
-        self.row_splits = row_splits_from(np.concatenate(counts))
+        self.row_splits = lengths_to_row_splits(np.concatenate(counts))
 
-    def batch(self, inputs: dict[str, np.ndarray], rows: np.ndarray, rng=None) -> tuple[dict, np.ndarray, np.ndarray]:
-        """Inputs, labels and weights as `Masking` returns them, from padded examples and their indices `rows`."""
-        counts = self.row_splits[rows + 1] - self.row_splits[rows]
+    def batch(
+        self, inputs: dict[str, np.ndarray], row_indices: np.ndarray, rng=None
+    ) -> tuple[dict, np.ndarray, np.ndarray]:
+        """Inputs, labels and weights as `Masking` returns them, from padded examples and their `row_indices`."""
+        counts = self.row_splits[row_indices + 1] - self.row_splits[row_indices]
         index = np.arange(self.masking.max_predictions_per_seq(inputs["token_ids"].shape[1]))
         counted = index < counts[:, None]
-        flat_index = np.where(counted, self.row_splits[rows][:, None] + index, 0)
+        flat_index = np.where(counted, self.row_splits[row_indices][:, None] + index, 0)
         positions, labels = (np.where(counted, a[flat_index], 0).astype("int32") for a in (self.positions, self.labels))
         return {**inputs, "mask_positions": positions}, labels, counted.astype("float32")
 

@@ -28,7 +28,7 @@ UNIGRAM, BPE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-class Piece(NamedTuple):
+class _Piece(NamedTuple):
     """A piece of the vocabulary; `kind` is NORMAL, CONTROL …"""
 
     text: str
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 class SentencePieceModel:
     """What a `.model` file says: the pieces by id, `algorithm` UNIGRAM or BPE, and how texts are normalized."""
 
-    pieces: list[Piece]
+    pieces: list[_Piece]
     unk_id: int
     algorithm: int
     byte_fallback: bool
@@ -49,14 +49,18 @@ class SentencePieceModel:
     remove_extra_whitespaces: bool
 
 
-def read_sentencepiece(source: str | Path | bytes) -> SentencePieceModel:
+def read_sentencepiece_model(path_or_bytes: str | Path | bytes) -> SentencePieceModel:
     """Reads and checks a `.model` file, or its content.
 
     Raises:
         ValueError: It is cut off or malformed, or uses what no family here does: the word and character models, white
             space as a suffix, or unescaped white space.
     """
-    content, name = (source, "the content") if isinstance(source, bytes) else (Path(source).read_bytes(), source)
+    content, name = (
+        (path_or_bytes, "the content")
+        if isinstance(path_or_bytes, bytes)
+        else (Path(path_or_bytes).read_bytes(), path_or_bytes)
+    )
     try:
         return _model(content)
     except (ValueError, struct.error) as error:
@@ -97,13 +101,13 @@ def _model(data: bytes) -> SentencePieceModel:
     )
 
 
-def _piece(data: bytes) -> Piece:
+def _piece(data: bytes) -> _Piece:
     fields = dict(_fields(data, {1: bytes, 2: float, 3: int}))
     text, score, kind = fields.get(1, b"").decode("utf-8"), fields.get(2, 0.0), fields.get(3, NORMAL)
     if not text or kind not in range(NORMAL, BYTE + 1) or not math.isfinite(score):
         raise ValueError(f"a piece is malformed: text {text!r}, score {score}, type {kind}")
     # The shortest decimal of this float32: the Rust library reads a longer one back from JSON with another last bit.
-    return Piece(text, float(str(np.float32(score))), kind)
+    return _Piece(text, float(str(np.float32(score))), kind)
 
 
 def _fields(data: bytes, types: Mapping[int, type]) -> Iterator[tuple[int, Any]]:
@@ -147,12 +151,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number is longer than 64 bits")
 
 
-def build_sentencepiece(
+def build_sentencepiece_tokenizer(
     model: SentencePieceModel,
     *,
-    front: tuple[str, ...] = (),
-    skipped: int = 0,
-    preparation: tuple["tokenizers.normalizers.Normalizer", ...] = (),
+    leading_tokens: tuple[str, ...] = (),
+    num_skipped_pieces: int = 0,
+    first_normalizers: tuple["tokenizers.normalizers.Normalizer", ...] = (),
     split_punctuation: bool = False,
     split_digit_comma: bool = False,
 ) -> "tokenizers.Tokenizer":
@@ -160,19 +164,19 @@ def build_sentencepiece(
 
     Args:
         model: The file's content.
-        front: Tokens that stand in the vocabulary before the pieces, as fairseq's models have them.
-        skipped: How many pieces of the file fall away at the front for that.
-        preparation: Normalizers that come before the character map.
+        leading_tokens: Tokens that stand in the vocabulary before the pieces, as fairseq's models have them.
+        num_skipped_pieces: How many pieces of the file fall away at the front for that.
+        first_normalizers: Normalizers that come before the character map.
         split_punctuation: Punctuation marks are words of their own, as in DeBERTa's `split_by_punct`.
         split_digit_comma: No piece ends in a digit and a comma, as ALBERT's code has it.
 
     Raises:
-        ValueError: A piece of `front` is in the file too, or a piece that falls away is an ordinary one.
+        ValueError: A piece of `leading_tokens` is in the file too, or a piece that falls away is an ordinary one.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from tokenizers.normalizers import Precompiled, Prepend, Replace
 
-    vocabulary = _vocabulary(model, front, skipped, split_digit_comma)
+    vocabulary = _vocabulary(model, leading_tokens, num_skipped_pieces, split_digit_comma)
     ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
     unk = model.pieces[model.unk_id].text
     if model.algorithm == BPE:
@@ -180,7 +184,7 @@ def build_sentencepiece(
         rust = Tokenizer(models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback))
     else:
         rust = Tokenizer(models.Unigram(vocabulary, ids[unk], model.byte_fallback))
-    steps = list(preparation)
+    steps = list(first_normalizers)
     if model.charsmap:
         try:
             steps.append(Precompiled(model.charsmap))
@@ -202,7 +206,7 @@ def build_sentencepiece(
 
 
 @lru_cache(maxsize=1)
-def without_accents() -> tuple["tokenizers.normalizers.Normalizer", ...]:
+def strip_accents_normalizers() -> tuple["tokenizers.normalizers.Normalizer", ...]:
     """Normalizers that take accents off as Python's `unicodedata.combining` defines them, as ALBERT's code does.
 
     The Rust library's `StripAccents` would take the vowel signs of Indic scripts too.
@@ -218,19 +222,21 @@ def without_accents() -> tuple["tokenizers.normalizers.Normalizer", ...]:
 
 
 def _vocabulary(
-    model: SentencePieceModel, front: tuple[str, ...], skipped: int, split_digit_comma: bool
+    model: SentencePieceModel, leading_tokens: tuple[str, ...], num_skipped_pieces: int, split_digit_comma: bool
 ) -> list[tuple[str, float]]:
     """(piece, score) by id. Scores are made such that the Rust library, which knows no types, chooses as SentencePiece
     does."""
-    wrong = [piece.text for piece in model.pieces[:skipped] if piece.kind not in (UNKNOWN, CONTROL)]
+    wrong = [piece.text for piece in model.pieces[:num_skipped_pieces] if piece.kind not in (UNKNOWN, CONTROL)]
     if wrong:
-        raise ValueError(f"the first {skipped} pieces must be control pieces; {wrong[0]!r} is an ordinary one.")
+        raise ValueError(
+            f"the first {num_skipped_pieces} pieces must be control pieces; {wrong[0]!r} is an ordinary one."
+        )
     normal = [piece.score for piece in model.pieces if piece.kind == NORMAL] or [0.0]
-    if front and (model.unk_id or model.pieces[0].text not in front):
-        raise ValueError(f"its piece 0 must be the unknown one, of {front}: is it another family's file?")
+    if leading_tokens and (model.unk_id or model.pieces[0].text not in leading_tokens):
+        raise ValueError(f"its piece 0 must be the unknown one, of {leading_tokens}: is it another family's file?")
     lowest, highest = min(normal), max(normal)
-    vocabulary = [(token, lowest) for token in front]
-    for text, score, kind in model.pieces[skipped:]:
+    vocabulary = [(token, lowest) for token in leading_tokens]
+    for text, score, kind in model.pieces[num_skipped_pieces:]:
         if kind == USER_DEFINED:  # always chosen: its score is the best possible for its length
             score = len(text) * highest - 0.1
         elif kind in (UNKNOWN, CONTROL, BYTE):
@@ -240,7 +246,7 @@ def _vocabulary(
         elif split_digit_comma and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
             score -= 100.0
         vocabulary.append((text, score))
-    double = sorted(set(front).intersection(piece for piece, _ in vocabulary[len(front) :]))
+    double = sorted(set(leading_tokens).intersection(piece for piece, _ in vocabulary[len(leading_tokens) :]))
     if double:
         raise ValueError(f"the file holds {double[0]!r}, which this family adds: is it another family's file?")
     return vocabulary

@@ -14,7 +14,7 @@ OUTSIDE = "O"
 UNTYPED = "_"
 
 
-def scheme_of(labels: Iterable[str]) -> str | None:
+def detect_tag_scheme(labels: Iterable[str]) -> str | None:
     """ "BIO", "BIOES", "BILOU", "IO", or None where the labels mark no entities, as parts of speech."""
     labels = set(labels)
     named = labels - {OUTSIDE}
@@ -26,7 +26,7 @@ def scheme_of(labels: Iterable[str]) -> str | None:
     return "IO" if OUTSIDE in labels and named else None
 
 
-def split_tag(tag: str) -> tuple[str, str]:
+def _split_tag(tag: str) -> tuple[str, str]:
     """(letter, type) of a tag: "L-PER" -> ("E", "PER"); a tag without letter is inside its type."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
@@ -35,14 +35,14 @@ def split_tag(tag: str) -> tuple[str, str]:
     return "I", tag
 
 
-def entity_tags(kind: str, words: int, scheme: str) -> list[str]:
+def make_entity_tags(entity_type: str, num_words: int, scheme: str) -> list[str]:
     """The tags of an entity's words: ("PER", 3, "BIO") -> ["B-PER", "I-PER", "I-PER"]."""
     letters = _LETTERS[scheme]
     if letters is None:
-        return [kind] * words
+        return [entity_type] * num_words
     first, inner, last, single = tuple(letters)
-    marks = single if words == 1 else first + inner * (words - 2) + last
-    return [mark if kind == UNTYPED else f"{mark}-{kind}" for mark in marks]
+    marks = single if num_words == 1 else first + inner * (num_words - 2) + last
+    return [mark if entity_type == UNTYPED else f"{mark}-{entity_type}" for mark in marks]
 
 
 def _is_marked(tag: str) -> bool:
@@ -55,7 +55,7 @@ def find_entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     out of order, such as I- after O, begins an entity."""
     entities, begin, before, kind = [], 0, OUTSIDE, ""
     for i, tag in enumerate([*tags, OUTSIDE]):
-        letter, next_kind = split_tag(tag)
+        letter, next_kind = _split_tag(tag)
         if letter in ("B", "S", OUTSIDE) or before in ("E", "S", OUTSIDE) or next_kind != kind:
             if before != OUTSIDE:
                 entities.append((kind, begin, i))
@@ -64,36 +64,36 @@ def find_entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     return entities
 
 
-def goes_on(before: str, after: str) -> bool:
+def is_same_entity(tag: str, next_tag: str) -> bool:
     """Whether two tags of neighbours belong to one entity."""
-    (letter, kind), (next_letter, next_kind) = split_tag(before), split_tag(after)
+    (letter, kind), (next_letter, next_kind) = _split_tag(tag), _split_tag(next_tag)
     return letter in ("B", "I") and next_letter in ("I", "E") and kind == next_kind
 
 
-def inside(tag: str) -> str:
+def to_inside_tag(tag: str) -> str:
     """The tag of an inner word of the same entity."""
     return f"I{tag[1:]}" if _is_marked(tag) else tag
 
 
-def may_follow(before: str | None, after: str | None, scheme: str) -> bool:
-    """Whether tag `after` may come right after `before`; None is the border of the text."""
-    before, after = before or OUTSIDE, after or OUTSIDE
+def is_transition_allowed(tag: str | None, next_tag: str | None, scheme: str) -> bool:
+    """Whether `next_tag` may come right after `tag`; None is the border of the text."""
+    before, after = tag or OUTSIDE, next_tag or OUTSIDE
     if scheme not in ("BIO", "BIOES", "BILOU"):
         return True
-    if split_tag(after)[0] in ("I", "E"):
-        return goes_on(before, after)
-    return scheme == "BIO" or split_tag(before)[0] not in ("B", "I")
+    if _split_tag(after)[0] in ("I", "E"):
+        return is_same_entity(before, after)
+    return scheme == "BIO" or _split_tag(before)[0] not in ("B", "I")
 
 
-def check_tags(rows: Iterable[Sequence[str]], scheme: str) -> None:
+def check_tag_order(tag_rows: Iterable[Sequence[str]], scheme: str) -> None:
     """Refuses tags that are out of order.
 
     Raises:
         ValueError: A tag can't follow the one before it.
     """
-    for number, tags in enumerate(rows):
+    for number, tags in enumerate(tag_rows):
         for i, (before, after) in enumerate(zip([None, *tags], [*tags, None])):
-            if not may_follow(before, after, scheme):
+            if not is_transition_allowed(before, after, scheme):
                 there = "the end" if after is None else f"{after!r} at word {i}"
                 since = "at the beginning" if before is None else f"after {before!r}"
                 raise ValueError(
@@ -117,5 +117,5 @@ def retag(tags: Sequence[str], scheme: str = "BIO") -> list[str]:
         raise ValueError(f"scheme must be one of {', '.join(_LETTERS)}. Received: {scheme!r}.")
     new = [OUTSIDE] * len(tags)
     for kind, begin, end in find_entities(tags):
-        new[begin:end] = entity_tags(kind, end - begin, scheme)
+        new[begin:end] = make_entity_tags(kind, end - begin, scheme)
     return new

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertzoo.checkpoints.errors import error_source
+from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.text import tokenizer_files
-from bertzoo.text.encoded import Encoded, Texts, as_pairs, check_encodable, no_garbage_collection, row_splits_from
-from bertzoo.text.vocabulary_files import build_wordpiece
+from bertzoo.text.encoded import Encoded, check_unicode, lengths_to_row_splits, no_garbage_collection, to_text_lists
+from bertzoo.text.vocabulary_files import build_wordpiece_tokenizer
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
@@ -37,7 +37,7 @@ class Tokenizer:
         max_length: The longest row, in tokens, that any call returns, usually the model's number of positions; None for
             no limit.
         segments: False, for models without segment embeddings, makes all segment ids 0.
-        settings: The content of a tokenizer_config.json, which `files` writes again.
+        settings: The content of a tokenizer_config.json, which `file_contents` writes again.
 
     Raises:
         ValueError: `max_length` can't hold the special tokens.
@@ -79,9 +79,9 @@ class Tokenizer:
             FileNotFoundError: The directory has no tokenizer.
             ValueError: A file can't be used.
         """
-        rust, special_tokens, settings = tokenizer_files.read_directory(directory, lowercase)
-        max_length = tokenizer_files.stored_max_length(settings) if max_length is None else max_length
-        with error_source(directory):
+        rust, special_tokens, settings = tokenizer_files.read_tokenizer_directory(directory, lowercase)
+        max_length = tokenizer_files.max_length_from_settings(settings) if max_length is None else max_length
+        with add_source_to_errors(directory):
             return cls(rust, special_tokens, max_length=max_length, settings=settings)
 
     @classmethod
@@ -105,7 +105,7 @@ class Tokenizer:
         Raises:
             ValueError: One of these tokens is missing.
         """
-        rust = build_wordpiece(
+        rust = build_wordpiece_tokenizer(
             tokens,
             lowercase=lowercase,
             strip_accents=strip_accents,
@@ -141,19 +141,19 @@ class Tokenizer:
         *,
         max_length: int | None = None,
         pad_to: int | None = None,
-        offsets: bool = False,
+        return_offsets: bool = False,
     ) -> dict[str, np.ndarray]:
         """A padded batch of texts.
 
         Args:
             texts, pairs, max_length: See `encode`.
             pad_to: The length of all rows; longer ones are truncated. The longest row's where None.
-            offsets: Return character offsets too.
+            return_offsets: Return character offsets too.
 
         Returns:
             `token_ids`, `segment_ids` and `padding_mask` (1 = real), each int32 (n, length); n is 1 for a string.
-            With `offsets` also `offsets`, int32 (n, length, 2): a token covers `text[a:b]`, and (0, 0) is an added
-            special token or padding. Padding has the pad token's id, or 0 where the vocabulary has none.
+            With `return_offsets` also `offsets`, int32 (n, length, 2): a token covers `text[a:b]`, and (0, 0) is an
+            added special token or padding. Padding has the pad token's id, or 0 where the vocabulary has none.
 
         Raises:
             TypeError, ValueError: As `encode`, and where `pad_to` is more than the tokenizer's `max_length`.
@@ -164,11 +164,11 @@ class Tokenizer:
                     f"pad_to={pad_to} is longer than the model takes (max_length={self.max_length}); use at most that."
                 )
             max_length = pad_to if max_length is None else min(max_length, pad_to)
-        encoded = self.encode(texts, pairs, max_length=max_length, offsets=offsets)
+        encoded = self.encode(texts, pairs, max_length=max_length, return_offsets=return_offsets)
         length = pad_to if pad_to is not None else int(encoded.lengths.max(initial=0))
         rows = np.arange(len(encoded))
         batch = encoded.pad(rows, length, self.pad_id)
-        if offsets:
+        if return_offsets:
             batch["offsets"] = encoded.pad_offsets(rows, length)
         return batch
 
@@ -178,7 +178,7 @@ class Tokenizer:
         pairs: str | Sequence[str] | None = None,
         *,
         max_length: int | None = None,
-        offsets: bool = False,
+        return_offsets: bool = False,
         truncate: bool = True,
     ) -> Encoded:
         """Ragged rows of token ids, as data sets keep them.
@@ -188,14 +188,14 @@ class Tokenizer:
             pairs: The second texts, as many.
             max_length: Longer rows are truncated on `truncation_side`, of pairs the longer text first; special tokens
                 stay. The tokenizer's own `max_length` is a limit too.
-            offsets: Add character offsets and word ids.
+            return_offsets: Add character offsets and word ids.
             truncate: False truncates nothing, for windows over long texts.
 
         Raises:
             TypeError: A row is no string.
             ValueError: There are not as many pairs as texts, or `max_length` can't hold the special tokens.
         """
-        firsts, seconds = as_pairs(texts, pairs)
+        firsts, seconds = to_text_lists(texts, pairs)
         limits = [limit for limit in (max_length, self.max_length) if limit is not None and truncate]
         if limits:
             self._check_room(min(limits), pairs=seconds is not None)
@@ -206,10 +206,11 @@ class Tokenizer:
             else:
                 self._rust.no_truncation()
             try:
-                chunks = [self._encode_chunk(rows[i : i + _CHUNK], offsets) for i in range(0, len(rows) or 1, _CHUNK)]
+                begins = range(0, len(rows) or 1, _CHUNK)
+                chunks = [self._encode_chunk(rows[i : i + _CHUNK], return_offsets) for i in begins]
             except TypeError:
-                check_encodable(firsts, "texts")
-                check_encodable(seconds or Texts(), "pairs")
+                check_unicode(firsts, "texts")
+                check_unicode(seconds or [], "pairs")
                 raise
             finally:
                 self._rust.no_truncation()
@@ -254,27 +255,27 @@ class Tokenizer:
             raise ValueError(f"{index} is no token id: the vocabulary has ids 0 to {self.vocabulary_size - 1}.")
         return token
 
-    def files(self) -> dict[str, bytes]:
+    def file_contents(self) -> dict[str, bytes]:
         """tokenizer.json and tokenizer_config.json by name; `transformers.AutoTokenizer` loads them with equal ids."""
-        return tokenizer_files.written_files(self._rust, self._special_tokens, self._settings, self.max_length)
+        return tokenizer_files.build_tokenizer_files(self._rust, self._special_tokens, self._settings, self.max_length)
 
-    def normalized(self, text: str) -> str:
+    def normalize_text(self, text: str) -> str:
         """A text as it is split into words: lowercased and cleaned, with plain spaces."""
         if self._rust.normalizer is None:
             return text
         return self._rust.normalizer.normalize_str(text).replace("▁", " ").strip()
 
-    def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
+    def with_special_tokens(self, special_tokens: Sequence[str]) -> Tokenizer:
         """A copy with further special tokens, which are never split and get the next ids."""
         rust = type(self._rust).from_str(self._rust.to_str())
-        rust.add_special_tokens(list(tokens))
+        rust.add_special_tokens(list(special_tokens))
         return Tokenizer(
             rust, self._special_tokens, max_length=self.max_length, segments=self.segments, settings=self._settings
         )
 
     def get_config(self) -> dict:
         """The tokenizer's files and limits as text, so that a `.keras` archive of a task is complete."""
-        files = {name: content.decode() for name, content in self.files().items()}
+        files = {name: content.decode() for name, content in self.file_contents().items()}
         return {"files": files, "max_length": self.max_length, "segments": self.segments}
 
     @classmethod
@@ -331,7 +332,7 @@ class Tokenizer:
         return tuple(sorted(ids.union(i for i in map(self._id_of, self._special_tokens) if i is not None)))
 
     @cached_property
-    def is_continuation(self) -> np.ndarray:
+    def continuation_mask(self) -> np.ndarray:
         """bool (vocabulary_size,): whether a piece continues a word (`##ing`), for whole-word masking.
 
         Raises:
@@ -340,16 +341,16 @@ class Tokenizer:
         prefix = getattr(self._rust.model, "continuing_subword_prefix", None)
         if type(self._rust.model).__name__ != "WordPiece" or not prefix:
             raise ValueError(
-                f"is_continuation needs a WordPiece vocabulary. Received: {type(self._rust.model).__name__}."
+                f"continuation_mask needs a WordPiece vocabulary. Received: {type(self._rust.model).__name__}."
             )
         marks = np.zeros(self.vocabulary_size, dtype=bool)
         marks[[i for token, i in self._rust.get_vocab().items() if token.startswith(prefix) and token != prefix]] = True
         return marks
 
     @property
-    def lowercase(self) -> bool:
+    def lowercases(self) -> bool:
         """Whether texts are lowercased before they are split."""
-        return self.normalized("A") == "a"
+        return self.normalize_text("A") == "a"
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != "_lock"}
@@ -361,7 +362,7 @@ class Tokenizer:
     def __repr__(self) -> str:
         return (
             f"Tokenizer({type(self._rust.model).__name__}, vocabulary_size={self.vocabulary_size}, "
-            f"lowercase={self.lowercase}, max_length={self.max_length})"
+            f"lowercase={self.lowercases}, max_length={self.max_length})"
         )
 
     def _id_of(self, role: str) -> int | None:
@@ -389,10 +390,10 @@ class Tokenizer:
         if self.segments:
             types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
         if not offsets:
-            return Encoded(ids, types, row_splits_from(lengths))
+            return Encoded(ids, types, lengths_to_row_splits(lengths))
         ranges = chain.from_iterable(e.offsets for e in encodings)
         spans = np.fromiter(chain.from_iterable(ranges), np.int32, 2 * total)
         words = (-1 if word is None else word for e in encodings for word in e.word_ids)
         return Encoded(
-            ids, types, row_splits_from(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)
+            ids, types, lengths_to_row_splits(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)
         )

@@ -11,13 +11,13 @@ from bertzoo.checkpoints.json_files import (
     OBJECT,
     TEXT,
     Rule,
-    choice,
-    integer,
-    list_of,
-    number,
-    object_of,
+    choice_rule,
+    encode_json,
+    integer_rule,
+    list_rule,
+    number_rule,
+    object_rule,
     read_json,
-    to_json,
 )
 from bertzoo.text.vocabulary_files import (
     BERT_TOKENS,
@@ -26,12 +26,12 @@ from bertzoo.text.vocabulary_files import (
     ROBERTA_TOKENS,
     ROLES,
     SPECS,
-    build_from_files,
-    build_wordpiece,
-    family_named,
-    find_family,
-    mark_special,
-    token_string,
+    build_tokenizer_from_files,
+    build_wordpiece_tokenizer,
+    family_from_tokenizer_class,
+    find_vocabulary_family,
+    register_special_tokens,
+    special_token_string,
 )
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
@@ -56,20 +56,20 @@ _FLAGS = (*_NORMALIZER_OPTIONS, "add_prefix_space", "keep_accents", "split_by_pu
 # What tokenizer_config.json may hold. All keys that transformers interprets are done, refused, or change no token.
 RULES = {
     **dict.fromkeys([f"{role}_token" for role in (*ROLES, "bos", "eos")], _TOKEN | NULL),
-    **dict.fromkeys(_EXTRA_TOKENS, list_of(_TOKEN) | object_of(_TOKEN) | NULL),
+    **dict.fromkeys(_EXTRA_TOKENS, list_rule(_TOKEN) | object_rule(_TOKEN) | NULL),
     **dict.fromkeys(_FLAGS, FLAG | NULL),
-    **dict.fromkeys(("model_max_length", "max_len"), number() | NULL),
-    "added_tokens_decoder": object_of(_TOKEN_OBJECT) | NULL,
+    **dict.fromkeys(("model_max_length", "max_len"), number_rule() | NULL),
+    "added_tokens_decoder": object_rule(_TOKEN_OBJECT) | NULL,
     "bertzoo": OBJECT | NULL,
     "tokenizer_class": TEXT | NULL,
-    "truncation_side": choice("left", "right"),
+    "truncation_side": choice_rule("left", "right"),
 }
 
 # The names that published files fall back on where no config names them.
 _USUAL = {role: (BERT_TOKENS[role], ROBERTA_TOKENS[role]) for role in ROLES}
 
 
-def read_directory(
+def read_tokenizer_directory(
     directory: str | Path, lowercase: bool | None = None
 ) -> tuple["tokenizers.Tokenizer", dict[str, str], dict[str, Any]]:
     """Reads tokenizer.json, else the vocabulary files of the family that config.json names.
@@ -94,7 +94,7 @@ def read_directory(
             rust, settings = _from_vocabulary_files(directory, settings, lowercase)
         _add_tokens(rust, settings, directory)
         special_tokens = find_special_tokens(rust, settings)
-        mark_special(rust, special_tokens.values())
+        register_special_tokens(rust, special_tokens.values())
         _check_template(rust, special_tokens, settings, directory)
     except BaseException as error:
         # What a damaged file does to the Rust library, whose panics are not even `Exception`s.
@@ -123,7 +123,7 @@ def _check_class(directory: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def stored_max_length(settings: Mapping) -> int | None:
+def max_length_from_settings(settings: Mapping) -> int | None:
     """`model_max_length`, or None where it is missing or transformers' stand-in for "no limit", 1e30."""
     value = settings.get("model_max_length", settings.get("max_len"))
     return int(value) if value is not None and 0 < value < 1e9 else None
@@ -133,14 +133,14 @@ def find_special_tokens(rust: "tokenizers.Tokenizer", settings: Mapping) -> dict
     """{role: token} for those of cls, sep, pad, mask, unk that the files name and the vocabulary holds."""
     special_tokens = {}
     for role in ROLES:
-        named = token_string(settings.get(f"{role}_token"))
+        named = special_token_string(settings.get(f"{role}_token"))
         known = [t for t in ((named,) if named else _USUAL[role]) if rust.token_to_id(t) is not None]
         if known:
             special_tokens[role] = known[0]
     return special_tokens
 
 
-def written_files(
+def build_tokenizer_files(
     rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str], settings: Mapping, max_length: int | None
 ) -> dict[str, bytes]:
     """tokenizer.json and tokenizer_config.json by name, which `transformers.AutoTokenizer` loads.
@@ -152,14 +152,14 @@ def written_files(
     if state["type"] == "BertNormalizer":
         written |= {key: state[option] for key, option in _NORMALIZER_OPTIONS.items()}
     for role, token in special_tokens.items():
-        if token_string(written.get(f"{role}_token")) != token:
+        if special_token_string(written.get(f"{role}_token")) != token:
             written[f"{role}_token"] = token
     written["model_max_length"] = max_length if max_length is not None else int(1e30)
     if not written.get("tokenizer_class"):
         plain = _is_plain_bert(rust, special_tokens)
         written["tokenizer_class"] = "BertTokenizer" if plain else "PreTrainedTokenizerFast"
         written.setdefault("model_input_names", ["input_ids", "token_type_ids", "attention_mask"])
-    return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": to_json(written)}
+    return {"tokenizer.json": rust.to_str(pretty=True).encode(), "tokenizer_config.json": encode_json(written)}
 
 
 def _normalizer_state(rust: "tokenizers.Tokenizer") -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _from_json(path: Path, settings: Mapping, lowercase: bool | None):
             f"lowercase={lowercase} needs a tokenizer with BERT's normalizer; this one has {kind}. Leave it out."
         )
     # transformers' RobertaTokenizer and DebertaTokenizer make this part anew.
-    family, add_prefix_space = family_named(settings), settings.get("add_prefix_space")
+    family, add_prefix_space = family_from_tokenizer_class(settings), settings.get("add_prefix_space")
     is_byte_level = family is not None and SPECS[family].files == BYTE_BPE
     if is_byte_level and add_prefix_space is not None and hasattr(rust.pre_tokenizer, "add_prefix_space"):
         rust.pre_tokenizer.add_prefix_space = add_prefix_space
@@ -201,7 +201,9 @@ def _from_json(path: Path, settings: Mapping, lowercase: bool | None):
 
 
 def _from_vocabulary_files(directory: Path, settings: dict, lowercase: bool | None):
-    family = find_family(directory, settings, read_json(directory / "config.json", default={}).get("model_type"))
+    family = find_vocabulary_family(
+        directory, settings, read_json(directory / "config.json", default={}).get("model_type")
+    )
     if family is None:
         names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else None
         known = dict.fromkeys(name for spec in SPECS.values() for name in spec.files)
@@ -209,7 +211,7 @@ def _from_vocabulary_files(directory: Path, settings: dict, lowercase: bool | No
             f"no tokenizer in {directory}: looked for tokenizer.json and {', '.join(known)}, "
             + ("but that is no directory." if names is None else f"found {names or 'an empty directory'}.")
         )
-    rust = build_from_files(directory, family, settings, lowercase)
+    rust = build_tokenizer_from_files(directory, family, settings, lowercase)
     if family != "bert":
         # differs: transformers 5 builds the classes that older files name anew from the vocabulary, and not as the
         # models were trained (DeBERTa's pairs, the character map); this one reads tokenizer.json unchanged.
@@ -226,7 +228,7 @@ def _add_tokens(rust, settings: Mapping[str, Any], directory: Path) -> None:
         ValueError: A listed token would get another id.
     """
     roles = [f"{role}_token" for role in ROLES]
-    special = {token_string(settings.get(role)) for role in roles}
+    special = {special_token_string(settings.get(role)) for role in roles}
     for index, token in sorted(_listed_tokens(directory, settings).items()):
         content = token["content"]
         options = {key: token[key] for key in _TOKEN_OPTIONS if key in token}
@@ -245,13 +247,13 @@ def _add_tokens(rust, settings: Mapping[str, Any], directory: Path) -> None:
         named += tokens.values() if isinstance(tokens, Mapping) else tokens
     known_tokens = {added.content for added in rust.get_added_tokens_decoder().values()}
     for token in named:
-        if token_string(token) not in known_tokens:
-            _add(rust, token_string(token), {**(token if isinstance(token, Mapping) else {}), "special": True})
+        if special_token_string(token) not in known_tokens:
+            _add(rust, special_token_string(token), {**(token if isinstance(token, Mapping) else {}), "special": True})
 
 
 def _listed_tokens(directory: Path, settings: Mapping) -> dict[int, Mapping]:
     """Tokens beside the vocabulary by id, from added_tokens.json and `added_tokens_decoder`, which knows more."""
-    content = read_json(directory / "added_tokens.json", object_of(integer()), default={})
+    content = read_json(directory / "added_tokens.json", object_rule(integer_rule()), default={})
     tokens: dict[int, Mapping] = {index: {"content": token, "normalized": False} for token, index in content.items()}
     for key, token in (settings.get("added_tokens_decoder") or {}).items():
         if not key.isdecimal():
@@ -290,7 +292,7 @@ def _check_template(rust, special_tokens: Mapping[str, str], settings: Mapping[s
     if type(rust.model).__name__ == "WordPiece":
         used["unk"] = rust.model.unk_token
     for role, token in used.items():
-        named = token_string(settings.get(f"{role}_token"))
+        named = special_token_string(settings.get(f"{role}_token"))
         if named is not None and named != token:
             raise ValueError(
                 f"{directory}: tokenizer_config.json names the {role} token {named!r}, and tokenizer.json uses "
@@ -306,7 +308,7 @@ def _is_plain_bert(rust, special_tokens: Mapping[str, str]) -> bool:
     if kinds != ("WordPiece", "BertNormalizer") or len(special_tokens) < len(ROLES):
         return False
     vocabulary = content["model"]["vocab"]
-    rebuilt = build_wordpiece(
+    rebuilt = build_wordpiece_tokenizer(
         sorted(vocabulary, key=vocabulary.get),
         lowercase=state["lowercase"],
         strip_accents=state["strip_accents"],

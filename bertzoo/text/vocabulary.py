@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece
+from bertzoo.text.sentencepiece import build_sentencepiece_tokenizer, read_sentencepiece_model
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.tokenizer_files import find_special_tokens
 from bertzoo.text.vocabulary_files import (
     BERT_TOKENS,
     ROBERTA_TOKENS,
     SPECS,
-    build_byte_bpe,
-    build_wordpiece,
-    mark_special,
+    build_byte_bpe_tokenizer,
+    build_wordpiece_tokenizer,
+    register_special_tokens,
 )
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
@@ -64,7 +64,7 @@ def train_wordpiece(
     specials = _checked(special_tokens, ("[UNK]", "[CLS]", "[SEP]"), vocabulary_size, 3)
     if isinstance(texts_or_files, Iterator):
         texts_or_files = list(texts_or_files)
-    rust = build_wordpiece(specials, lowercase=lowercase)
+    rust = build_wordpiece_tokenizer(specials, lowercase=lowercase)
     alphabet, continuations = _characters(texts_or_files, rust, vocabulary_size - len(specials), alphabet_size)
     trainer = WordPieceTrainer(
         vocab_size=vocabulary_size,
@@ -76,11 +76,11 @@ def train_wordpiece(
         limit_alphabet=len(alphabet),
         show_progress=progress,
     )
-    rust = build_wordpiece(specials, lowercase=lowercase)
+    rust = build_wordpiece_tokenizer(specials, lowercase=lowercase)
     rust.train_from_iterator(_lines(texts_or_files), trainer)
     pieces = rust.get_vocab()
-    rust = build_wordpiece(sorted(pieces, key=pieces.__getitem__), lowercase=lowercase)
-    mark_special(rust, specials)
+    rust = build_wordpiece_tokenizer(sorted(pieces, key=pieces.__getitem__), lowercase=lowercase)
+    register_special_tokens(rust, specials)
     return Tokenizer(rust, find_special_tokens(rust, {}))
 
 
@@ -117,10 +117,10 @@ def train_byte_bpe(
         initial_alphabet=sorted(ByteLevel.alphabet()),
         show_progress=progress,
     )
-    rust = build_byte_bpe({}, [])
+    rust = build_byte_bpe_tokenizer({}, [])
     rust.train_from_iterator(_lines(texts_or_files), trainer)
     spec = SPECS["roberta"]
-    rust.post_processor = spec.post_processor(rust, ROBERTA_TOKENS)
+    rust.post_processor = spec.build_post_processor(rust, ROBERTA_TOKENS)
     return Tokenizer(rust, find_special_tokens(rust, {}), settings={"model_input_names": spec.input_names})
 
 
@@ -152,14 +152,14 @@ def train_unigram(
     specials = _checked(special_tokens, (unk, "[CLS]", "[SEP]"), vocabulary_size, 3)
     lines = [line.lower() if lowercase else line for line in _lines(texts_or_files)]
     others = [token for token in specials if token != unk]
-    rust = build_sentencepiece(
-        read_sentencepiece(_learn_unigram(lines, vocabulary_size, unk, others)),
-        front=tuple(specials),
-        skipped=len(specials),
-        preparation=(Lowercase(),) if lowercase else (),
+    rust = build_sentencepiece_tokenizer(
+        read_sentencepiece_model(_learn_unigram(lines, vocabulary_size, unk, others)),
+        leading_tokens=tuple(specials),
+        num_skipped_pieces=len(specials),
+        first_normalizers=(Lowercase(),) if lowercase else (),
     )
-    rust.post_processor = SPECS["deberta-v2"].post_processor(rust, BERT_TOKENS)
-    mark_special(rust, specials)
+    rust.post_processor = SPECS["deberta-v2"].build_post_processor(rust, BERT_TOKENS)
+    register_special_tokens(rust, specials)
     return Tokenizer(rust, find_special_tokens(rust, {}))
 
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.checkpoints.catalog import known_lowercase
-from bertzoo.checkpoints.errors import error_source
-from bertzoo.checkpoints.json_files import integer, object_of, read_json
-from bertzoo.text.sentencepiece import build_sentencepiece, read_sentencepiece, without_accents
+from bertzoo.checkpoints.catalog import is_lowercase_in_catalog
+from bertzoo.checkpoints.errors import add_source_to_errors
+from bertzoo.checkpoints.json_files import integer_rule, object_rule, read_json
+from bertzoo.text.sentencepiece import (
+    build_sentencepiece_tokenizer,
+    read_sentencepiece_model,
+    strip_accents_normalizers,
+)
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
@@ -22,7 +26,7 @@ ROBERTA_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>",
 
 WORDPIECE, BYTE_BPE = ("vocab.txt",), ("vocab.json", "merges.txt")
 FAIRSEQ_BPE = ("dict.txt", "encoder.json", "vocab.bpe")
-_IDS = object_of(integer())  # of pieces
+_IDS = object_rule(integer_rule())  # of pieces
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class TokenizerSpec:
         double_separator: Pairs have a second [SEP] before the second text.
         segments: The second text of a pair and its [SEP] are segment 1.
         space_before_mask: `[MASK]` includes the white space before it.
-        front, skipped: How the ids of a SentencePiece file are shifted, see `build_sentencepiece`.
+        leading_tokens, num_skipped_pieces: How the ids of a SentencePiece file are shifted, see
+            `build_sentencepiece_tokenizer`.
     """
 
     hf_class: str
@@ -45,15 +50,15 @@ class TokenizerSpec:
     double_separator: bool = False
     segments: bool = True
     space_before_mask: bool = False
-    front: tuple[str, ...] = ()
-    skipped: int = 0
+    leading_tokens: tuple[str, ...] = ()
+    num_skipped_pieces: int = 0
 
     @property
     def input_names(self) -> list[str]:
         """The inputs that transformers passes to the model."""
         return ["input_ids", *(["token_type_ids"] if self.segments else []), "attention_mask"]
 
-    def post_processor(
+    def build_post_processor(
         self, rust: "tokenizers.Tokenizer", special_tokens: Mapping[str, str], add_prefix_space: bool = False
     ) -> "tokenizers.processors.PostProcessor":
         """What makes `[CLS] A [SEP]` of a text and `[CLS] A [SEP] B [SEP]` of a pair.
@@ -101,15 +106,15 @@ SPECS = {
         _ROBERTA,
         hf_class="XLMRobertaTokenizer",
         files=("sentencepiece.bpe.model",),
-        front=("<s>", "<pad>", "</s>", "<unk>"),
-        skipped=3,
+        leading_tokens=("<s>", "<pad>", "</s>", "<unk>"),
+        num_skipped_pieces=3,
     ),
     "camembert": replace(
         _ROBERTA,
         hf_class="CamembertTokenizer",
         files=("sentencepiece.bpe.model",),
-        front=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
-        skipped=1,
+        leading_tokens=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+        num_skipped_pieces=1,
     ),
     "deberta-v2": TokenizerSpec("DebertaV2Tokenizer", ("spm.model",)),
 }
@@ -118,12 +123,12 @@ _FAMILIES = {spec.hf_class: family for family, spec in SPECS.items()}
 GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
-def token_string(token: str | Mapping | None) -> str | None:
+def special_token_string(token: str | Mapping | None) -> str | None:
     """The string of a special token, which the files write as a string or as an object with "content"."""
     return token.get("content") if isinstance(token, Mapping) else token
 
 
-def mark_special(rust: "tokenizers.Tokenizer", tokens: Iterable[str]) -> None:
+def register_special_tokens(rust: "tokenizers.Tokenizer", tokens: Iterable[str]) -> None:
     """Makes the tokenizer recognise those of `tokens` that its vocabulary has when a text contains them.
 
     Tokens that are not in the vocabulary are passed over: the Rust library would append them behind the last row of
@@ -133,12 +138,12 @@ def mark_special(rust: "tokenizers.Tokenizer", tokens: Iterable[str]) -> None:
     rust.add_special_tokens([t for t in dict.fromkeys(tokens) if t not in known and rust.token_to_id(t) is not None])
 
 
-def family_named(settings: Mapping[str, Any]) -> str | None:
+def family_from_tokenizer_class(settings: Mapping[str, Any]) -> str | None:
     """The family whose class tokenizer_config.json names."""
     return _FAMILIES.get(str(settings.get("tokenizer_class")).removesuffix("Fast"))
 
 
-def find_family(directory: Path, settings: Mapping[str, Any], model_type: str | None) -> str | None:
+def find_vocabulary_family(directory: Path, settings: Mapping[str, Any], model_type: str | None) -> str | None:
     """The family whose vocabulary files a directory has; None if it has no family's.
 
     The class in tokenizer_config.json goes before the model's type: paraphrase-multilingual-MiniLM is a BERT with the
@@ -147,7 +152,7 @@ def find_family(directory: Path, settings: Mapping[str, Any], model_type: str | 
     Raises:
         ValueError: tokenizer_config.json names a class that bertzoo does not have.
     """
-    named, named_class = family_named(settings), settings.get("tokenizer_class")
+    named, named_class = family_from_tokenizer_class(settings), settings.get("tokenizer_class")
     if named is None and named_class is not None and named_class.removesuffix("Fast") not in GENERIC_CLASSES:
         raise ValueError(
             f"{directory}/tokenizer_config.json names {named_class}, which bertzoo does not have without a "
@@ -160,7 +165,7 @@ def find_family(directory: Path, settings: Mapping[str, Any], model_type: str | 
     return None
 
 
-def build_from_files(
+def build_tokenizer_from_files(
     directory: Path, family: str, settings: Mapping[str, Any], lowercase: bool | None
 ) -> "tokenizers.Tokenizer":
     """The tokenizer of a family from its vocabulary files.
@@ -171,11 +176,11 @@ def build_from_files(
     from tokenizers import AddedToken
 
     spec = SPECS[family]
-    special_tokens = {r: token_string(settings.get(f"{r}_token")) or spec.special_tokens[r] for r in ROLES}
+    special_tokens = {r: special_token_string(settings.get(f"{r}_token")) or spec.special_tokens[r] for r in ROLES}
     if spec.files == WORDPIECE:
         rust = _read_wordpiece(directory / "vocab.txt", settings, lowercase, special_tokens)
         if spec.double_separator:
-            rust.post_processor = spec.post_processor(rust, special_tokens)
+            rust.post_processor = spec.build_post_processor(rust, special_tokens)
         return rust
     if spec.files == BYTE_BPE:
         rust = _read_byte_bpe(directory, settings, lowercase)
@@ -188,12 +193,12 @@ def build_from_files(
         )
     # The mask is appended where the vocabulary lacks it.
     rust.add_special_tokens([AddedToken(special_tokens["mask"], lstrip=spec.space_before_mask)])
-    mark_special(rust, special_tokens.values())
-    rust.post_processor = spec.post_processor(rust, special_tokens, bool(settings.get("add_prefix_space")))
+    register_special_tokens(rust, special_tokens.values())
+    rust.post_processor = spec.build_post_processor(rust, special_tokens, bool(settings.get("add_prefix_space")))
     return rust
 
 
-def build_wordpiece(
+def build_wordpiece_tokenizer(
     tokens: Sequence[str],
     *,
     lowercase: bool,
@@ -229,12 +234,12 @@ def build_wordpiece(
     )
     rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     rust.decoder = decoders.WordPiece(prefix="##")
-    rust.post_processor = SPECS["bert"].post_processor(rust, special_tokens)
-    mark_special(rust, special_tokens.values())
+    rust.post_processor = SPECS["bert"].build_post_processor(rust, special_tokens)
+    register_special_tokens(rust, special_tokens.values())
     return rust
 
 
-def build_byte_bpe(
+def build_byte_bpe_tokenizer(
     vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, add_prefix_space: bool = False
 ) -> "tokenizers.Tokenizer":
     """RoBERTa's tokenizer without special tokens and template: byte-pair encoding of UTF-8 bytes (Radford et al. 2019).
@@ -258,9 +263,9 @@ def _read_wordpiece(path: Path, settings: Mapping[str, Any], lowercase: bool | N
     tokens = [line.removesuffix("\r") for line in _read_text(path).split("\n")]
     if tokens[-1] == "":
         tokens.pop()
-    sources = (lowercase, settings.get("do_lower_case"), known_lowercase(path.parent), _looks_uncased(tokens))
-    with error_source(path):
-        return build_wordpiece(
+    sources = (lowercase, settings.get("do_lower_case"), is_lowercase_in_catalog(path.parent), _looks_uncased(tokens))
+    with add_source_to_errors(path):
+        return build_wordpiece_tokenizer(
             tokens,
             lowercase=next(value for value in sources if value is not None),
             strip_accents=settings.get("strip_accents"),
@@ -284,8 +289,8 @@ def _read_byte_bpe(directory: Path, settings: Mapping[str, Any], lowercase: bool
         vocabulary, merges = read_json(directory / "vocab.json", _IDS), _read_merges(directory / "merges.txt")
     else:
         vocabulary, merges = _read_fairseq_vocabulary(directory), _read_merges(directory / "vocab.bpe")
-    with error_source(directory):
-        return build_byte_bpe(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
+    with add_source_to_errors(directory):
+        return build_byte_bpe_tokenizer(vocabulary, merges, add_prefix_space=bool(settings.get("add_prefix_space")))
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -331,16 +336,16 @@ def _read_sentencepiece(path: Path, family: str, settings: Mapping[str, Any], lo
     steps: list[Normalizer] = []
     if is_albert:
         steps += [Replace("``", '"'), Replace("''", '"')]
-        steps += () if settings.get("keep_accents") else without_accents()
+        steps += () if settings.get("keep_accents") else strip_accents_normalizers()
     if next(value for value in (lowercase, settings.get("do_lower_case"), is_albert) if value is not None):
         steps.append(Lowercase())
-    model = read_sentencepiece(path)
-    with error_source(path):
-        return build_sentencepiece(
+    model = read_sentencepiece_model(path)
+    with add_source_to_errors(path):
+        return build_sentencepiece_tokenizer(
             model,
-            front=spec.front,
-            skipped=spec.skipped,
-            preparation=tuple(steps),
+            leading_tokens=spec.leading_tokens,
+            num_skipped_pieces=spec.num_skipped_pieces,
+            first_normalizers=tuple(steps),
             split_punctuation=bool(settings.get("split_by_punct")),
             split_digit_comma=is_albert,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.text.encoded import Encoded, row_splits_from
+from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 from bertzoo.text.tokenizer import Tokenizer
 
 MOST_OVERLAP = 128
@@ -36,31 +36,31 @@ class Windows:
     own_begin: np.ndarray
     own_end: np.ndarray
 
-    def offsets(self, text: int) -> np.ndarray:
+    def text_offsets(self, text_index: int) -> np.ndarray:
         """(tokens, 2): the characters of a text's tokens."""
         assert self.pieces.offsets is not None  # as the class says
-        return self.pieces.offsets[self.pieces.row_splits[text] : self.pieces.row_splits[text + 1]]
+        return self.pieces.offsets[self.pieces.row_splits[text_index] : self.pieces.row_splits[text_index + 1]]
 
-    def own_columns(self, window: int) -> slice:
+    def _own_columns(self, window: int) -> slice:
         """Where a row holds the tokens that are its own."""
         shift = int(self.column[window] - self.begin[window])
         return slice(int(self.own_begin[window]) + shift, int(self.own_end[window]) + shift)
 
-    def join(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def join_outputs(self, window_outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Joins a model's outputs for the rows, (length, …) each, to one array for each text, (tokens, …)."""
         joined: list[list[np.ndarray]] = [[] for _ in range(len(self.pieces))]
         for window, source in enumerate(self.source):
-            joined[source].append(outputs[window][self.own_columns(window)])
+            joined[source].append(window_outputs[window][self._own_columns(window)])
         return [np.concatenate(arrays) for arrays in joined]
 
-    def spread(self, values: np.ndarray, fill: int) -> np.ndarray:
+    def to_window_tokens(self, token_values: np.ndarray, fill: int) -> np.ndarray:
         """One int32 a token of the texts, end to end -> one a token of the rows, `fill` where a token is not the
         row's own."""
         out = np.full(len(self.rows.token_ids), fill, dtype=np.int32)
         for window, source in enumerate(self.source):
-            columns, at = self.own_columns(window), self.rows.row_splits[window]
+            columns, at = self._own_columns(window), self.rows.row_splits[window]
             first = self.pieces.row_splits[source]
-            own = values[first + self.own_begin[window] : first + self.own_end[window]]
+            own = token_values[first + self.own_begin[window] : first + self.own_end[window]]
             out[at + columns.start : at + columns.stop] = own
         return out
 
@@ -114,21 +114,21 @@ def cut_windows(
             first, second = np.full(len(question), segments[1]), np.full(end - begin, segments[3])
             kinds += [segments[0], first, segments[2], second, segments[4]]
             lengths.append(taken + end - begin)
-    rows = Encoded(_joined(ids, np.int32), _joined(kinds, np.int8), row_splits_from(np.array(lengths, np.int64)))
+    rows = Encoded(_joined(ids, np.int32), _joined(kinds, np.int8), lengths_to_row_splits(np.array(lengths, np.int64)))
     columns = np.array(table, dtype=np.int64).reshape(-1, 6).T
     return Windows(rows, pieces, *columns)
 
 
-def whole_rows(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
+def encode_without_truncation(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     """Rows of all tokens of texts: one a text, and of those that are too long several, side by side without overlap."""
     limit = tokenizer.max_length
     encoded = tokenizer.encode(texts, truncate=False)
     long = [] if limit is None else np.flatnonzero(encoded.lengths > limit).tolist()
     chunks, begin = [], 0
     for text in long:
-        chunks += [encoded.rows(begin, text), cut_windows(tokenizer, [texts[text]], stride=0).rows]
+        chunks += [encoded.slice_rows(begin, text), cut_windows(tokenizer, [texts[text]], stride=0).rows]
         begin = text + 1
-    return Encoded.concatenate([*chunks, encoded.rows(begin, len(encoded))]) if long else encoded
+    return Encoded.concatenate([*chunks, encoded.slice_rows(begin, len(encoded))]) if long else encoded
 
 
 def _joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
@@ -148,23 +148,23 @@ def _cuts(length: int, room: int, stride: int) -> list[tuple[int, int, int, int]
 
 
 def _without_specials(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
-    whole = tokenizer.encode(texts, offsets=True, truncate=False)
-    assert whole.offsets is not None and whole.word_ids is not None  # because offsets=True
+    whole = tokenizer.encode(texts, return_offsets=True, truncate=False)
+    assert whole.offsets is not None and whole.word_ids is not None  # because return_offsets=True
     before, _, after = map(len, _template(tokenizer, pairs=False)[0])
     keep = np.ones(len(whole.token_ids), dtype=bool)
     for i in range(before):
         keep[whole.row_splits[:-1] + i] = False
     for i in range(after):
         keep[whole.row_splits[1:] - 1 - i] = False
-    splits = row_splits_from(whole.lengths - before - after)
+    splits = lengths_to_row_splits(whole.lengths - before - after)
     return Encoded(whole.token_ids[keep], whole.segment_ids[keep], splits, whole.offsets[keep], whole.word_ids[keep])
 
 
 def _template(tokenizer: Tokenizer, pairs: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The special tokens before, between and after two texts, none between where there is one; and the segments of a
     row's five parts: before, the first text, between, the second or only text, after."""
-    row = tokenizer.encode(["a"], ["a"] if pairs else None, offsets=True, truncate=False)
-    assert row.word_ids is not None  # because offsets=True
+    row = tokenizer.encode(["a"], ["a"] if pairs else None, return_offsets=True, truncate=False)
+    assert row.word_ids is not None  # because return_offsets=True
     is_special = row.word_ids == -1
     group = np.cumsum(np.diff(is_special.astype(int), prepend=1) < 0)  # counts the texts begun
     masks = [is_special & (group == i) for i in range(2 + pairs)]

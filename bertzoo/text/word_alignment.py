@@ -14,7 +14,7 @@ _UNSPACED = (
 _CHUNK = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
-def split_words(text: str) -> np.ndarray:
+def find_word_spans(text: str) -> np.ndarray:
     """The words of a text, int64 (words, 2): word i is `text[a:b]`.
 
     As in the corpora that people label: what stands between spaces, except that punctuation at either end is a word of
@@ -70,27 +70,27 @@ class WordAlignment(NamedTuple):
     words: np.ndarray
 
 
-def align_words(offsets: np.ndarray, words: np.ndarray) -> WordAlignment:
+def align_words(token_offsets: np.ndarray, word_offsets: np.ndarray) -> WordAlignment:
     """Aligns the words of a text with its tokens.
 
     Args:
-        offsets: int (tokens, 2), the characters of the text's tokens in order.
-        words: int (words, 2), the characters of its words.
+        token_offsets: int (tokens, 2), the characters of the text's tokens in order.
+        word_offsets: int (words, 2), the characters of its words.
     """
-    if not len(words) or not len(offsets):
+    if not len(word_offsets) or not len(token_offsets):
         empty = np.zeros((0, 2), dtype=np.int64)
         return WordAlignment(empty, empty, empty)
     # Bytes of one character share its offsets, and a tokenizer may report a token as empty: only the order is sure.
-    begins, ends = np.minimum.accumulate(offsets[::-1, 0])[::-1], np.maximum.accumulate(offsets[:, 1])
-    first = np.searchsorted(ends, words[:, 0], side="right")
-    last = np.searchsorted(begins, words[:, 1], side="left")
+    begins, ends = np.minimum.accumulate(token_offsets[::-1, 0])[::-1], np.maximum.accumulate(token_offsets[:, 1])
+    first = np.searchsorted(ends, word_offsets[:, 0], side="right")
+    last = np.searchsorted(begins, word_offsets[:, 1], side="left")
     has = np.flatnonzero(last > first)
     first, last = first[has], last[has]
     apart = np.concatenate([[True], first[1:] >= np.maximum.accumulate(last)[:-1]]) if len(has) else np.zeros(0, bool)
     heads = np.flatnonzero(apart)
     tails = np.concatenate([heads[1:], [len(has)]])[: len(heads)] - 1
     return WordAlignment(
-        np.stack([words[has[heads], 0], words[has[tails], 1]], axis=1),
+        np.stack([word_offsets[has[heads], 0], word_offsets[has[tails], 1]], axis=1),
         np.stack([first[heads], last[tails]], axis=1),
         np.stack([has[heads], has[tails] + 1], axis=1),
     )

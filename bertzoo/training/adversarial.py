@@ -65,7 +65,7 @@ class SiFT:
         def moved(perturbation):
             return model({**batch, "perturbation": perturbation}, training=True)
 
-        slope = gradient(
+        slope = gradient_at(
             lambda noise: ops.sum(divergence(before, moved(noise), model.problem_type)), self._noise(model, batch)
         )
         worst = ops.stop_gradient(self.radius * self._scaled(slope, batch.get("padding_mask")))
@@ -73,7 +73,7 @@ class SiFT:
 
     def _noise(self, model, batch):
         width = model.backbone.embeddings.norm.gamma.shape[0]
-        key = fold_in(model.backbone.step.this_key(), Salt.ADVERSARIAL_NOISE)
+        key = fold_in(model.backbone.step.current_key(), Salt.ADVERSARIAL_NOISE)
         bits = random_bits(key, (*ops.shape(batch["token_ids"]), width))
         # Uniform numbers from -1 to 1 have a standard deviation of 1 / √3.
         return ops.cast(bits, "float32") * (self.noise * np.sqrt(3.0) / 2**31)
@@ -112,21 +112,21 @@ def divergence(logits: Tensor, perturbed: Any, problem_type: str) -> Tensor:
     return ops.sum((ops.exp(a) - ops.exp(b)) * (a - b), axis=-1)
 
 
-def gradient(function: Callable, at: Tensor) -> Tensor:
+def gradient_at(function: Callable, point: Tensor) -> Tensor:
     """The gradient of a scalar function of one tensor; there is no such function in Keras."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
 
-        return jax.grad(function)(at)
+        return jax.grad(function)(point)
     if backend == "torch":
         import torch
 
-        at = at.detach().requires_grad_()
-        return torch.autograd.grad(function(at), at)[0]
+        point = point.detach().requires_grad_()
+        return torch.autograd.grad(function(point), point)[0]
     import tensorflow as tf
 
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(at)
-        value = function(at)
-    return tape.gradient(value, at)
+        tape.watch(point)
+        value = function(point)
+    return tape.gradient(value, point)

@@ -7,20 +7,20 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import model_of
+from bertzoo._keras_hooks import model_of_callback
 from bertzoo.metrics.entities import entity_scores
 from bertzoo.metrics.squad import squad_scores
 
 
-def with_callback(callbacks: Any, first: keras.callbacks.Callback) -> Any:
+def prepend_callback(callbacks: Any, callback: keras.callbacks.Callback) -> Any:
     """The callbacks that a caller passed, in any of Keras's forms, with one put before them."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(first)
+        callbacks.append(callback)
         return callbacks
-    return [first, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
+    return [callback, *(callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else [])]
 
 
-def check_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
+def check_learning_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
     """Refuses a `LearningRateScheduler` beside a schedule of the optimizer's own, which would scale what it sets.
 
     Raises:
@@ -28,7 +28,7 @@ def check_rate_callbacks(optimizer: Any, callbacks: Any) -> None:
     """
     callbacks = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
     sets_rate = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
-    if sets_rate and getattr(optimizer, "scales_the_rate", False):
+    if sets_rate and getattr(optimizer, "has_own_schedule", False):
         raise ValueError(
             "LearningRateScheduler sets the learning rate, and so does the optimizer's own schedule (warm-up, then "
             f"{optimizer.schedule!r}): compile with AdamW(rate, warmup=0, schedule='constant'), or leave the callback "
@@ -40,7 +40,7 @@ class NaNGuard(keras.callbacks.Callback):
     """Stops `fit` with an error once the loss is NaN or infinite. A task's `fit` has one already.
 
     Args:
-        every: Batches from one look at the loss to the next; each look waits for the device.
+        every_batches: Batches from one look at the loss to the next; each look waits for the device.
 
     Raises:
         FloatingPointError: In `fit`. The message says between which batches it happened, at which learning rate, and
@@ -50,9 +50,9 @@ class NaNGuard(keras.callbacks.Callback):
     # Keras then calls it from another thread, so that steps do not wait; it must not touch the model's weights there.
     async_safe = True
 
-    def __init__(self, every: int = 50):
+    def __init__(self, every_batches: int = 50):
         super().__init__()
-        self.every, self.last_good = every, 0
+        self.every_batches, self.last_good = every_batches, 0
         self.last_loss: float | None = None
         self.bad_batch: int | None = None
 
@@ -60,13 +60,13 @@ class NaNGuard(keras.callbacks.Callback):
         self.last_good = 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.bad_batch is None and logs and ((batch + 1) % self.every == 0 or batch == 0):
+        if self.bad_batch is None and logs and ((batch + 1) % self.every_batches == 0 or batch == 0):
             loss = float(logs.get("loss", 0.0))
             if math.isfinite(loss):
                 self.last_good, self.last_loss = batch + 1, loss
             else:
                 self.bad_batch = batch + 1
-                model_of(self).stop_training = True
+                model_of_callback(self).stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         loss = float((logs or {}).get("loss", 0.0))

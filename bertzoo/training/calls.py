@@ -9,10 +9,10 @@ from typing import Any
 import keras
 
 
-class Calls(keras.Model):
+class ThreadSafeModel(keras.Model):
     """The base of models that train: calls that share a model's state run one after another.
 
-    Keras keeps the metrics in the model. On JAX a call also takes the weights out of it; see `JaxStep`.
+    Keras keeps the metrics in the model. On JAX a call also takes the weights out of it; see `JaxModel`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -44,20 +44,20 @@ class Calls(keras.Model):
         with self.exclusive_call():
             return super().test_on_batch(*args, **kwargs)
 
-    def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+    def dataset_on_device(self, dataset: keras.utils.PyDataset) -> keras.utils.PyDataset:
         """The dataset as `fit` reads it fastest. JAX and TensorFlow copy a batch while they compute another one, so
         there it is the dataset itself."""
-        return data
+        return dataset
 
 
 @contextmanager
-def handles_signals(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+def handle_signals(handler: Callable[[int, Any], None], *signal_numbers: int) -> Iterator[None]:
     """Within it, a function of (number, frame) handles the signals of these numbers; in the main thread, which alone
     gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in signal_numbers}
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ def handles_signals(handler: Callable[[int, Any], None], *numbers: int) -> Itera
 
 
 @contextmanager
-def interrupts_wait() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Delays Ctrl-C until the end of the block; pressed twice, it interrupts at once."""
     handler: Any = signal.getsignal(signal.SIGINT)
     received: list[tuple] = []
@@ -80,7 +80,7 @@ def interrupts_wait() -> Iterator[None]:
         yield
         return
     try:
-        with handles_signals(wait, signal.SIGINT):
+        with handle_signals(wait, signal.SIGINT):
             yield
     finally:
         if len(received) == 1:

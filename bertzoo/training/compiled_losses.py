@@ -57,23 +57,23 @@ class SmoothedCrossentropy(keras.losses.Loss):
         return {**super().get_config(), "smoothing": self.smoothing}
 
 
-def loss_of_logits(loss: Any, default: Callable) -> Any:
+def resolve_logits_loss(loss: Any, default_loss: Callable) -> Any:
     """A loss in any of Keras's forms, as a `Loss` that takes logits and is a mean by sample weights.
 
     Args:
         loss: A name, a function, a `Loss`, or a nest of these. Names and functions of Keras's get `from_logits=True`
             where they have it.
-        default: Gives the task's own loss, for the name "crossentropy".
+        default_loss: Gives the task's own loss, for the name "crossentropy".
 
     Raises:
         ValueError: The name is unknown, or a `Loss` takes probabilities.
     """
-    return keras.tree.map_structure(lambda leaf: _as_loss(leaf, default), loss, none_is_leaf=False)
+    return keras.tree.map_structure(lambda leaf: _as_loss(leaf, default_loss), loss, none_is_leaf=False)
 
 
-def _as_loss(loss, default: Callable) -> keras.losses.Loss:
+def _as_loss(loss, default_loss: Callable) -> keras.losses.Loss:
     if isinstance(loss, str) and loss.lower() in CROSSENTROPY:
-        loss = default()
+        loss = default_loss()
     resolved, takes_defaults = keras.losses.get(loss), isinstance(loss, str)
     if not isinstance(resolved, keras.losses.Loss):
         name = resolved.__name__
@@ -102,19 +102,23 @@ def _as_loss(loss, default: Callable) -> keras.losses.Loss:
     return copy
 
 
-def metrics_of_logits(metrics: Any, default: Callable) -> Any:
+def resolve_logits_metrics(metrics: Any, default_metrics: Callable) -> Any:
     """Metrics in any of Keras's forms; those given by name take logits.
 
     Args:
         metrics: Names, functions, `Metric`s, or a nest of these.
-        default: Gives the task's own metrics, of which "accuracy" names one.
+        default_metrics: Gives the task's own metrics, of which "accuracy" names one.
     """
 
     def resolve(metric):
         if not isinstance(metric, str):
             return metric
         if metric.lower() in ("accuracy", "acc"):
-            own = (known for known in keras.tree.flatten(default()) if known is not None and known.name == "accuracy")
+            own = (
+                known
+                for known in keras.tree.flatten(default_metrics())
+                if known is not None and known.name == "accuracy"
+            )
             return next(own, metric)
         if metric.lower() in CROSSENTROPY:
             raise ValueError(f"the metric {metric!r} is the loss, which is reported anyway: leave it out.")
@@ -128,7 +132,7 @@ def metrics_of_logits(metrics: Any, default: Callable) -> Any:
     return keras.tree.map_structure(resolve, metrics, none_is_leaf=False)
 
 
-def refuse_one_hot(losses: Any, metrics: Any) -> None:
+def check_not_one_hot(losses: Any, metrics: Any) -> None:
     """Refuses losses and metrics of Keras that compare one-hot rows, for targets that are the indices of classes.
 
     Raises:
@@ -145,7 +149,7 @@ def refuse_one_hot(losses: Any, metrics: Any) -> None:
             )
 
 
-def joined(metrics: Any, weighted_metrics: Any) -> Any:
+def join_metrics(metrics: Any, weighted_metrics: Any) -> Any:
     """Both of two arguments of metrics: lists, or dicts of lists by output."""
     if not metrics or not weighted_metrics:
         return weighted_metrics or metrics

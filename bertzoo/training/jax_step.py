@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import JAX_STATE, hand_over_to_jax, set_jax_state, state_shardings
-from bertzoo.training.calls import Calls, interrupts_wait
+from bertzoo._keras_hooks import JAX_STATE, donate_variables_to_jax, set_jax_state, state_shardings
+from bertzoo.training.calls import ThreadSafeModel, delay_interrupts
 
 STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
 
 
-class JaxStep(Calls):
+class JaxModel(ThreadSafeModel):
     """The base of models that train under JAX.
 
     Keras takes the weights out of the model during a call and gives their memory to XLA: an interrupted call loses
@@ -68,7 +68,7 @@ class JaxStep(Calls):
     def _get_jax_state(self, purge_model_variables: bool = False, **kinds: bool):
         state = super()._get_jax_state(**kinds)
         if purge_model_variables and kinds.get("optimizer_variables"):
-            hand_over_to_jax(self, dict(zip((name for name in STATE if kinds.get(name)), state)), **kinds)
+            donate_variables_to_jax(self, dict(zip((name for name in STATE if kinds.get(name)), state)), **kinds)
         return state
 
     def make_train_function(self, force: bool = False) -> None:
@@ -80,7 +80,7 @@ class JaxStep(Calls):
 
         def train(state, iterator):
             batch = next(iterator)  # may take any time, or raise
-            with interrupts_wait():
+            with delay_interrupts():
                 logs, state = step(state, chain((batch,), iterator))
                 set_jax_state(self, dict(zip(STATE, state)))
             return logs, state
@@ -112,7 +112,7 @@ class JaxStep(Calls):
         return jax.jit(step, out_shardings=shardings)
 
 
-class JaxUpdate(keras.optimizers.Optimizer):
+class JaxOptimizer(keras.optimizers.Optimizer):
     """The base of `AdamW` under JAX.
 
     XLA compiles a program for each shape of zeros that it makes, a twentieth of a second each: half of one for the
@@ -121,7 +121,7 @@ class JaxUpdate(keras.optimizers.Optimizer):
 
     def add_optimizer_variables(self, trainable_variables: Sequence, name: Any, initializer: Any = "zeros") -> Any:
         if initializer == "zeros" and keras.distribution.distribution() is None:
-            initializer = HostZeros()
+            initializer = _HostZeros()
         return super().add_optimizer_variables(trainable_variables, name, initializer)
 
     def _clip_gradients(self, grads):
@@ -140,7 +140,7 @@ class JaxUpdate(keras.optimizers.Optimizer):
         return [None if gradient is None else gradient * scale for gradient in grads]
 
 
-class HostZeros(keras.initializers.Initializer):
+class _HostZeros(keras.initializers.Initializer):
     """Zeros that are copied to the device, not made there."""
 
     def __call__(self, shape: Sequence[int], dtype: str | None = None) -> jax.Array:

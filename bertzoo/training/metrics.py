@@ -16,27 +16,28 @@ class LossMean(keras.metrics.Metric):
     """Σ weight · loss / Σ weight over all examples so far; of a loss with several terms, the sum of their means.
 
     Keras weights the loss of a batch by its number of examples even if it is a mean over their tokens, so that the
-    result depends on which examples share a batch. A model with this tracker calls `record` in its `compute_loss`.
+    result depends on which examples share a batch. A model with this tracker calls `record_batch` in its
+    `compute_loss`.
 
     Args:
-        terms: Number of terms, each a mean with weights of its own.
+        num_terms: Number of terms, each a mean with weights of its own.
         perplexity: Whether to report the perplexity too, e to the power of the mean.
     """
 
-    def __init__(self, terms: int = 1, perplexity: bool = False, name: str = "loss"):
+    def __init__(self, num_terms: int = 1, perplexity: bool = False, name: str = "loss"):
         super().__init__(name=name)
         self.perplexity, self._recorded = perplexity, False
         self.reports_sums = False  # report the sums too, from which the means over some of the steps follow
-        self.totals = self.add_variable(shape=(terms,), initializer="zeros", name="totals")
-        self.weights = self.add_variable(shape=(terms,), initializer="zeros", name="weights")
+        self.totals = self.add_variable(shape=(num_terms,), initializer="zeros", name="totals")
+        self.weights = self.add_variable(shape=(num_terms,), initializer="zeros", name="weights")
 
     @classmethod
-    def track(cls, model: keras.Model, **options: Any) -> None:
+    def attach(cls, model: keras.Model, **options: Any) -> None:
         """Gives a compiled model such a mean in place of Keras's."""
         set_loss_tracker(model, cls(**options))
 
     @staticmethod
-    def record(model: keras.Model, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    def record_batch(model: keras.Model, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
         """Adds a batch to a model's mean, if the model is compiled.
 
         Args:

@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo._keras_hooks import rate_source, variable_index
-from bertzoo.training.step import BACKEND, BackendUpdate
+from bertzoo._keras_hooks import learning_rate_or_schedule, variable_index
+from bertzoo.training.step import BACKEND, BackendOptimizer
 from bertzoo.types import Tensor
 
 GLOBAL_CLIPNORM = 1.0
@@ -28,7 +28,7 @@ RULES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class AdamW(BackendUpdate):
+class AdamW(BackendOptimizer):
     """Adam with decoupled weight decay, parameter groups, and a schedule that each `fit` starts anew.
 
     The step, for update `t` = 1, 2, … and a variable `p` with gradient `g` (clipped); `rate` = learning rate × factor:
@@ -95,7 +95,7 @@ class AdamW(BackendUpdate):
         clips_otherwise = kwargs.get("clipnorm") is not None or kwargs.get("clipvalue") is not None
         if clips_otherwise and global_clipnorm == GLOBAL_CLIPNORM:
             global_clipnorm = None
-        with keras.device("cpu") if BACKEND == "torch" else nullcontext():  # see TorchUpdate
+        with keras.device("cpu") if BACKEND == "torch" else nullcontext():  # see TorchOptimizer
             super().__init__(learning_rate, weight_decay, global_clipnorm=global_clipnorm, name=name, **kwargs)
             # Variables, not Python numbers: JAX and TensorFlow would compile a number's first value into the step.
             self._start, self._warmup_steps, self._total_steps = (
@@ -203,13 +203,15 @@ class AdamW(BackendUpdate):
         return self._get_current_learning_rate()
 
     @property
-    def scales_the_rate(self) -> bool:
+    def has_own_schedule(self) -> bool:
         """Whether warm-up and schedule make the rate of an update another than `learning_rate`."""
-        return isinstance(rate_source(self), keras.Variable) and (self.warmup > 0 or self.schedule != "constant")
+        return isinstance(learning_rate_or_schedule(self), keras.Variable) and (
+            self.warmup > 0 or self.schedule != "constant"
+        )
 
     def _get_current_learning_rate(self):
         peak = super()._get_current_learning_rate()
-        if not isinstance(rate_source(self), keras.Variable):
+        if not isinstance(learning_rate_or_schedule(self), keras.Variable):
             return peak
         step = ops.cast(self.iterations - self._start, "float32")
         warmup_steps, total_steps = ops.cast(self._warmup_steps, "float32"), ops.cast(self._total_steps, "float32")

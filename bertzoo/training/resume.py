@@ -14,7 +14,7 @@ import numpy as np
 
 from bertzoo._keras_hooks import build_metrics, set_initial_epoch
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import recover, write_preset
+from bertzoo.checkpoints.saving import recover_interrupted_save, write_preset
 from bertzoo.checkpoints.tensors import save_tensors
 
 FOLDER, NOTES, ARRAYS = "training_state", "state.json", "state.safetensors"
@@ -45,7 +45,7 @@ class TrainingState:
         from safetensors.numpy import load_file
 
         folder = Path(directory) / FOLDER
-        recover(folder)
+        recover_interrupted_save(folder)
         if not folder.exists():
             return None
         try:
@@ -111,7 +111,8 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 class Resume(keras.callbacks.Callback):
     """Saves the state of a run to disk, and resumes it when the same `fit` is called again.
 
-        model.fit(texts, labels, epochs=3, callbacks=[early, bz.training.Resume("run", every=200, callbacks=[early])])
+        resume = bz.training.Resume("run", every_batches=200, callbacks=[early])
+        model.fit(texts, labels, epochs=3, callbacks=[early, resume])
 
     The state holds the weights, the optimizer's variables (moments, iterations, accumulated gradients, the loss scale),
     the step that dropout draws from, metrics, the history, and the state of other callbacks. Finished batches are read
@@ -122,20 +123,23 @@ class Resume(keras.callbacks.Callback):
 
     Args:
         directory: Where `training_state/` is kept. It is deleted when the run has ended.
-        every: Batches from one save to the next; the beginning of each epoch is saved too.
+        every_batches: Batches from one save to the next; the beginning of each epoch is saved too.
         callbacks: Callbacks whose state is saved: the numbers and arrays among their attributes, such as the best score
             and weights of `EarlyStopping`.
 
     Raises:
-        ValueError: `every` is not a positive number; or, when training begins, the saved state is of another run.
+        ValueError: `every_batches` is not a positive number; or, when training begins, the saved state is of another
+            run.
         CheckpointError: The state can't be read or written.
     """
 
-    def __init__(self, directory: str | Path, every: int = 500, callbacks: Sequence[keras.callbacks.Callback] = ()):
+    def __init__(
+        self, directory: str | Path, every_batches: int = 500, callbacks: Sequence[keras.callbacks.Callback] = ()
+    ):
         super().__init__()
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a number of batches, 1 or more. Received: {every!r}.")
-        self.directory, self.every, self.callbacks = Path(directory), every, list(callbacks)
+        if isinstance(every_batches, bool) or not isinstance(every_batches, int) or every_batches < 1:
+            raise ValueError(f"every_batches must be a number of batches, 1 or more. Received: {every_batches!r}.")
+        self.directory, self.every_batches, self.callbacks = Path(directory), every_batches, list(callbacks)
         self.is_skipping = False
         self._state: TrainingState | None = None
         self._epoch, self._stride = 0, 1
@@ -170,7 +174,10 @@ class Resume(keras.callbacks.Callback):
             self._skip_batches(state)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if not self.is_skipping and (batch + 1) // self.every > (batch + 1 - self._stride) // self.every:
+        if (
+            not self.is_skipping
+            and (batch + 1) // self.every_batches > (batch + 1 - self._stride) // self.every_batches
+        ):
             self._save(self._epoch, batch + 1, logs or {})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.layers.base import build_dense
-from bertzoo.layers.heads import cosine, normalized
+from bertzoo.layers.heads import cosine_similarity, l2_normalize
 from bertzoo.types import Tensor
 
 _INFINITE = 1e30
@@ -89,7 +89,7 @@ class CosineRegression(SentenceLoss):
             )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        return ops.square(cosine(y_pred[:, 0], y_pred[:, 1]) - ops.reshape(y_true, (-1,)))
+        return ops.square(cosine_similarity(y_pred[:, 0], y_pred[:, 1]) - ops.reshape(y_true, (-1,)))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -97,23 +97,23 @@ class SoftmaxOfPairs(SentenceLoss):
     """Cross-entropy of a class, from a dense layer over (u, v, |u - v|) (Reimers and Gurevych 2019, section 3).
 
     Args:
-        labels: Number of classes.
+        num_labels: Number of classes.
     """
 
-    arguments = ("labels",)
+    arguments = ("num_labels",)
     target = "classes"
     head_inputs = 3
 
-    def __init__(self, labels: int = 3, **kwargs: Any):
+    def __init__(self, num_labels: int = 3, **kwargs: Any):
         super().__init__(**kwargs)
-        self.labels = labels
-        self.head: keras.layers.Dense = keras.layers.Dense(labels, name="softmax_of_pairs", dtype="float32")
+        self.num_labels = num_labels
+        self.head: keras.layers.Dense = keras.layers.Dense(num_labels, name="softmax_of_pairs", dtype="float32")
 
     def check_targets(self, targets: np.ndarray, width: int) -> None:
-        if targets.size and not 0 <= targets.min() <= targets.max() < self.labels:
+        if targets.size and not 0 <= targets.min() <= targets.max() < self.num_labels:
             raise ValueError(
-                f"y must hold classes from 0 to {self.labels - 1}. Received: {targets.min()} to {targets.max()}. "
-                "Number the classes from 0, or pass SoftmaxOfPairs(labels=…) with their number."
+                f"y must hold classes from 0 to {self.num_labels - 1}. Received: {targets.min()} to {targets.max()}. "
+                "Number the classes from 0, or pass SoftmaxOfPairs(num_labels=…) with their number."
             )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class MultipleNegativesRanking(SentenceLoss):
         self.scale, self.symmetric = scale, symmetric
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        vectors = normalized(y_pred)
+        vectors = l2_normalize(y_pred)
         anchors, positives = vectors[:, 0], vectors[:, 1]
         width, count = ops.shape(vectors)[2], ops.shape(vectors)[0]
         # All positives first, then all first negatives, and so on.
@@ -203,7 +203,7 @@ class CoSENT(SentenceLoss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         scores = ops.reshape(y_true, (-1,))
-        cosines = self.scale * cosine(y_pred[:, 0], y_pred[:, 1])
+        cosines = self.scale * cosine_similarity(y_pred[:, 0], y_pred[:, 1])
         differences = cosines[:, None] - cosines[None, :]
         wrong_if_large = scores[:, None] < scores[None, :]
         terms = ops.reshape(ops.where(wrong_if_large, differences, -_INFINITE), (-1,))
@@ -296,7 +296,7 @@ class Matryoshka(SentenceLoss):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.loss = sentence_loss(loss)
+        self.loss = get_sentence_loss(loss)
         if self.loss.head is not None:
             raise ValueError(f"{type(self.loss).__name__} has a dense layer for one width and can't be cut to several.")
         if not dimensions or any(dimension < 1 for dimension in dimensions):
@@ -319,7 +319,7 @@ class Matryoshka(SentenceLoss):
         total = 0.0
         for dimension, weight in zip(self.dimensions, self.weights):
             targets = y_true[..., :dimension] if self.target == "vectors" else y_true
-            total = total + weight * self.loss.call(targets, normalized(y_pred[..., :dimension]))
+            total = total + weight * self.loss.call(targets, l2_normalize(y_pred[..., :dimension]))
         return total
 
 
@@ -334,7 +334,7 @@ LOSSES = {
 }
 
 
-def sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
+def get_sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
     """Finds a loss by name, with its defaults; returns a loss unchanged.
 
     Raises:
@@ -352,6 +352,6 @@ def sentence_loss(loss: str | SentenceLoss) -> SentenceLoss:
 def _distance(kind: str, u: Tensor, v: Tensor) -> Tensor:
     """(…, width) twice -> (…): the "euclidean" distance, or for "cosine" 1 - cosine."""
     if kind == "cosine":
-        return 1 - cosine(u, v)
+        return 1 - cosine_similarity(u, v)
     # The derivative of a root at 0 is infinite.
     return ops.sqrt(ops.maximum(ops.sum(ops.square(u - v), axis=-1), 1e-24))

@@ -4,23 +4,23 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from bertzoo.backend import accelerator
+from bertzoo.backend import accelerator_name
 
 BACKEND = keras.backend.backend()
 if TYPE_CHECKING or BACKEND == "torch":  # to a type checker they are all alike
-    from bertzoo.training.torch_step import TorchStep as BackendStep
-    from bertzoo.training.torch_step import TorchUpdate as BackendUpdate
+    from bertzoo.training.torch_step import TorchModel as BackendModel
+    from bertzoo.training.torch_step import TorchOptimizer as BackendOptimizer
 elif BACKEND == "jax":
-    from bertzoo.training.jax_step import JaxStep as BackendStep
-    from bertzoo.training.jax_step import JaxUpdate as BackendUpdate
+    from bertzoo.training.jax_step import JaxModel as BackendModel
+    from bertzoo.training.jax_step import JaxOptimizer as BackendOptimizer
 else:
-    from bertzoo.training.tensorflow_step import TensorFlowStep as BackendStep
-    from bertzoo.training.tensorflow_step import TensorFlowUpdate as BackendUpdate
+    from bertzoo.training.tensorflow_step import TensorFlowModel as BackendModel
+    from bertzoo.training.tensorflow_step import TensorFlowOptimizer as BackendOptimizer
 
-__all__ = ["BackendStep", "BackendUpdate", "should_jit_compile"]
+__all__ = ["BackendModel", "BackendOptimizer", "jit_compile_setting"]
 
 
-def should_jit_compile() -> bool | str:
+def jit_compile_setting() -> bool | str:
     """The `jit_compile` of a run of many steps: True on PyTorch with a GPU, where compiling takes minutes and pays;
     elsewhere "auto"."""
-    return (BACKEND == "torch" and accelerator() is not None) or "auto"
+    return (BACKEND == "torch" and accelerator_name() is not None) or "auto"

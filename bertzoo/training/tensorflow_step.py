@@ -6,12 +6,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bertzoo.training.calls import Calls as TensorFlowStep
+from bertzoo.training.calls import ThreadSafeModel as TensorFlowModel
 
-__all__ = ["TensorFlowStep", "TensorFlowUpdate"]
+__all__ = ["TensorFlowModel", "TensorFlowOptimizer"]
 
 
-class TensorFlowUpdate(keras.optimizers.Optimizer):
+class TensorFlowOptimizer(keras.optimizers.Optimizer):
     """The base of `AdamW` under TensorFlow: dense gradients, and clipping in float32.
 
     An embedding's gradient arrives as `IndexedSlices`, one slice for each token. Added slice by slice, a repeated token

@@ -13,30 +13,30 @@ import torch
 from keras import ops
 
 from bertzoo._keras_hooks import (
+    accumulated_gradients,
     batch_loss,
-    foreach,
-    fused_adamw,
-    gradient_sums,
     loss_tracker,
-    moving_averages,
+    torch_foreach,
+    torch_fused_adamw,
     variable_index,
-    without_side_effects_again,
+    weight_moving_averages,
+    without_repeated_side_effects,
 )
 from bertzoo.layers.functional import dropout
 from bertzoo.random import fold_in, random_bits
-from bertzoo.training.calls import Calls, interrupts_wait
+from bertzoo.training.calls import ThreadSafeModel, delay_interrupts
 
 # The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
 # that anew for each use, which is exponential in the length of the hash; its own limit for CPUs takes minutes.
 OPTIONS = {"realize_opcount_threshold": 30}
 
 
-class TorchStep(Calls):
+class TorchModel(ThreadSafeModel):
     """The base of models that train under PyTorch.
 
     Keras hands its whole step to `torch.compile`, whose graph then breaks at the optimizer, the metrics and the log.
     Here the model, its loss and its metrics are one graph without breaks, and so is the backward pass that PyTorch
-    derives from it. The optimizer runs outside, see `TorchUpdate`.
+    derives from it. The optimizer runs outside, see `TorchOptimizer`.
 
     The first shape of batch is compiled as it is, the next with the axis that changed as a variable, so that a run of
     many lengths needs two or three graphs. `jit_compile=True` asks for it; "auto" is Keras's, which compiles nothing on
@@ -46,10 +46,10 @@ class TorchStep(Calls):
     def _device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def to_device(self, data: keras.utils.PyDataset) -> keras.utils.PyDataset:
+    def dataset_on_device(self, dataset: keras.utils.PyDataset) -> keras.utils.PyDataset:
         """The dataset with its batches on the device of the weights."""
         device = self._device()
-        return OnDeviceDataset(data, device) if device.type == "cuda" else data
+        return _OnDeviceDataset(dataset, device) if device.type == "cuda" else dataset
 
     def _should_torch_compile(self) -> bool:
         return False  # not by Keras
@@ -67,7 +67,7 @@ class TorchStep(Calls):
         super().make_train_function(force)
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(to_device(data, self._device()))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_to_device(data, self._device()))
         loss, logs = self._forward_pass(self, x, y, sample_weight)
         trainable = self.trainable_weights[:]
         if not trainable:
@@ -75,7 +75,7 @@ class TorchStep(Calls):
             return logs
         weights = [weight.value for weight in trainable]
         gradients = torch.autograd.grad(self.optimizer.scale_loss(loss), weights, allow_unused=True)
-        with torch.no_grad(), interrupts_wait():  # all weights are updated, or none
+        with torch.no_grad(), delay_interrupts():  # all weights are updated, or none
             self.optimizer.apply(list(gradients), trainable)
         return logs
 
@@ -100,7 +100,7 @@ def _compiled(function: Any) -> Callable:
     # PyTorch keeps graphs, and counts them, by code object: without a copy all models would share one count.
     copy = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
     compiled = torch.compile(copy, fullgraph=True, options=OPTIONS)
-    return without_side_effects_again(compiled)
+    return without_repeated_side_effects(compiled)
 
 
 def _refuse_processes() -> None:
@@ -115,7 +115,7 @@ def _refuse_processes() -> None:
         )
 
 
-def to_device(batch: Any, device: torch.device) -> Any:
+def _to_device(batch: Any, device: torch.device) -> Any:
     """A batch's arrays as tensors on a device; copies to a GPU are asynchronous, from page-locked memory."""
 
     def copy(array):
@@ -129,7 +129,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return keras.tree.map_structure(copy, batch, none_is_leaf=False)
 
 
-class OnDeviceDataset(keras.utils.PyDataset):
+class _OnDeviceDataset(keras.utils.PyDataset):
     """The batches of another dataset, as tensors on a device.
 
     Keras copies array by array, and each copy waits for the work queued on the GPU: a tenth of a step is lost.
@@ -143,7 +143,7 @@ class OnDeviceDataset(keras.utils.PyDataset):
         return len(self.data)
 
     def __getitem__(self, index: int) -> Any:
-        return to_device(self.data[index], self.device)
+        return _to_device(self.data[index], self.device)
 
     def on_epoch_begin(self) -> None:
         self.data.on_epoch_begin()
@@ -165,7 +165,7 @@ class Group:
     velocities: list[torch.Tensor] = field(default_factory=list)
 
 
-class TorchUpdate(keras.optimizers.Optimizer):
+class TorchOptimizer(keras.optimizers.Optimizer):
     """The base of `AdamW` under PyTorch.
 
     Keras keeps an optimizer's counters on the GPU and adds Python numbers to them, which copies the number there and
@@ -195,22 +195,22 @@ class TorchUpdate(keras.optimizers.Optimizer):
         if self.clipvalue:
             return [g.clamp(-self.clipvalue, self.clipvalue) for g in grads]
         if self.clipnorm:
-            norms = foreach("norm")(grads)
-            return foreach("mul")(grads, [torch.clamp(self.clipnorm / n, max=1.0) + (n - n) for n in norms])
+            norms = torch_foreach("norm")(grads)
+            return torch_foreach("mul")(grads, [torch.clamp(self.clipnorm / n, max=1.0) + (n - n) for n in norms])
         if not self.global_clipnorm:
             return grads
-        norms = foreach("norm")(grads)
+        norms = torch_foreach("norm")(grads)
         norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device, torch.float32) for n in norms]))
         # As in Keras, an infinite norm gives NaN instead of a zero step. (norm - norm is NaN then.)
         scale = torch.clamp(self.global_clipnorm / norm, max=1.0) + (norm - norm)
-        return foreach("mul")(grads, scale)
+        return torch_foreach("mul")(grads, scale)
 
     @torch.no_grad()
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
         rate, correction, epsilon = map(float, learning_rate)
         for group in self._group(trainable_variables):
             values = group.values
-            fused_adamw(
+            torch_fused_adamw(
                 values,
                 [grads[i].to(values[0].dtype).contiguous() for i in group.indices],
                 group.momentums,
@@ -246,15 +246,15 @@ class TorchUpdate(keras.optimizers.Optimizer):
 
     @torch.no_grad()
     def _backend_reset_gradient_accumulators(self) -> None:
-        foreach("zero_")([sums.value for sums in gradient_sums(self)])
+        torch_foreach("zero_")([sums.value for sums in accumulated_gradients(self)])
 
     @torch.no_grad()
     def _backend_increment_gradient_accumulators(self, grads, acc_grads) -> None:
-        foreach("add_")([sums.value for sums in acc_grads], grads)
+        torch_foreach("add_")([sums.value for sums in acc_grads], grads)
 
     @torch.no_grad()
     def _update_model_variables_moving_average(self, trainable_variables) -> None:
-        pairs = zip(moving_averages(self), trainable_variables)
+        pairs = zip(weight_moving_averages(self), trainable_variables)
         averages, values = zip(*((average.value, v.value) for average, v in pairs if average is not None))
         momentum = self.ema_momentum if int(self.iterations) > 0 else 0.0
-        foreach("lerp_")(list(averages), list(values), 1.0 - momentum)
+        torch_foreach("lerp_")(list(averages), list(values), 1.0 - momentum)

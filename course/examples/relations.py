@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 from templated import MARKERS, RELATIONS, relations
 
-from bertzoo.checkpoints.files import resolve
+from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.tasks.added_tokens import add_tokens
 
 
@@ -38,7 +38,7 @@ class RelationClassifier(bz.TextClassifier):
 def make(preset: str = "bert_mini_en") -> RelationClassifier:
     """An untrained classifier on a pre-trained encoder that has learnt of the markers."""
     encoder = bz.Encoder.from_preset(preset, pooler=False, verbose=False)
-    encoder, tokenizer = add_tokens(encoder, bz.Tokenizer.from_directory(resolve(preset)), MARKERS)
+    encoder, tokenizer = add_tokens(encoder, bz.Tokenizer.from_directory(find_preset_directory(preset)), MARKERS)
     tokenizer.max_length = 64
     head = bz.layers.ClassificationHead(len(RELATIONS))
     return RelationClassifier(encoder, tokenizer, labels=RELATIONS, head=head)

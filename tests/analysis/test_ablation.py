@@ -83,7 +83,7 @@ def test_scores_without_each_head(write_checkpoint, close):
 
     assert actual.before == pytest.approx(expected([]), abs=1e-5)
     close(actual.after, [[expected([(block, head)]) for head in range(4)] for block in range(2)])
-    close(actual.change, actual.after - actual.before)
+    close(actual.score_change, actual.after - actual.before)
 
 
 def test_heads_that_there_are_not(pair):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.analysis.representations import Whitening, mean_cosine
+from bertzoo.analysis.representations import Whitening, mean_pairwise_cosine
 
 pytestmark = pytest.mark.once
 RNG = np.random.default_rng(0)
@@ -14,15 +14,15 @@ def test_mean_cosine_is_that_of_all_pairs():
     few = CONE[:20]
     units = few / np.linalg.norm(few, axis=1, keepdims=True)
     pairs = [units[i] @ units[j] for i in range(20) for j in range(i)]
-    assert mean_cosine(few) == pytest.approx(np.mean(pairs), abs=1e-6)
-    assert mean_cosine(np.eye(3)) == pytest.approx(0)
+    assert mean_pairwise_cosine(few) == pytest.approx(np.mean(pairs), abs=1e-6)
+    assert mean_pairwise_cosine(np.eye(3)) == pytest.approx(0)
     with pytest.raises(ValueError, match="at least two vectors"):
-        mean_cosine(CONE[:1])
+        mean_pairwise_cosine(CONE[:1])
 
 
 def test_whitened_vectors_have_no_common_direction_and_unit_spread():
     white = Whitening.fit(CONE)(CONE)
-    assert mean_cosine(CONE) > 0.5 > 0.05 > abs(mean_cosine(white))
+    assert mean_pairwise_cosine(CONE) > 0.5 > 0.05 > abs(mean_pairwise_cosine(white))
     np.testing.assert_allclose(white.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(np.cov(white, rowvar=False, bias=True), np.eye(6), atol=1e-3)
 

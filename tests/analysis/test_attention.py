@@ -8,7 +8,7 @@ from tokenizers import models, pre_tokenizers
 
 import bertzoo as bz
 from bertzoo.analysis.attention import attention_maps
-from bertzoo.analysis.pieces import encode_pieces
+from bertzoo.analysis.pieces import encode_with_words
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.vocabulary_files import ROBERTA_TOKENS, SPECS
 
@@ -28,7 +28,7 @@ def task(write_checkpoint, words):
 
 def test_weights_are_transformers_and_padding_gets_none(task, close):
     result, reference = task
-    encoded, _ = encode_pieces(result, TEXTS)
+    encoded, _ = encode_with_words(result, TEXTS)
     maps = attention_maps(result, TEXTS)
     assert [actual.weights.shape for actual in maps] == [(2, 4, 11, 11), (2, 4, 5, 5)]
     for row, actual in enumerate(maps):  # the second was computed with padding, the reference without
@@ -52,7 +52,7 @@ def test_names_and_words(task):
 
 
 def test_names_of_pairs_written_specials_and_empty_texts(task):
-    _, (pair, late, empty) = encode_pieces(task[0], ["the [MASK]", "", ""], ["un!", "unhappi", ""])
+    _, (pair, late, empty) = encode_with_words(task[0], ["the [MASK]", "", ""], ["un!", "unhappi", ""])
     assert pair.strings == ("[CLS]", "the", "[MASK]", "[SEP]", "un", "!", "[SEP]")
     assert late.strings == ("[CLS]", "[SEP]", "un", "##happi", "[SEP]")
     assert late.words == ("[CLS]", "[SEP]", "unhappi", "[SEP]")
@@ -64,9 +64,9 @@ def test_names_of_byte_level_pieces_are_the_texts_characters(task):
     tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet, "Ġc"]
     rust = Rust(models.BPE({token: i for i, token in enumerate(tokens)}, [("Ġ", "c")], unk_token="<unk>"))
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    rust.post_processor = SPECS["roberta"].post_processor(rust, ROBERTA_TOKENS)
+    rust.post_processor = SPECS["roberta"].build_post_processor(rust, ROBERTA_TOKENS)
     tokenizer = Tokenizer(rust, ROBERTA_TOKENS)
-    _, (actual,) = encode_pieces(task[0], "a cé", tokenizer=tokenizer)
+    _, (actual,) = encode_with_words(task[0], "a cé", tokenizer=tokenizer)
     assert actual.strings[:3] == ("<s>", "a", "c") and actual.strings[3].startswith("##")
     assert actual.words == ("<s>", "a", "cé", "</s>")
 
@@ -91,9 +91,9 @@ def test_entropy_distance_and_rollout_from_the_formulas(task, close):
     for layer in range(2):
         for head in range(4):
             rows = weights[layer, head]
-            close(actual.entropy()[layer, head], np.mean([sum(-p * np.log(p) for p in row) for row in rows]))
+            close(actual.entropy_by_head()[layer, head], np.mean([sum(-p * np.log(p) for p in row) for row in rows]))
             far = [sum(p * abs(i - j) for j, p in enumerate(row)) for i, row in enumerate(rows)]
-            close(actual.distance()[layer, head], np.mean(far))
+            close(actual.distance_by_head()[layer, head], np.mean(far))
     mixed = [(weights[layer].mean(axis=0) + np.eye(11)) / 2 for layer in range(2)]
     close(actual.rollout(), np.stack([mixed[0], mixed[1] @ mixed[0]]))
     close(actual.rollout().sum(axis=-1), np.ones((2, 11)))
@@ -102,4 +102,4 @@ def test_entropy_distance_and_rollout_from_the_formulas(task, close):
 def test_zero_weights_have_no_entropy(task):
     actual = attention_maps(task[0], TEXTS)[1]
     one_place = type(actual)(np.eye(5)[None, None], actual.names, actual.word_names, actual.word_of)
-    assert one_place.entropy().tolist() == [[0]] and one_place.distance().tolist() == [[0]]
+    assert one_place.entropy_by_head().tolist() == [[0]] and one_place.distance_by_head().tolist() == [[0]]

@@ -11,17 +11,17 @@ from bertzoo.analysis.charts import (
     anisotropy_figure,
     attribution_figure,
     calibration_figure,
-    comparison_figure,
-    errors_figure,
+    cost_comparison_figure,
+    errors_by_confidence_figure,
     pca_figure,
     probe_figure,
     pruning_figure,
 )
-from bertzoo.analysis.comparison import Comparison, Cost
-from bertzoo.analysis.confidence import Predictions
-from bertzoo.analysis.figures import by_head_figure, heat_map
-from bertzoo.analysis.heads import Pruning
-from bertzoo.analysis.probing import Probe
+from bertzoo.analysis.comparison import CostComparison, EncoderCost
+from bertzoo.analysis.confidence import ClassifierPredictions
+from bertzoo.analysis.figures import heat_map, values_by_head_figure
+from bertzoo.analysis.heads import HeadPruning
+from bertzoo.analysis.probing import ProbeResult
 from bertzoo.analysis.representations import LayerAnisotropy, PrincipalComponents
 
 pytest.importorskip("matplotlib")
@@ -69,7 +69,7 @@ def assert_readable(figure):
 def bins():
     right = RNG.uniform(size=200) < 0.7
     truth = tuple("a" if yes else "b" for yes in right)
-    return Predictions(("",) * 200, truth, ("a",) * 200, RNG.uniform(0.5, 1, 200)).by_confidence()
+    return ClassifierPredictions(("",) * 200, truth, ("a",) * 200, RNG.uniform(0.5, 1, 200)).bin_by_confidence()
 
 
 def test_attribution():
@@ -83,7 +83,7 @@ def test_attribution():
 
 
 def test_curves_over_layers():
-    probe = Probe(RNG.uniform(size=25), RNG.uniform(size=25), RNG.uniform(size=25), 0.4)
+    probe = ProbeResult(RNG.uniform(size=25), RNG.uniform(size=25), RNG.uniform(size=25), 0.4)
     figure = probe_figure(probe, "kinds of words")
     assert_readable(figure)
     lines = figure.axes[0].lines
@@ -94,7 +94,7 @@ def test_curves_over_layers():
     figure = anisotropy_figure(cones)
     assert_readable(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), cones.after)
-    figure = pruning_figure(Pruning(((0, 1), (1, 0)), np.array([0.9, 0.8, 0.5])), "accuracy")
+    figure = pruning_figure(HeadPruning(((0, 1), (1, 0)), np.array([0.9, 0.8, 0.5])), "accuracy")
     assert_readable(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [0.9, 0.8, 0.5])
 
@@ -107,7 +107,7 @@ def test_confidence():
     np.testing.assert_array_equal(
         figure.axes[0].lines[1].get_xydata().T, [actual.confidence[full], actual.accuracy[full]]
     )
-    figure = errors_figure(actual)
+    figure = errors_by_confidence_figure(actual)
     assert_readable(figure)
     heights = [bar.get_height() for bar in figure.axes[0].patches]
     np.testing.assert_allclose(heights[:10], np.nan_to_num(actual.accuracy) * actual.counts)
@@ -117,16 +117,16 @@ def test_confidence():
 def test_numbers_by_head_and_signed_maps():
     for shape in ((1, 2), (12, 12)):
         values = RNG.normal(size=shape)
-        figure = by_head_figure(values, "change of accuracy", "each head left out")
+        figure = values_by_head_figure(values, "change of accuracy", "each head left out")
         assert_readable(figure)
         picture = figure.axes[0].images[0]
         np.testing.assert_array_equal(picture.get_array(), values)
         low, high = picture.get_clim()
         assert low == -high and picture.get_cmap().name == "PuOr"
-    assert by_head_figure(np.abs(values), "entropy").axes[0].images[0].get_cmap().name == "cividis"
+    assert values_by_head_figure(np.abs(values), "entropy").axes[0].images[0].get_cmap().name == "cividis"
     assert_readable(heat_map(RNG.normal(size=(6, 6)) / 100, NAMES, "gradient × attention", "share of the output"))
     with pytest.raises(ValueError, match="values must have shape"):
-        by_head_figure(np.ones(3), "entropy")
+        values_by_head_figure(np.ones(3), "entropy")
 
 
 @pytest.mark.slow
@@ -160,10 +160,12 @@ def test_comparison(count):
         "head": 0,
     }
     costs = [
-        Cost(f"owner/some-long-model-name-{i}-uncased", parts, [1e8, 2e8], [10**7, 10**8], [5.0, 9.0], [900.0, 800.0])
+        EncoderCost(
+            f"owner/some-long-model-name-{i}-uncased", parts, [1e8, 2e8], [10**7, 10**8], [5.0, 9.0], [900.0, 800.0]
+        )
         for i in range(count)
     ]
-    figure = comparison_figure(Comparison([32, 512], 8, "CPU, 2 cores", "keras 3, torch 2", costs))
+    figure = cost_comparison_figure(CostComparison([32, 512], 8, "CPU, 2 cores", "keras 3, torch 2", costs))
     assert_readable(figure)
     bars, *panels = figure.axes
     assert [round(bar.get_width(), 6) for bar in bars.patches[:count]] == [10.0] * count

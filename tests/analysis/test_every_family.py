@@ -95,7 +95,7 @@ def test_an_ablated_head_adds_nothing(task, numpy):
     assert np.abs(whole - without).max() > 1e-3
     np.testing.assert_array_equal(numpy(encoder(inputs)["sequence_output"]), whole)
     actual = ablate_each_head(task, lambda: float(numpy(task(inputs))[0, 0]))
-    assert actual.after.shape == (len(encoder.blocks), 2) and np.abs(actual.change).max() > 1e-4
+    assert actual.after.shape == (len(encoder.blocks), 2) and np.abs(actual.score_change).max() > 1e-4
 
 
 def test_attributions_sum_to_the_difference(task, numpy):
@@ -118,7 +118,7 @@ def test_gradient_times_attention_is_the_derivative_of_a_heads_factor(task, nump
         kernel.assign(changed)
         ends.append(float(numpy(task(inputs))[0, 0]))
     kernel.assign(trained)
-    layers = [i for i, block in enumerate(encoder.layer_schedule) if block == encoder.layer_schedule[-1]]
+    layers = [i for i, block in enumerate(encoder.block_order) if block == encoder.block_order[-1]]
     assert actual.by_head()[layers, 0].sum() == pytest.approx((ends[0] - ends[1]) / 0.02, abs=2e-3)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertzoo.analysis.attention import AttentionMap
-from bertzoo.analysis.figures import head_figure, heads_figure, heat_map
+from bertzoo.analysis.figures import attention_head_figure, attention_heads_figure, heat_map
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.once
@@ -47,7 +47,7 @@ def assert_readable(figure):
 @pytest.mark.parametrize("names", [NAMES, ("[CLS]", "yes", "[SEP]"), tuple("abcdefghij" * 6)])
 def test_one_head(names):
     actual = made(names)
-    figure = head_figure(actual, 1, 2)
+    figure = attention_head_figure(actual, 1, 2)
     assert_readable(figure)
     axes = figure.axes[0]
     np.testing.assert_array_equal(axes.images[0].get_array(), actual.weights[1, 2])
@@ -61,14 +61,14 @@ def test_one_head(names):
 @pytest.mark.parametrize("names", [NAMES, ("[CLS]", "yes", "[SEP]")])
 def test_grid_of_heads(names):
     actual = made(names)
-    figure = heads_figure(actual)
+    figure = attention_heads_figure(actual)
     assert_readable(figure)
     panels = figure.axes[:-1]
     assert len(panels) == 6
     for number, axes in enumerate(panels):
         np.testing.assert_array_equal(axes.images[0].get_array(), actual.weights[divmod(number, 3)])
         assert axes.images[0].get_clim() == (0, 1)
-    some = heads_figure(actual, layers=[1], heads=[2, 0])
+    some = attention_heads_figure(actual, layers=[1], heads=[2, 0])
     assert [axes.get_title() for axes in some.axes[:-1]] == ["layer 1, head 2", "layer 1, head 0"]
     assert_readable(some)
 
@@ -76,9 +76,9 @@ def test_grid_of_heads(names):
 def test_what_cannot_be_drawn():
     actual = made(("a", "b"))
     with pytest.raises(ValueError, match="2 layers and 3 heads"):
-        head_figure(actual, 2, 0)
+        attention_head_figure(actual, 2, 0)
     with pytest.raises(ValueError, match="2 layers and 3 heads"):
-        heads_figure(actual, heads=[])
+        attention_heads_figure(actual, heads=[])
     with pytest.raises(ValueError, match=r"must have shape \(2, 2\)"):
         heat_map(np.ones((3, 3)), ("a", "b"))
     with pytest.raises(ValueError, match="shorter text"):

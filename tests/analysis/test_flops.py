@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import bertzoo as bz
 from bertzoo.models.config import EncoderConfig
-from bertzoo.models.flops import encoder_flops, flops_by_part, head_flops
+from bertzoo.models.flops import encoder_flops, flops_by_part, masked_lm_head_flops
 from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining.corpus_dataset import BatchSpec
 from bertzoo.pretraining.objectives import step_flops
@@ -119,7 +119,7 @@ def test_of_a_classifier(case):
         out = model(torch.full((1, LENGTH), 5), training=True)
         out.sum().backward()
     head = 2 * config.hidden_size**2 + 2 * config.hidden_size * 2  # pooler, logits
-    expected = encoder_flops(config, LENGTH, queries=1)
+    expected = encoder_flops(config, LENGTH, num_queries=1)
     assert 3 * (expected + head) == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
@@ -134,19 +134,19 @@ def test_of_pretraining(case, pooler):
         out = task(inputs, training=True)
         (out["masked_lm"].sum() + out["pair"].sum() if pooler else out.sum()).backward()
     pair = (2 * config.hidden_size**2 + 2 * config.hidden_size * 2) * pooler
-    expected = encoder_flops(config, LENGTH, queries=3 + pooler) + head_flops(config, 3) + pair
+    expected = encoder_flops(config, LENGTH, num_queries=3 + pooler) + masked_lm_head_flops(config, 3) + pair
     assert 3 * expected == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
 def test_families_whose_last_block_computes_all():
     config, expected = counted("deberta-v2")
-    assert encoder_flops(config, LENGTH, queries=1) == pytest.approx(expected, rel=1e-9)
+    assert encoder_flops(config, LENGTH, num_queries=1) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("case", ["bert", "albert", "modernbert"])
 def test_masked_lm_head(case):
     config, expected = counted(case, "ForMaskedLM")
-    assert encoder_flops(config, LENGTH) + head_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
+    assert encoder_flops(config, LENGTH) + masked_lm_head_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_formula_of_bert():

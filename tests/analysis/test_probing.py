@@ -25,7 +25,9 @@ def test_a_words_kind_is_in_its_embedding(task):
     assert actual.accuracy.shape == actual.control_task.shape == (3,)
     assert actual.accuracy[0] > 0.95 > actual.majority > 0.4
     # Ten words are few enough for a probe to learn by heart, so it is not selective, and no training is needed.
-    assert actual.control_task[0] > 0.95 and abs(actual.selectivity[0]) < 0.06 and abs(actual.gain[0]) < 0.06
+    assert (
+        actual.control_task[0] > 0.95 and abs(actual.selectivity[0]) < 0.06 and abs(actual.gain_over_random[0]) < 0.06
+    )
     again = probe(task, texts, labels)
     np.testing.assert_array_equal(again.random_encoder, actual.random_encoder)
     np.testing.assert_allclose(actual.selectivity, actual.accuracy - actual.control_task)

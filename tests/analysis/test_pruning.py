@@ -25,7 +25,7 @@ def test_scores_before_and_after_each(pair, numpy, close):
     x = numpy_model.embed(inputs["token_ids"][0])[None]
     expected = [numpy_model.logits(x, lost=LOST[:count])[0, 0] for count in range(3)]
     close(actual.scores, expected)
-    close([actual.before, actual.after], [expected[0], expected[-1]])
+    close([actual.score_before, actual.score_after], [expected[0], expected[-1]])
     assert actual.heads == tuple(LOST)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bertzoo as bz
-from bertzoo.analysis.pieces import encode_pieces
+from bertzoo.analysis.pieces import encode_with_words
 from bertzoo.analysis.representations import cka_matrix, layer_vectors, linear_cka
 
 RNG = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def test_linear_cka_is_the_normalised_hsic_of_linear_kernels():
 def test_layers_are_transformers_without_padding(write_checkpoint, close):
     directory, reference = write_checkpoint("BertForSequenceClassification")
     task = bz.TextClassifier.from_preset(directory, verbose=False)
-    encoded, _ = encode_pieces(task, TEXTS)
+    encoded, _ = encode_with_words(task, TEXTS)
     with torch.no_grad():
         rows = [torch.tensor(encoded.row(row))[None].long() for row in range(2)]
         states = [[x[0].numpy() for x in reference(ids, output_hidden_states=True).hidden_states] for ids in rows]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bertzoo as bz
-from bertzoo.analysis import layer_anisotropy, layer_vectors, mean_cosine, pca, word_vectors
+from bertzoo.analysis import layer_anisotropy, layer_vectors, mean_pairwise_cosine, pca, word_vectors
 
 TEXTS = ["unhappy, the film ends.", "The plot of THE film"]
 
@@ -39,7 +39,7 @@ def test_anisotropy_of_layers(pair):
     actual = layer_anisotropy(task, TEXTS)
     vectors = layer_vectors(task, TEXTS)
     for layer, before, after, dimensions in zip(vectors, actual.before, actual.after, actual.dimensions):
-        assert before == mean_cosine(layer) and dimensions == len(layer) // 2
+        assert before == mean_pairwise_cosine(layer) and dimensions == len(layer) // 2
         centred = layer.astype("float64") - layer.mean(axis=0, dtype="float64")
         left, _, _ = np.linalg.svd(centred, full_matrices=False)
         white = left[:, :dimensions]  # whitened up to a rotation and one scale

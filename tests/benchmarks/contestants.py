@@ -5,17 +5,17 @@ import statistics
 from benchmarks.case import Case, Measured
 from benchmarks.common import measure, peak_memory, seconds_of, torch_device
 
-from bertzoo.backend import device_name, keras_versions
+from bertzoo.backend import device_name, keras_versions_text
 
 
 def run_bertzoo(case: Case) -> Measured:
     """`fit` and `predict` of a TextClassifier, batches and padding its own."""
     import bertzoo as bz
-    from bertzoo.training.step import should_jit_compile
+    from bertzoo.training.step import jit_compile_setting
 
     set_policy(case)
     model = bz.TextClassifier(bz.Encoder(case.config()))
-    model.compile(bz.AdamW(1e-5), metrics=[], jit_compile=should_jit_compile())
+    model.compile(bz.AdamW(1e-5), metrics=[], jit_compile=jit_compile_setting())
     ids, mask, labels = case.rows()
     return measure_keras(model, {"token_ids": ids, "padding_mask": mask}, labels, case)
 
@@ -61,7 +61,7 @@ def measure_keras(model, x, labels, case: Case) -> Measured:
         seconds, first = measure(lambda: model.fit(x, labels, batch_size=case.batch_size, verbose=0))
     else:
         seconds, first = measure(lambda: model.predict(x, batch_size=case.batch_size, verbose=0))
-    return Measured(seconds, first, peak_memory(case.backend), device_name(), keras_versions())
+    return Measured(seconds, first, peak_memory(case.backend), device_name(), keras_versions_text())
 
 
 def run_transformers(case: Case) -> Measured:
@@ -120,10 +120,10 @@ def product_rate(dtype: str) -> float:
     import keras
     from keras import ops
 
-    from bertzoo.backend import accelerator
+    from bertzoo.backend import accelerator_name
 
     # An accelerator gets many products before the host waits for one, so that the waiting does not count.
-    size, products = (8192, 16) if accelerator() else (2048, 1)
+    size, products = (8192, 16) if accelerator_name() else (2048, 1)
     a = ops.cast(keras.random.normal((size, size)), dtype)
     # TensorFlow's bfloat16 scalars are not NumPy arrays.
     product = _compiled(lambda x, y: ops.cast(ops.sum(ops.matmul(x, y)), "float32"))

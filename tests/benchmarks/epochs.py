@@ -54,11 +54,11 @@ def bertzoo(run, train: list[dict]):
     import keras
 
     import bertzoo as bz
-    from bertzoo.backend import accelerator
+    from bertzoo.backend import accelerator_name
     from bertzoo.tasks.presets import load_tokenizer
-    from bertzoo.training.step import should_jit_compile
+    from bertzoo.training.step import jit_compile_setting
 
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator() else "float32")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator_name() else "float32")
     config, squad = shape(run), run.task == "squad"
     parts = bz.Encoder(config, pooler=not squad), load_tokenizer(PRESET, config, SETTINGS[run.task][2], None)
     if squad:
@@ -66,7 +66,7 @@ def bertzoo(run, train: list[dict]):
     else:
         model = bz.TextClassifier(*parts, labels=1 if run.task == "stsb" else 2)
         data = bundle(texts(train, run.task)), column(train, COLUMNS[run.task][1])
-    model.compile(bz.AdamW(RATE), metrics=[], jit_compile=should_jit_compile())
+    model.compile(bz.AdamW(RATE), metrics=[], jit_compile=jit_compile_setting())
 
     def epoch() -> None:
         model.fit(*data, batch_size=run.batch_size, verbose=0)  # it reads the mean loss at its end, and so waits
@@ -139,11 +139,11 @@ def child(run: dict) -> dict:
             graphs.append(sys.modules["torch"]._dynamo.utils.counters["stats"]["unique_graphs"])
     from bertzoo.backend import (  # Keras, which the peers do without while they are timed
         device_name,
-        keras_versions,
+        keras_versions_text,
     )
 
     first, seconds, rows = taken[0], taken[-1], lengths()
-    versions = ", ".join(f"{name} {version(name)}" for name in names) if graphs else keras_versions()
+    versions = ", ".join(f"{name} {version(name)}" for name in names) if graphs else keras_versions_text()
     return {
         **{name: value for name, value in vars(run).items() if name != "data"},
         **{"examples": len(train), "rows": len(rows), "tokens": sum(rows), "graphs": graphs},

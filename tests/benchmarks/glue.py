@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from benchmarks.common import add_data_argument, command_line, use_data
 
-from bertzoo.cli.app import percent, show_table
+from bertzoo.cli.app import format_percent, print_table
 from bertzoo.cli.dataset import Splits
-from bertzoo.cli.trials import Log, Settings, mean_and_std
+from bertzoo.cli.trials import RunLog, RunSettings, format_mean_and_std
 from bertzoo.data.parsing import Examples, parse_inputs
 from bertzoo.data.schemas import TEXTS
 
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> str | None:
     parser.add_argument("--seeds", type=int, default=1, help="runs of each task, with the seeds 0, 1 …")
     options = parser.parse_args(arguments)
     use_data(options)
-    log, scores = Log(options.out), {}
+    log, scores = RunLog(options.out), {}
     for name in options.tasks:
         splits = read(name, options.split, options.examples)
         if splits is None:
@@ -56,8 +56,8 @@ def main(arguments: list[str]) -> str | None:
         records = []
         for seed in range(options.seeds):
             settings = options.batch_size, options.learning_rate, options.epochs, seed, options.max_length
-            records.append(log.run(splits, Settings(options.model, *settings)))
-            shown = ", ".join(f"{metric} {percent(records[-1]['scores'][metric])}" for metric in TASKS[name])
+            records.append(log.get_or_run(splits, RunSettings(options.model, *settings)))
+            shown = ", ".join(f"{metric} {format_percent(records[-1]['scores'][metric])}" for metric in TASKS[name])
             print(f"{name}, seed {seed}: {shown}, {records[-1]['seconds']:.0f} s", flush=True)
         scores[name] = (len(splits.train), [record["scores"] for record in records])
     if not scores:
@@ -97,8 +97,8 @@ def _show(results: dict[str, tuple[int, list[dict]]], split: str) -> None:
     rows, totals = [], []
     for name, (count, scores) in results.items():
         for metric in TASKS[name]:
-            rows.append([name, metric, *mean_and_std([score[metric] for score in scores]), str(count)])
+            rows.append([name, metric, *format_mean_and_std([score[metric] for score in scores]), str(count)])
         totals.append(np.mean([score[metric] for score in scores for metric in TASKS[name]]))
     rows.append(["mean", f"{len(results)} of {len(TASKS)} tasks", f"{100 * np.mean(totals):.1f}", "", ""])
     numbers = ["%", "spread", "rows to learn from"]
-    show_table(["task", "metric", *numbers], rows, title=f"GLUE, {split}", numbers=numbers)
+    print_table(["task", "metric", *numbers], rows, title=f"GLUE, {split}", numeric_columns=numbers)

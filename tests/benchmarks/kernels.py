@@ -16,8 +16,8 @@ def main(arguments: list[str]) -> int | str:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import pytest
 
-    from bertzoo.backend import accelerator
+    from bertzoo.backend import accelerator_name
 
-    if accelerator() is None:
+    if accelerator_name() is None:
         return f"Expected a GPU. Received: no accelerator on {os.environ['KERAS_BACKEND']}. Install its GPU build."
     return int(pytest.main(["-p", "no:nbval", f"--rootdir={TESTS.parent}", str(TESTS / "kernels"), *arguments]))

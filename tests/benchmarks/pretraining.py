@@ -18,7 +18,7 @@ import keras
 from benchmarks.common import command_line
 
 from bertzoo.data.files import Documents
-from bertzoo.pretraining.corpus import prepare
+from bertzoo.pretraining.corpus import prepare_corpus
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_wordpiece
 
@@ -122,8 +122,8 @@ def learn(folder: Path, objective: str) -> dict:
     config, (score, bound) = folder / "run.toml", BOUNDS[objective]
     tokenizer = train_wordpiece([folder / "train.txt"], VOCABULARIES[objective], progress=False)
     train, held_out = folder / f"{objective}_train", folder / f"{objective}_held_out"
-    prepare([folder / "train.txt"], tokenizer, train)
-    prepare([folder / "held_out.txt"], tokenizer, held_out)
+    prepare_corpus([folder / "train.txt"], tokenizer, train)
+    prepare_corpus([folder / "held_out.txt"], tokenizer, held_out)
     config.write_text(RUNS[objective] + COMMON.format(objective=objective))
     begun = time.time()
     result = pretrain(config, train, folder / objective, held_out)

@@ -93,7 +93,8 @@ def vectors(model: str) -> None:
     print(f"STS-B test, Spearman: {correlation(bertzoo_model):.5f} and {correlation(peer):.5f}")
     queries, corpus, relevant = squad()
     result = [
-        evaluate_retrieval(_Plain(encoder), queries, corpus, relevant, at=(10,)) for encoder in (bertzoo_model, peer)
+        evaluate_retrieval(_Plain(encoder), queries, corpus, relevant, cutoffs=(10,))
+        for encoder in (bertzoo_model, peer)
     ]
     print(f"SQuAD dev, {len(queries)} questions, {len(corpus)} paragraphs: {result[0]} and {result[1]}")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.case import SIZES, VOCABULARIES, Case, Measured
 from benchmarks.common import command_line, run_in_process
 
-from bertzoo.cli.app import percent, show_table
+from bertzoo.cli.app import format_percent, print_table
 
 # Contestant -> the modules that it needs besides Keras's backend.
 NEEDS = {
@@ -113,7 +113,7 @@ def show(results: list[dict], shared: dict, ceilings: dict[str, float]) -> None:
     numbers = ["tokens/s", "of the best peer", "of the ceiling", "GiB", "compile s"]
     title = "{family} {size}, batches of {batch_size} × {length}, {dtype}".format(**shared)
     rows = [table_row(result, results) for result in results]
-    show_table(["mode", "padding", "contestant", "backend", *numbers], rows, title=title, numbers=numbers)
+    print_table(["mode", "padding", "contestant", "backend", *numbers], rows, title=title, numeric_columns=numbers)
     for result in results:
         if "failed" in result:
             print("{contestant} on {backend}, {mode}: ".format(**result["case"]) + result["failed"])
@@ -139,7 +139,7 @@ def table_row(result: dict, results: list[dict]) -> list[str]:
         *names,
         f"{result['tokens_per_second']:,.0f}",
         f"{result['tokens_per_second'] / max(peers):.2f}" if peers else "",
-        percent(result["share_of_ceiling"]),
+        format_percent(result["share_of_ceiling"]),
         f"{result['memory'] / 2**30:.2f}",
         f"{result['compile_seconds']:.1f}",
     ]

@@ -21,7 +21,7 @@ from benchmarks.case import SIZES, Case
 from benchmarks.common import command_line, seconds_of
 
 import bertzoo as bz
-from bertzoo.backend import accelerator
+from bertzoo.backend import accelerator_name
 
 
 def kernels(folder: str) -> list[dict]:
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--kernels", type=int, default=30)
     run = parser.parse_args(arguments)
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator() else "float32")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if accelerator_name() else "float32")
     case = Case("bertzoo", "jax", "train", run.size, run.length, run.batch, steps=run.steps)
     model = bz.TextClassifier(bz.Encoder(case.config()))
     model.compile(bz.AdamW(1e-5), metrics=[])

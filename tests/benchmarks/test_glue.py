@@ -38,7 +38,7 @@ def environment(monkeypatch):
 @pytest.fixture
 def fake(monkeypatch):
     Fake.calls, Fake.stop_at = [], None
-    monkeypatch.setattr(trials, "fine_tune", Fake)
+    monkeypatch.setattr(trials, "fine_tune_classifier", Fake)
     return Fake
 
 

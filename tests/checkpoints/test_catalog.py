@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from bertzoo.checkpoints.catalog import find_entry, known_lowercase, load_catalog
+from bertzoo.checkpoints.catalog import find_catalog_entry, is_lowercase_in_catalog, load_catalog
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -53,12 +53,12 @@ def test_entries_are_well_formed():
 def test_all_families_are_there():
     from bertzoo.models.registry import FAMILIES
 
-    assert {row.family for row in load_catalog().values()} == set(FAMILIES)
+    assert {row.model_type for row in load_catalog().values()} == set(FAMILIES)
 
 
 def test_parameters():
     for name, parameters in COUNTED.items():
-        assert find_entry(name).parameters == parameters, name
+        assert find_catalog_entry(name).parameters == parameters, name
 
 
 def test_names_are_unique_in_the_file():
@@ -78,7 +78,7 @@ def _places():
 
 def test_an_unknown_name_is_an_error():
     with pytest.raises(ValueError, match=r"no 'google/bert-base-uncase'; similar names: google-bert/bert-base-uncased"):
-        find_entry("hf://google/bert-base-uncase")
+        find_catalog_entry("hf://google/bert-base-uncase")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_the_case_of_a_domain_checkpoint_without_tokenizer_config(tmp_path, name
     folder = tmp_path / f"models--{name.replace('/', '--')}" / "snapshots" / "0123abcd"
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
-    assert known_lowercase(folder) is lowercase
-    assert Tokenizer.from_directory(folder).lowercase is lowercase
-    assert Tokenizer.from_directory(folder, lowercase=not lowercase).lowercase is not lowercase
+    assert is_lowercase_in_catalog(folder) is lowercase
+    assert Tokenizer.from_directory(folder).lowercases is lowercase
+    assert Tokenizer.from_directory(folder, lowercase=not lowercase).lowercases is not lowercase
     (folder / "tokenizer_config.json").write_text(f'{{"do_lower_case": {str(not lowercase).lower()}}}')
-    assert Tokenizer.from_directory(folder).lowercase is not lowercase
+    assert Tokenizer.from_directory(folder).lowercases is not lowercase
 
 
 def test_reading_it_imports_no_keras():

@@ -15,7 +15,12 @@ import bertzoo.backend
 import bertzoo.checkpoints.files
 from bertzoo.checkpoints import files
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.files import bundled_names, bundled_root, push, resolve
+from bertzoo.checkpoints.files import (
+    bundled_preset_names,
+    bundled_presets_directory,
+    find_preset_directory,
+    upload_preset,
+)
 
 pytestmark = pytest.mark.once
 
@@ -30,7 +35,7 @@ def write(folder, *names):
 @pytest.fixture
 def bundled(tmp_path, monkeypatch):
     root = write(tmp_path / "weights", "tiny/config.json", "small/config.json", "catalog.json", "notes/README.md")
-    monkeypatch.setattr(files, "bundled_root", lambda: root)
+    monkeypatch.setattr(files, "bundled_presets_directory", lambda: root)
     monkeypatch.chdir(write(tmp_path / "elsewhere", "x").absolute())
     return root
 
@@ -40,47 +45,47 @@ def bundled(tmp_path, monkeypatch):
 
 def test_a_directory_as_text_or_path(tmp_path, monkeypatch):
     folder = write(tmp_path / "preset", "config.json")
-    assert resolve(str(folder)) == resolve(folder) == folder
+    assert find_preset_directory(str(folder)) == find_preset_directory(folder) == folder
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert resolve("~/preset") == folder
+    assert find_preset_directory("~/preset") == folder
 
 
 def test_a_directory_whose_replacement_was_cut_short(tmp_path):
     write(tmp_path / ".preset.backup", "config.json")
-    assert resolve(tmp_path / "preset") == tmp_path / "preset"
+    assert find_preset_directory(tmp_path / "preset") == tmp_path / "preset"
     assert (tmp_path / "preset" / "config.json").is_file()
 
 
 def test_a_bundled_name(bundled):
-    assert bundled_names() == ["small", "tiny"]
-    assert resolve("tiny") == bundled / "tiny"
+    assert bundled_preset_names() == ["small", "tiny"]
+    assert find_preset_directory("tiny") == bundled / "tiny"
 
 
 def test_an_unknown_name_lists_the_known(bundled):
     with pytest.raises(CheckpointError, match=r'no preset \'bert\'.* small, tiny.*"hf://owner/name"'):
-        resolve("bert")
+        find_preset_directory("bert")
     with pytest.raises(CheckpointError, match='write "hf://google-bert/bert-base-uncased"'):
-        resolve("google-bert/bert-base-uncased")
+        find_preset_directory("google-bert/bert-base-uncased")
     for name in ("../weights/notes", "notes"):
         with pytest.raises(CheckpointError):
-            resolve(name)
+            find_preset_directory(name)
 
 
 def test_what_is_no_checkpoint(tmp_path):
     write(tmp_path / "other", "model.pb", "vocab.txt")
     with pytest.raises(CheckpointError, match=r"no config\.json\. It holds model\.pb, vocab\.txt"):
-        resolve(tmp_path / "other")
+        find_preset_directory(tmp_path / "other")
     with pytest.raises(CheckpointError, match=r"vocab\.txt is a file"):
-        resolve(tmp_path / "other" / "vocab.txt")
+        find_preset_directory(tmp_path / "other" / "vocab.txt")
 
 
 def test_where_the_bundled_presets_are(tmp_path, monkeypatch):
     monkeypatch.setattr(bertzoo.checkpoints.files, "__file__", str(tmp_path / "site/bertzoo/checkpoints/files.py"))
-    assert bundled_root() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
+    assert bundled_presets_directory() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
     write(tmp_path / "site", "weights/__init__.py")  # a package of that name in site-packages
-    assert bundled_root() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
+    assert bundled_presets_directory() == tmp_path / "site" / "bertzoo" / "_bundled" / "weights"
     write(tmp_path / "site", "pyproject.toml")
-    assert bundled_root() == tmp_path / "site" / "weights"
+    assert bundled_presets_directory() == tmp_path / "site" / "weights"
 
 
 # The hub
@@ -127,7 +132,7 @@ TORCH_SHARDS = ["pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.jso
 def test_only_what_is_needed_is_fetched(tmp_path, monkeypatch, weights, fetched):
     hub = Hub(tmp_path / "cache", [*SMALL, *USELESS, *weights])
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
-    assert resolve("hf://owner/name@v1.0/x") == tmp_path / "cache"
+    assert find_preset_directory("hf://owner/name@v1.0/x") == tmp_path / "cache"
     assert hub.fetched == {*SMALL, *fetched}
     assert set(hub.revisions) == {"v1.0/x"}
 
@@ -135,16 +140,16 @@ def test_only_what_is_needed_is_fetched(tmp_path, monkeypatch, weights, fetched)
 def test_a_repository_without_weights_or_config(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(tmp_path / "a", ["config.json", "tf_model.h5"]))
     with pytest.raises(CheckpointError, match=r"has none of model\.safetensors"):
-        resolve("hf://owner/name")
+        find_preset_directory("hf://owner/name")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(tmp_path / "b", ["model.safetensors"]))
     with pytest.raises(CheckpointError, match=r"no config\.json"):
-        resolve("hf://owner/name")
+        find_preset_directory("hf://owner/name")
 
 
 @pytest.mark.parametrize("name", ["hf://", "hf://name", "hf://a/b/c", "hf://a/b@", "hf:///b", "hf://a/../b"])
 def test_hub_names(name):
     with pytest.raises(CheckpointError, match='"hf://owner/name"'):
-        resolve(name)
+        find_preset_directory(name)
 
 
 @pytest.mark.slow
@@ -156,9 +161,9 @@ def test_the_cache_is_used_without_a_network(tmp_path):
     write(repository, "refs/main")
     (repository / "refs" / "main").write_text(commit)
     code = (
-        "from bertzoo.checkpoints.files import resolve\n"
-        "print(resolve('hf://owner/name'))\n"
-        "try:\n    resolve('hf://owner/absent')\nexcept ValueError as error:\n    print(error)\n"
+        "from bertzoo.checkpoints.files import find_preset_directory\n"
+        "print(find_preset_directory('hf://owner/name'))\n"
+        "try:\n    find_preset_directory('hf://owner/absent')\nexcept ValueError as error:\n    print(error)\n"
     )
     result = run_offline(code, tmp_path)
     assert result[0] == str(repository / "snapshots" / commit)
@@ -202,7 +207,7 @@ def test_refusals_of_the_hub_are_explained(monkeypatch, error, message):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(CheckpointError, match=message):
-        resolve("hf://owner/name@v9")
+        find_preset_directory("hf://owner/name@v9")
 
 
 # Uploading
@@ -233,7 +238,7 @@ class Api:
 def test_push_makes_the_repository_and_uploads(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     folder = write(tmp_path / "preset", "config.json", "model.safetensors")
-    address = push(folder, "owner/name", private=True, token="secret", commit_message="first")
+    address = upload_preset(folder, "owner/name", private=True, token="secret", commit_message="first")
     assert address == "https://hub.test/owner/name"
     assert Api.calls == [
         ("token", "secret"),
@@ -252,23 +257,23 @@ def test_push_refuses_what_is_no_checkpoint_and_explains_refusals(tmp_path, monk
     monkeypatch.setattr(Api, "create_repo", refuse)
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     with pytest.raises(CheckpointError, match="403 Forbidden"):
-        push(write(tmp_path / "preset", "config.json"), "owner/name")
+        upload_preset(write(tmp_path / "preset", "config.json"), "owner/name")
     shutil.rmtree(tmp_path / "preset")
     with pytest.raises(CheckpointError, match="no checkpoint"):
-        push(tmp_path / "preset", "owner/name")
+        upload_preset(tmp_path / "preset", "owner/name")
 
 
 def test_home_directories_that_nobody_knows(monkeypatch):
     with pytest.raises(CheckpointError, match="~nobody-of-this-name/x: there is no such home directory"):
-        resolve("~nobody-of-this-name/x")
+        find_preset_directory("~nobody-of-this-name/x")
     with pytest.raises(CheckpointError, match="no such home directory"):
         bz.SentenceEncoder.from_preset("~nobody-of-this-name/x")
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda number: (_ for _ in ()).throw(KeyError(number)))
     with pytest.raises(CheckpointError, match="HOME is not set"):
-        resolve("~/x")
+        find_preset_directory("~/x")
     with pytest.raises(CheckpointError, match="no preset"):
-        resolve("x/y")
+        find_preset_directory("x/y")
     monkeypatch.delenv("KERAS_HOME", raising=False)
     assert bertzoo.backend._from_keras_json() is None
 

@@ -21,7 +21,7 @@ import bertzoo as bz
 from bertzoo.adapters.lora import enable_lora
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import write_preset
-from bertzoo.checkpoints.tensors import tensor_files
+from bertzoo.checkpoints.tensors import build_weight_files
 
 TASKS = {"BertModel": bz.Encoder, "BertForMaskedLM": bz.MaskedLM, "BertForSequenceClassification": bz.TextClassifier}
 IDS = np.array([[2, 7, 9, 30, 3], [2, 8, 8, 4, 3]], "int32")
@@ -201,7 +201,7 @@ def test_other_files(checkpoint, copy, form):
     (directory / "model.safetensors").unlink()
     if form == "shards":
         arrays = {name: value.numpy() for name, value in weights.items()}
-        write_preset(directory, tensor_files(arrays, max_shard_bytes=20_000))
+        write_preset(directory, build_weight_files(arrays, max_shard_bytes=20_000))
         assert len(list(directory.glob("*.safetensors"))) > 2
     elif form == "pickled shards":
         names = sorted(weights)

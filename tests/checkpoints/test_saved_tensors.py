@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from bertzoo.checkpoints.saving import write_preset
-from bertzoo.checkpoints.tensors import open_tensors, save_tensors, tensor_files
+from bertzoo.checkpoints.tensors import build_weight_files, open_tensors, save_tensors
 
 pytestmark = pytest.mark.once
 
@@ -42,8 +42,8 @@ def test_torch_reads_what_is_written(tmp_path):
 
 def test_small_weights_are_one_file_and_large_ones_shards(tmp_path):
     tensors = {f"t{i}": np.full((i + 1, 10), i, np.float32) for i in range(6)}  # 40, 80, …, 240 bytes
-    assert list(tensor_files(tensors)) == ["model.safetensors"]
-    files = tensor_files(tensors, max_shard_bytes=200)
+    assert list(build_weight_files(tensors)) == ["model.safetensors"]
+    files = build_weight_files(tensors, max_shard_bytes=200)
     write_preset(tmp_path / "preset", files)
     names = [f"model-0000{i}-of-00005.safetensors" for i in range(1, 6)]
     assert sorted(os.listdir(tmp_path / "preset")) == [*names, "model.safetensors.index.json"]
@@ -63,7 +63,7 @@ def test_transformers_loads_shards(tmp_path):
     sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "max_position_embeddings": 4}
     model = BertModel(BertConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)).eval()
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    files = {"config.json": model.config.to_json_string().encode(), **tensor_files(state, max_shard_bytes=1000)}
+    files = {"config.json": model.config.to_json_string().encode(), **build_weight_files(state, max_shard_bytes=1000)}
     write_preset(tmp_path / "preset", files)
     assert len(os.listdir(tmp_path / "preset")) > 3
     loaded, info = BertModel.from_pretrained(tmp_path / "preset", output_loading_info=True)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.saving import recover, write_preset
-from bertzoo.checkpoints.tensors import open_tensors, save_tensors, tensor_files
+from bertzoo.checkpoints.saving import recover_interrupted_save, write_preset
+from bertzoo.checkpoints.tensors import build_weight_files, open_tensors, save_tensors
 
 pytestmark = pytest.mark.once
 
@@ -40,7 +40,7 @@ def test_a_new_preset_replaces_the_old_and_keeps_foreign_files(tmp_path):
         (directory / name).write_bytes(b"old " + name.encode())
     (directory / "link").symlink_to("README.md")
     write_preset(
-        directory, {"config.json": b"new", "1_Pooling/config.json": b"pool", **tensor_files({"a": np.ones(2)})}
+        directory, {"config.json": b"new", "1_Pooling/config.json": b"pool", **build_weight_files({"a": np.ones(2)})}
     )
     actual = contents(directory)
     assert actual.pop("model.safetensors") != b"old model.safetensors"
@@ -152,7 +152,7 @@ def test_a_backup_is_put_back(tmp_path):
     directory = tmp_path / "preset"
     sibling(directory, "backup").mkdir()
     (sibling(directory, "backup") / "config.json").write_bytes(b"old")
-    recover(directory)
+    recover_interrupted_save(directory)
     assert contents(directory) == {"config.json": b"old"}
     assert left_overs(directory) == []
 
@@ -166,7 +166,7 @@ def test_what_killed_writers_left_is_cleared(tmp_path):
     foreign = [tmp_path / ".preset.saving-notes", tmp_path / ".other.backup"]
     for path in foreign:
         path.mkdir()
-    recover(directory)
+    recover_interrupted_save(directory)
     assert contents(directory) == {} and not sibling(directory, "backup").exists()
     write_preset(directory, {"config.json": b"new"})
     assert contents(directory) == {"config.json": b"new"}
@@ -180,7 +180,7 @@ def test_a_reader_between_the_renames(tmp_path, monkeypatch):
     def read_first(source, target):
         if str(source).endswith(".saving") and target == directory and not reads:
             reads.append(source)
-            recover(directory)
+            recover_interrupted_save(directory)
             assert contents(directory) == {"config.json": b"old"}
         return rename(source, target)
 
@@ -191,8 +191,8 @@ def test_a_reader_between_the_renames(tmp_path, monkeypatch):
 
 
 def test_nothing_to_recover(tmp_path):
-    recover(tmp_path / "missing" / "preset")
-    recover(tmp_path / "preset")
+    recover_interrupted_save(tmp_path / "missing" / "preset")
+    recover_interrupted_save(tmp_path / "preset")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,7 +211,7 @@ from bertzoo.checkpoints import saving, tensors
 
 def preset(version):
     weights = {f"t{i}": np.full(500, version, np.float32) for i in range(8)}
-    return {"config.json": b'{"version": %d}' % version, **tensors.tensor_files(weights, 5000)}
+    return {"config.json": b'{"version": %d}' % version, **tensors.build_weight_files(weights, 5000)}
 
 def die_at(step):
     count = 0
@@ -266,7 +266,7 @@ def order(helper, directory, first, saves=1, step=0):
 
 def version_of(directory):
     """The one version that config, index and all shards agree on."""
-    recover(directory)
+    recover_interrupted_save(directory)
     version = json.loads((directory / "config.json").read_text())["version"]
     with open_tensors(directory) as tensors:
         assert sorted(tensors) == [f"t{i}" for i in range(8)]

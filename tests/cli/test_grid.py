@@ -36,8 +36,8 @@ def complaint(*arguments) -> str:
 @pytest.fixture
 def fake(monkeypatch):
     Fake.calls, Fake.stop_at = [], None
-    monkeypatch.setattr(trials, "fine_tune", Fake)
-    monkeypatch.setattr(grid, "fine_tune", Fake)
+    monkeypatch.setattr(trials, "fine_tune_classifier", Fake)
+    monkeypatch.setattr(grid, "fine_tune_classifier", Fake)
     return Fake
 
 

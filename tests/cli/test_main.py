@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import bertzoo as bz
 from bertzoo import data
 from bertzoo.cli import course, quickstart
-from bertzoo.cli.app import errors_as_sentences
+from bertzoo.cli.app import report_errors_and_exit
 from bertzoo.cli.main import app
-from bertzoo.data import reviews
+from bertzoo.data import load_reviews
 
-TEXTS, LABELS = SAMPLE = [column[:40] for column in reviews("train")]
+TEXTS, LABELS = SAMPLE = [column[:40] for column in load_reviews("train")]
 # One batch: each shape of batch is compiled.
 FAST = ["--epochs", 1, "--batch-size", 40]
 
@@ -135,7 +135,7 @@ def test_debug_shows_the_error_itself(tmp_path):
     ],
 )
 def test_errors_become_one_line(error, said, capsys):
-    with pytest.raises(Exception) as caught, errors_as_sentences():
+    with pytest.raises(Exception) as caught, report_errors_and_exit():
         raise error
     assert caught.value.exit_code == 1
     assert capsys.readouterr().err == said
@@ -355,11 +355,11 @@ def test_list_shows_what_transformers_counts(preset, monkeypatch):
 
     from bertzoo.checkpoints import files
 
-    monkeypatch.setattr(files, "bundled_root", lambda: preset.parent)
+    monkeypatch.setattr(files, "bundled_presets_directory", lambda: preset.parent)
     shown = run("list").stdout
     count = AutoModelForMaskedLM.from_pretrained(preset).num_parameters()
     assert "tiny" in shown and f"{count / 1e6:.1f} M" in shown and "MaskedLM" in shown
-    monkeypatch.setattr(files, "bundled_root", lambda: preset / "none")
+    monkeypatch.setattr(files, "bundled_presets_directory", lambda: preset / "none")
     assert "no bundled presets" in complaint("list")
 
 
@@ -369,7 +369,7 @@ def test_course_copies_and_overwrites_nothing(tmp_path, monkeypatch):
     (source / "img" / "__pycache__").mkdir(parents=True)
     for name in ("01_first.ipynb", "img/a.svg", "img/__pycache__/x.pyc", ".hidden"):
         (source / name).write_text(name)
-    monkeypatch.setattr(course, "bundled_path", lambda name: source)
+    monkeypatch.setattr(course, "bundled_directory", lambda name: source)
     assert run("course", tmp_path / "mine").exit_code == 0
     copied = sorted(path.name for path in (tmp_path / "mine").rglob("*") if path.is_file())
     assert copied == ["01_first.ipynb", "a.svg"] and (tmp_path / "mine" / "img" / "a.svg").is_file()
@@ -387,7 +387,7 @@ def write_notebook(path, *sources: str) -> None:
 @pytest.mark.once
 def test_course_without_a_directory_lists_notebooks(tmp_path, monkeypatch):
     write_notebook(tmp_path / "01_first.ipynb", "# not a heading")
-    monkeypatch.setattr(course, "bundled_path", lambda name: tmp_path)
+    monkeypatch.setattr(course, "bundled_directory", lambda name: tmp_path)
     shown = run("course").stdout
     assert shown.startswith("01 · Why bidirectional\n\n") and str(tmp_path / "README.md") in shown
     assert "not a heading" not in shown
@@ -492,7 +492,7 @@ def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
 def test_quickstart_runs_to_its_end(preset, tmp_path, monkeypatch):
     monkeypatch.setattr(quickstart, "EPOCHS", 1)
     test = [column[:35] for column in SAMPLE]
-    monkeypatch.setattr(data, "reviews", lambda split: SAMPLE if split == "train" else test)
+    monkeypatch.setattr(data, "load_reviews", lambda split: SAMPLE if split == "train" else test)
     result = run("quickstart", "--preset", preset, "--out", tmp_path / "first")
     assert result.exit_code == 0, result.stderr
     assert f"bertzoo predict {tmp_path / 'first'}" in result.stdout

@@ -33,7 +33,7 @@ def test_list_is_filtered(chosen):
     expected = {
         name
         for name, row in load_catalog().items()
-        if row.family == chosen.get("family", row.family) and chosen.get("task", row.tasks[0]) in row.tasks
+        if row.model_type == chosen.get("family", row.model_type) and chosen.get("task", row.tasks[0]) in row.tasks
     }
     assert shown.exit_code == 0 and listed(shown.output) == expected and 1 < len(expected) < len(load_catalog())
 

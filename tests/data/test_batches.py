@@ -8,16 +8,16 @@ import keras
 import numpy as np
 import pytest
 
-from bertzoo.data.batch_shapes import choose_lengths
+from bertzoo.data.batch_shapes import choose_padded_lengths
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.text.encoded import Encoded, row_splits_from
+from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 from bertzoo.text.tokenizer import Tokenizer
 
 
 def make_encoded(rows: int, longest: int = 60, seed: int = 0) -> Encoded:
     """Row i starts with token i + 1, so that a batch tells its rows."""
     lengths = np.minimum(np.random.default_rng(seed).geometric(0.08, rows) + 1, longest)
-    starts = row_splits_from(lengths)
+    starts = lengths_to_row_splits(lengths)
     ids = np.full(starts[-1], 100_000, np.int32)
     ids[starts[:-1]] = np.arange(rows) + 1
     return Encoded(ids, np.zeros(len(ids), np.int8), starts)
@@ -67,7 +67,7 @@ def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
 def test_random_batches_hold_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
     encoded = make_encoded(rows, seed=rows)
     data = BucketedDataset(
-        encoded, transform=labelled(np.arange(rows)), batch_size=16, shuffle=shuffle, by_length=False
+        encoded, transform=labelled(np.arange(rows)), batch_size=16, shuffle=shuffle, group_by_length=False
     )
     shapes, epochs = set(), []
     for epoch in range(6):
@@ -83,7 +83,7 @@ def test_random_batches_hold_every_row_once_an_epoch_in_few_shapes(rows, shuffle
             wanted = data.lengths[np.searchsorted(data.lengths, longest)] if len(x["token_ids"]) == 16 else longest
             assert x["token_ids"].shape[1] in (wanted, data.lengths[-1])
         for index in range(len(data)):  # looked at from another epoch, a batch is what it is when it is served
-            other = data.batch_of((epoch + 1) % 6, index)
+            other = data.peek_batch((epoch + 1) % 6, index)
             assert len(epochs) <= (epoch + 1) % 6 or rows_of(other) == epochs[(epoch + 1) % 6][index]
     assert len(shapes) <= 5
     assert (epochs[0] != epochs[1]) == (shuffle and rows > 1)
@@ -95,9 +95,9 @@ def test_random_batches_hold_every_row_once_an_epoch_in_few_shapes(rows, shuffle
 def test_the_first_two_random_batches_show_whether_lengths_vary():
     """On TensorFlow Keras takes what is alike in them for fixed."""
     for seed in range(20):
-        data = BucketedDataset(make_encoded(70, seed=seed), batch_size=16, by_length=False, seed=seed)
+        data = BucketedDataset(make_encoded(70, seed=seed), batch_size=16, group_by_length=False, seed=seed)
         seen = [data[i][0]["token_ids"].shape[1] for i in range(2)]
-        later = {data.batch_of(epoch, i)[0]["token_ids"].shape[1] for epoch in range(20) for i in range(len(data))}
+        later = {data.peek_batch(epoch, i)[0]["token_ids"].shape[1] for epoch in range(20) for i in range(len(data))}
         assert seen[0] != seen[1] or later == {seen[0]}
 
 
@@ -183,8 +183,8 @@ def test_restore_brings_outputs_back():
 @pytest.mark.once
 def test_lengths_stay_within_the_model():
     encoded = make_encoded(200, longest=50)
-    assert choose_lengths(encoded.lengths, 50)[-1] == 50
-    assert choose_lengths(encoded.lengths, 512)[-1] == 56
+    assert choose_padded_lengths(encoded.lengths, 50)[-1] == 50
+    assert choose_padded_lengths(encoded.lengths, 512)[-1] == 56
     assert BucketedDataset(encoded).lengths[-1] == 50
 
 
@@ -248,7 +248,7 @@ def expected_losses(data, epoch: int) -> list[float]:
 @pytest.mark.parametrize("rows", [pytest.param(5, marks=pytest.mark.once), 20, 150])
 def test_fit_trains_on_each_row_once_an_epoch_in_the_order_of_the_epoch(rows):
     data = BucketedDataset(make_encoded(rows), transform=zeros(rows), batch_size=16)
-    got = fit(data, compiled(), callbacks=[data.begin_at(2)], initial_epoch=2, epochs=5)
+    got = fit(data, compiled(), callbacks=[data.initial_epoch_callback(2)], initial_epoch=2, epochs=5)
     for epoch, losses in zip((2, 3, 4), got, strict=True):
         np.testing.assert_allclose(losses, expected_losses(data, epoch), rtol=1e-4)
 
@@ -264,7 +264,7 @@ def test_a_second_fit_goes_on_where_the_first_ended():
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_steps_per_epoch_does_not_break_a_pass():
     data = BucketedDataset(make_encoded(150), transform=zeros(150), batch_size=16)  # 10 batches
-    got = fit(data, compiled(), callbacks=[data.begin_at(0)], steps_per_epoch=4, epochs=6)
+    got = fit(data, compiled(), callbacks=[data.initial_epoch_callback(0)], steps_per_epoch=4, epochs=6)
     assert [len(losses) for losses in got] == [4, 4, 2, 4, 4, 2]
     np.testing.assert_allclose(got[0] + got[3], expected_losses(data, 0)[:4] + expected_losses(data, 1)[:4], rtol=1e-4)
 
@@ -272,10 +272,10 @@ def test_steps_per_epoch_does_not_break_a_pass():
 def test_validation_does_not_move_and_predictions_can_be_put_in_order():
     data = BucketedDataset(make_encoded(60), transform=zeros(60), batch_size=16)
     validation = BucketedDataset(make_encoded(40), transform=zeros(40), batch_size=16, shuffle=False)
-    before = validation.order.tolist()
+    before = validation.row_order.tolist()
     model = compiled()
     fit(data, model, validation_data=validation, epochs=2)
-    assert validation.order.tolist() == before and validation.epoch == 0
+    assert validation.row_order.tolist() == before and validation.epoch == 0
     outputs = validation.unsort(model.predict(validation, verbose=0))
     np.testing.assert_allclose(outputs[:, 0], np.arange(1, 41) / 100, rtol=1e-5)
 
@@ -324,7 +324,7 @@ def test_rows_that_share_a_text_do_not_meet():
     """All rows once, batches as large as ever, none with a number twice while another batch has room."""
     rng = np.random.default_rng(0)
     numbers = np.stack([rng.integers(0, 40, 200), 40 + rng.integers(0, 150, 200)], axis=1)
-    data = BucketedDataset(make_encoded(200), batch_size=16, by_length=False, apart=numbers, seed=1)
+    data = BucketedDataset(make_encoded(200), batch_size=16, group_by_length=False, keep_apart_ids=numbers, seed=1)
     orders = []
     for _ in range(3):
         plan = data._plan
@@ -332,8 +332,8 @@ def test_rows_that_share_a_text_do_not_meet():
         assert sorted(map(len, plan)) == [8, *[16] * 12]
         for rows in plan:
             assert all(len(set(column)) == len(column) for column in numbers[rows].T)
-        orders.append(data.order.tolist())
+        orders.append(data.row_order.tolist())
         data.epoch += 1
     assert len({str(order) for order in orders}) == 3
-    same = BucketedDataset(make_encoded(6), batch_size=3, by_length=False, apart=np.zeros((6, 1), int))
-    assert sorted(same.order) == list(range(6))  # where all are alike, they meet
+    same = BucketedDataset(make_encoded(6), batch_size=3, group_by_length=False, keep_apart_ids=np.zeros((6, 1), int))
+    assert sorted(same.row_order) == list(range(6))  # where all are alike, they meet

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertzoo.data import cloze, reviews
+from bertzoo.data import load_cloze, load_reviews
 
 pytestmark = pytest.mark.once
 
@@ -47,29 +47,29 @@ def test_files_are_plain_rectangular_tsv(name, header):
 
 @pytest.mark.parametrize("split, per_label", [("train", 300), ("test", 60), (None, 360)])
 def test_reviews_are_balanced(split, per_label):
-    texts, labels = reviews(split)
+    texts, labels = load_reviews(split)
     assert len(texts) == len(labels) == 2 * per_label
     assert Counter(labels) == {"negative": per_label, "positive": per_label}
 
 
 def test_splits_are_disjoint_and_make_up_the_whole():
-    train, test, everything = (set(zip(*reviews(split))) for split in ("train", "test", None))
+    train, test, everything = (set(zip(*load_reviews(split))) for split in ("train", "test", None))
     assert not train & test
     assert train | test == everything
 
 
 def test_unknown_split_is_an_error():
     with pytest.raises(ValueError, match="must be 'train', 'test' or None.*'dev'"):
-        reviews("dev")
+        load_reviews("dev")
 
 
 def test_no_two_reviews_are_the_same_text():
-    texts, _ = reviews()
+    texts, _ = load_reviews()
     assert len({" ".join(words(text)) for text in texts}) == len(texts)
 
 
 def test_no_two_reviews_are_near_duplicates():
-    sets = [set(words(text)) for text in reviews()[0]]
+    sets = [set(words(text)) for text in load_reviews()[0]]
     for i, first in enumerate(sets):
         for second in sets[:i]:
             assert len(first & second) < 0.6 * len(first | second), (first, second)
@@ -77,7 +77,7 @@ def test_no_two_reviews_are_near_duplicates():
 
 def test_test_reviews_share_no_phrase_of_four_words_with_train():
     def phrases(split: str) -> set[tuple[str, ...]]:
-        rows = [words(text) for text in reviews(split)[0]]
+        rows = [words(text) for text in load_reviews(split)[0]]
         return {tuple(row[i : i + 4]) for row in rows for i in range(len(row) - 3)}
 
     assert not phrases("train") & phrases("test")
@@ -85,35 +85,35 @@ def test_test_reviews_share_no_phrase_of_four_words_with_train():
 
 def test_labels_are_mixed():
     for split in ("train", "test"):
-        _, labels = reviews(split)
+        _, labels = load_reviews(split)
         longest = max(len(run) for run in re.findall(r"n+|p+", "".join(label[0] for label in labels)))
         assert longest <= 15, split  # runs of a fair coin over 600 throws stay about there; sorted labels would not
 
 
 def test_reviews_are_short():
-    texts, _ = reviews()
+    texts, _ = load_reviews()
     lengths = [len(text.split()) for text in texts]
     assert min(lengths) >= 3 and max(lengths) <= MAX_WORDS
     assert len(set(lengths)) >= 12
 
 
 def test_reviews_fit_in_24_wordpieces():
-    assert max(wordpiece_lengths(reviews()[0])) <= MAX_TOKENS
+    assert max(wordpiece_lengths(load_reviews()[0])) <= MAX_TOKENS
 
 
 def test_cloze_has_fifty_different_facts_and_starts_with_france():
-    texts, answers = cloze()
+    texts, answers = load_cloze()
     assert len(texts) == len(answers) == len(set(texts)) == len(set(answers)) == 50
     assert (texts[0], answers[0]) == ("The capital of France is [MASK].", "paris")
 
 
 def test_cloze_has_one_mask_and_a_lower_case_word_that_the_text_does_not_give_away():
-    for text, answer in zip(*cloze()):
+    for text, answer in zip(*load_cloze()):
         assert text.count("[MASK]") == 1 and text.endswith("."), text
         assert re.fullmatch("[a-z]+", answer), answer
         assert answer not in words(text.replace("[MASK]", "")), text
 
 
 def test_cloze_answers_are_single_wordpieces():
-    _, answers = cloze()
+    _, answers = load_cloze()
     assert wordpiece_lengths(answers) == [3] * len(answers)  # [CLS] word [SEP]

@@ -80,11 +80,11 @@ def test_missing_files_are_told_at_once(tmp_path):
 def test_tables_of_documents(tmp_path):
     (tmp_path / "a.csv").write_text('id,body\n1,"a b\nc"\n2,\n3,d é\n', encoding="utf-8-sig")
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress("body\tid\na b\t1\nd é\t2\n".encode()))
-    assert list(Documents([tmp_path / "a.csv"], column="body")) == DOCUMENTS
-    assert list(Documents([tmp_path / "a.tsv.gz"], column="body")) == ["a b", "d é"]
+    assert list(Documents([tmp_path / "a.csv"], text_column="body")) == DOCUMENTS
+    assert list(Documents([tmp_path / "a.tsv.gz"], text_column="body")) == ["a b", "d é"]
     pandas = pytest.importorskip("pandas")
     pandas.DataFrame({"id": [1, 2, 3], "body": [DOCUMENTS[0], None, DOCUMENTS[1]]}).to_parquet(tmp_path / "a.parquet")
-    read = Documents([tmp_path / "a.parquet"], column="body")
+    read = Documents([tmp_path / "a.parquet"], text_column="body")
     assert list(read) == DOCUMENTS and read.position == read.size
     for name in ("a.csv", "a.parquet"):
         with pytest.raises(ValueError, match="has no column 'text'; it has id, body: .* --column"):
@@ -93,7 +93,7 @@ def test_tables_of_documents(tmp_path):
 
 def test_json_lines_with_a_byte_order_mark_and_another_column(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"content": "a b"}\n', encoding="utf-8-sig")
-    assert list(Documents([tmp_path / "a.jsonl"], column="content")) == ["a b"]
+    assert list(Documents([tmp_path / "a.jsonl"], text_column="content")) == ["a b"]
     with pytest.raises(ValueError, match="no column 'text'; it has content"):
         list(Documents([tmp_path / "a.jsonl"]))
 
@@ -108,7 +108,7 @@ def test_xz(tmp_path):
 
 def test_lines_may_be_documents_and_one_without_blank_lines_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("a b\nc\n\nd\n")
-    assert list(Documents([tmp_path / "a.txt"], lines=True)) == ["a b", "c", "d"]
+    assert list(Documents([tmp_path / "a.txt"], document_per_line=True)) == ["a b", "c", "d"]
     monkeypatch.setattr(files, "LARGE", 3)
     with pytest.warns(UserWarning, match=r"a document of 5 characters in 2 lines: a blank line ends .*--lines"):
         assert list(Documents([tmp_path / "a.txt"])) == ["a b\nc", "d"]

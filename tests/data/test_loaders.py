@@ -35,7 +35,7 @@ def test_conll(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("-DOCSTART- -X- O O\n\n# a comment\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\n. . O O\n")
     assert load_conll(path)["tags"][0] == ["B-ORG", "O"]
-    assert load_conll(path, tag=1)["tags"] == [["NNP", "VBZ"], ["."]]
+    assert load_conll(path, tag_column=1)["tags"] == [["NNP", "VBZ"], ["."]]
     (tmp_path / "b.conll").write_text("#\tO\nhash tag\tO\n")
     assert load_conll(tmp_path / "b.conll") == {"tokens": [["#", "hash tag"]], "tags": [["O", "O"]]}
     conllu = tmp_path / "c.conllu"

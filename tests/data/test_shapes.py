@@ -4,16 +4,16 @@ import pytest
 
 from bertzoo.data import batch_shapes as shapes
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.text.encoded import Encoded, row_splits_from
+from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 
 
 @pytest.mark.once
 def test_a_small_set_on_an_accelerator_is_not_all_padded_to_its_longest_row(monkeypatch):
-    monkeypatch.setattr(shapes, "accelerator", lambda: "NVIDIA H200")
+    monkeypatch.setattr(shapes, "accelerator_name", lambda: "NVIDIA H200")
     lengths = np.minimum(np.random.default_rng(0).geometric(0.05, 3001), 128)  # a left-over batch too
-    starts = row_splits_from(lengths)
+    starts = lengths_to_row_splits(lengths)
     encoded = Encoded(np.ones(starts[-1], np.int32), np.zeros(starts[-1], np.int8), starts)
-    allowed = shapes.shapes_for(3001, 64, training=True)
+    allowed = shapes.choose_num_buckets(3001, 64, training=True)
     data = BucketedDataset(encoded, batch_size=64, num_buckets=allowed)
     assert len({x["token_ids"].shape for (x,) in data}) <= allowed <= 3
     assert data.padding_efficiency > 2 * lengths.mean() / lengths.max()
@@ -22,10 +22,10 @@ def test_a_small_set_on_an_accelerator_is_not_all_padded_to_its_longest_row(monk
 @pytest.mark.once
 @pytest.mark.parametrize("device", [None, "NVIDIA H200"])
 def test_training_has_the_same_shapes_on_every_backend_and_few(monkeypatch, device):
-    monkeypatch.setattr(shapes, "accelerator", lambda: device)
+    monkeypatch.setattr(shapes, "accelerator_name", lambda: device)
 
     def counts():
-        return [shapes.shapes_for(rows, 32, training=True) for rows in (1, 1000, 10_000, 10**6)]
+        return [shapes.choose_num_buckets(rows, 32, training=True) for rows in (1, 1000, 10_000, 10**6)]
 
     here = counts()
     assert here == sorted(here) and here[0] <= 3 and here[-1] == 8

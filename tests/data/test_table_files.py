@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from bertzoo.data.files import read_rows
+from bertzoo.data.files import read_string_table
 
 pytestmark = pytest.mark.once
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once
 )
 def test_tables_of_each_kind_read_alike(tmp_path, name, content):
     (tmp_path / name).write_bytes(content.encode())
-    assert read_rows(tmp_path / name).columns == {"text": ["one, two", 'say "hi"'], "label": ["x", "y"]}
+    assert read_string_table(tmp_path / name).columns == {"text": ["one, two", 'say "hi"'], "label": ["x", "y"]}
 
 
 def test_a_tsv_without_quoting_keeps_its_quotation_marks(tmp_path):
@@ -29,12 +29,12 @@ def test_a_tsv_without_quoting_keeps_its_quotation_marks(tmp_path):
     (tmp_path / "a.tsv").write_text(content)
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(content.encode()))
     for name in ("a.tsv", "a.tsv.gz"):
-        assert read_rows(tmp_path / name).columns["text"] == ['"an open mark', 'another " mark']
+        assert read_string_table(tmp_path / name).columns["text"] == ['"an open mark', 'another " mark']
 
 
 def test_a_packed_tsv_is_split_at_tabs_whatever_its_header_holds(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"text, or texts, a line\tlabel\none, two\tx\n"))
-    assert read_rows(tmp_path / "a.tsv.gz").columns == {"text, or texts, a line": ["one, two"], "label": ["x"]}
+    assert read_string_table(tmp_path / "a.tsv.gz").columns == {"text, or texts, a line": ["one, two"], "label": ["x"]}
 
 
 def test_files_that_are_no_whole_gzip_are_named(tmp_path):
@@ -45,4 +45,4 @@ def test_files_that_are_no_whole_gzip_are_named(tmp_path):
     for content in (b"plain", whole[:5], whole[:30], whole[:-4], damaged):
         (tmp_path / "a.tsv.gz").write_bytes(content)
         with pytest.raises(ValueError, match=r"a\.tsv\.gz is not a complete gzip file"):
-            read_rows(tmp_path / "a.tsv.gz")
+            read_string_table(tmp_path / "a.tsv.gz")

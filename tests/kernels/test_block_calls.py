@@ -124,7 +124,7 @@ def test_a_block_that_differs_is_traced_by_itself(calls, compiled, change):
 
 def test_kernels_get_biases_as_they_are_kept(monkeypatch):
     """A cast of each would be a kernel of its own."""
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: True)
     sizes = {**SIZES, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
     encoder = bz.Encoder(FAMILIES["bert"].config_class(**sizes), pooler=False, dtype="mixed_bfloat16")
     ids = np.ones((4, 8), "int32")

@@ -25,7 +25,7 @@ def asked(monkeypatch):
         return xla(query, key, value, bias, implementation="xla", **lengths)
 
     xla = jax.nn.dot_product_attention
-    monkeypatch.setattr(jax_forms, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(jax_forms, "has_ampere_gpu_or_later", lambda: True)
     monkeypatch.setattr(jax_forms, "_has_kernel", lambda query: True)
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
     return shapes

@@ -13,7 +13,7 @@ if keras.backend.backend() != "jax":
 
 import jax
 
-from bertzoo.backend import ampere_or_later
+from bertzoo.backend import has_ampere_gpu_or_later
 from bertzoo.kernels import pallas as kernels
 from bertzoo.layers import EncoderBlock
 
@@ -48,7 +48,7 @@ def made(policy):
     return values, result, step, step()(values, *arrays, weights)
 
 cases = [(made("float32"), 1e-5, 2), (made("mixed_bfloat16"), 0.03, 4)]  # expected of the plain path, on one device
-kernels.ampere_or_later = lambda: True
+kernels.has_ampere_gpu_or_later = lambda: True
 strategy = keras.distribution.DataParallel()
 keras.distribution.set_distribution(strategy)
 data = [jax.device_put(x, strategy.get_data_layout(x.shape).backend_layout) for x in (*arrays, weights)]
@@ -86,29 +86,29 @@ def test_an_export_of_any_size_takes_the_plain_path(monkeypatch):
     block.build((None, None, 64))
     x = np.random.default_rng(0).normal(size=(2, 8, 64)).astype("bfloat16")
     expected = jax.jit(lambda x: block(x))(x)
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: True)
     shape = jax.export.symbolic_shape("batch, length, 64")
     exported = jax.export.export(jax.jit(lambda x: block(x)))(jax.ShapeDtypeStruct(shape, "bfloat16"))
     np.testing.assert_allclose(exported.call(x).astype("float32"), expected.astype("float32"), atol=0.02)
 
 
 def test_parted_weights_take_the_plain_path(monkeypatch):
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: True)
     mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), ["cpu:0"])
     layouts = keras.distribution.LayoutMap(mesh)
     with keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch").scope():
-        assert not kernels.has_kernels()
-    assert kernels.has_kernels()
+        assert not kernels.can_use_kernels()
+    assert kernels.can_use_kernels()
 
 
 def test_a_jax_without_triton_takes_the_plain_path(monkeypatch):
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: True)
     monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
-    assert not kernels.has_kernels()
+    assert not kernels.can_use_kernels()
 
 
 @pytest.mark.parametrize(("capability", "has"), [("9.0", True), ("10.0", True), ("7.5", False), ("gfx90a", False)])
 def test_gpus_that_have_them(monkeypatch, capability, has):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
-    assert ampere_or_later() is has
+    assert has_ampere_gpu_or_later() is has

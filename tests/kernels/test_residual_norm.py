@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 import bertzoo as bz
 from bertzoo.kernels import pallas as kernels
-from bertzoo.kernels.residual_norm import fits, fused_residual_norm
+from bertzoo.kernels.residual_norm import residual_norm_kernel, supports_width
 from bertzoo.layers.functional import dropout
 from bertzoo.random import fold_in
 
@@ -42,7 +42,7 @@ def test_values_and_gradients(rate):
         out, back = jax.vjp(function, *inputs)
         return out, *back(gradient)
 
-    actual = jax.jit(lambda: both(lambda *args: fused_residual_norm(*args, dropped, rate, EPSILON)))()
+    actual = jax.jit(lambda: both(lambda *args: residual_norm_kernel(*args, dropped, rate, EPSILON)))()
     expected = jax.jit(lambda: both(lambda *args: plain(*args, rate)))()
     for values, expected_values in zip(actual, expected, strict=True):
         np.testing.assert_allclose(values, expected_values, atol=1e-5)
@@ -58,14 +58,14 @@ def test_an_encoder_computes_the_same_with_them(monkeypatch, compiled):
         return [np.asarray(step()) for step in steps]
 
     usual, called = outputs(), []
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: called.append(1) or True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: called.append(1) or True)
     for actual, expected in zip(outputs(), usual, strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert len(called) == 2 * 2  # blocks alike are traced once
 
 
 def test_what_does_not_fit():
-    assert fits(768) and fits(1024) and not fits(312)  # 39 chunks of 8
+    assert supports_width(768) and supports_width(1024) and not supports_width(312)  # 39 chunks of 8
 
 
 def test_they_lower_for_a_gpu(abstract_gpu):
@@ -75,7 +75,7 @@ def test_they_lower_for_a_gpu(abstract_gpu):
 
     def gradients(product, bias, residual, gamma, beta, dropped):
         inputs = (product, bias, residual, gamma, beta)
-        return jax.vjp(lambda *args: fused_residual_norm(*args, dropped, 0.1, 1e-12), *inputs)[1](product)
+        return jax.vjp(lambda *args: residual_norm_kernel(*args, dropped, 0.1, 1e-12), *inputs)[1](product)
 
     for dropped in ((key, examples), ()):
         traced = jax.jit(gradients).trace(rows, vector, rows, vector, vector, dropped)

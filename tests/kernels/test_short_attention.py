@@ -70,7 +70,7 @@ def test_an_encoder_computes_the_same_with_it(monkeypatch, compiled):
 
     usual, taken = outputs(), []
     kernel = short_attention.short_attention
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: True)
     monkeypatch.setattr(short_attention, "short_attention", lambda *args: taken.append(1) or kernel(*args))
     for actual, expected in zip(outputs(), usual, strict=True):
         np.testing.assert_allclose(actual, expected, atol=0.05)
@@ -79,7 +79,7 @@ def test_an_encoder_computes_the_same_with_it(monkeypatch, compiled):
 
 def test_who_does_not_take_it(monkeypatch):
     """Float32, masks that are more than lengths, asked-for or dropped weights, biases of scores, long rows."""
-    monkeypatch.setattr(kernels, "ampere_or_later", lambda: True)
+    monkeypatch.setattr(kernels, "has_ampere_gpu_or_later", lambda: True)
     monkeypatch.setattr(short_attention, "short_attention", lambda *args: pytest.fail("it was taken"))
     layer, exact = (SelfAttention(32, 2, dtype=dtype) for dtype in ("mixed_bfloat16", "float32"))
     dropping = SelfAttention(32, 2, attention_dropout=0.5, dtype="mixed_bfloat16")

@@ -114,4 +114,4 @@ def test_errors_and_config():
     with pytest.raises(ValueError, match="from 0 to 3"):
         CRF(3, [(0, 4)])
     layer = CRF.from_config(CRF(3, [(0, 2)]).get_config())
-    assert layer.forbidden == [(0, 2)] and layer.num_labels == 3
+    assert layer.forbidden_transitions == [(0, 2)] and layer.num_labels == 3

@@ -33,9 +33,9 @@ LAYERS = {
 HEAD = {"vocab_size": 9, "width": 16}
 WITH_A_TABLE = {
     layers.DisentangledAttention: ({**ATTENTION, "max_distance": 8}, "position_bias", (16, 16), X),
-    layers.EnhancedMaskDecoder: ({**HEAD, "max_positions": 8}, "token_table", (9, 16), (2, 4, 9)),
+    layers.EnhancedMaskDecoder: ({**HEAD, "max_positions": 8}, "token_embedding_table", (9, 16), (2, 4, 9)),
     layers.RoFormerAttention: (ATTENTION, "position_bias", (2, 4, 1, 4), X),
-    layers.MaskedLMHead: (HEAD, "token_table", (9, 16), (2, 4, 9)),
+    layers.MaskedLMHead: (HEAD, "token_embedding_table", (9, 16), (2, 4, 9)),
 }
 EMBEDDINGS = (layers.Embeddings, layers.MaskedEmbeddings)
 

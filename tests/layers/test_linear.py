@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from bertzoo.layers.functional import linear
+from bertzoo.layers.functional import apply_dense
 
 
 def made(bias: bool = True):
@@ -19,7 +19,7 @@ def test_a_product_and_a_bias(bias):
     dense, x = made(bias)
     kernel, *rest = dense.get_weights()
     expected = x.astype("float64") @ kernel + (rest[0] if bias else 0)
-    np.testing.assert_allclose(ops.convert_to_numpy(linear(dense, ops.convert_to_tensor(x))), expected, atol=1e-5)
+    np.testing.assert_allclose(ops.convert_to_numpy(apply_dense(dense, ops.convert_to_tensor(x))), expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -30,14 +30,14 @@ def test_layers_that_keras_changes_compute_as_keras_says(change):
     if dense.lora_enabled:
         dense.lora_kernel_b.assign(np.ones((2, 6)))
     expected = ops.convert_to_numpy(dense(ops.convert_to_tensor(x)))
-    np.testing.assert_allclose(ops.convert_to_numpy(linear(dense, ops.convert_to_tensor(x))), expected, atol=1e-5)
+    np.testing.assert_allclose(ops.convert_to_numpy(apply_dense(dense, ops.convert_to_tensor(x))), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("columns", [None, slice(0, 2)])
 def test_a_layer_computes_in_its_own_type_whatever_it_reads(columns):
     dense, x = made()
     dense.dtype_policy = "mixed_bfloat16"
-    actual, expected = linear(dense, ops.convert_to_tensor(x), columns), dense(x)
+    actual, expected = apply_dense(dense, ops.convert_to_tensor(x), columns), dense(x)
     assert keras.backend.standardize_dtype(actual.dtype) == "bfloat16"
     actual, expected = (ops.convert_to_numpy(ops.cast(value, "float32")) for value in (actual, expected))
     np.testing.assert_array_equal(actual, expected if columns is None else expected[..., columns])

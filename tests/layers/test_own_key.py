@@ -28,7 +28,7 @@ DROPPING = {
             "intermediate_size": 32,
             "hidden_dropout": 0.5,
             "initializer_range": 0.2,
-            "output_range": 0.2,
+            "output_initializer_range": 0.2,
         },
         VECTORS,
     ),

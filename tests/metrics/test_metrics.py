@@ -152,7 +152,7 @@ def test_the_threshold_is_the_best_of_all():
         answers = [[random_answer(rng)] if rng.random() < 0.5 else [] for _ in range(count)]
         output = [golds[0] if golds and rng.random() < 0.5 else random_answer(rng) for golds in answers]
         null = rng.integers(-3, 4, count).astype(float)  # with ties
-        result = metrics.best_threshold(output, null, answers)
+        result = metrics.best_no_answer_threshold(output, null, answers)
         best = max(with_threshold(t, output, null, answers) for t in np.arange(-4.5, 4))
         assert with_threshold(result, output, null, answers) == pytest.approx(best)
 

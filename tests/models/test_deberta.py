@@ -12,7 +12,13 @@ from keras import ops
 
 import bertzoo as bz
 from bertzoo.layers.attention import make_attention_mask
-from bertzoo.layers.deberta import ConvolvedBlock, DisentangledAttention, distance_bias, rows_of_distances, skew
+from bertzoo.layers.deberta import (
+    ConvolvedBlock,
+    DisentangledAttention,
+    relative_position_scores,
+    skew,
+    table_rows_of_distances,
+)
 from bertzoo.models.registry import FAMILIES
 
 SIZES = {
@@ -209,11 +215,11 @@ def test_rows_of_distances_are_those_of_transformers():
     for buckets, longest in ((256, 512), (32, 140), (8, 24), (6, 512), (64, 128)):
         distance = torch.arange(-longest, longest + 1)
         expected = (make_log_bucket_position(distance, buckets, longest).long() + buckets).clamp(0, 2 * buckets - 1)
-        np.testing.assert_array_equal(rows_of_distances(longest, buckets), expected.numpy())
+        np.testing.assert_array_equal(table_rows_of_distances(longest, buckets), expected.numpy())
     known = {131: 131, 132: 131, 140: 137, 200: 169, 256: 192, 300: 207, 400: 233, 500: 254, 511: 255}
-    rows = rows_of_distances(512, 256)
+    rows = table_rows_of_distances(512, 256)
     assert {distance: rows[512 + distance] - 256 for distance in known} == known
-    assert DisentangledAttention(16, 2, buckets=256).linear == 132
+    assert DisentangledAttention(16, 2, num_buckets=256).linear == 132
 
 
 def test_skew_is_a_lookup():
@@ -226,14 +232,14 @@ def test_skew_is_a_lookup():
 
 @pytest.mark.parametrize("terms", [("c2p",), ("c2p", "p2c")])
 def test_the_order_of_a_gpu_gives_the_same(terms, compiled):
-    attention = DisentangledAttention(16, 2, max_distance=24, buckets=8, terms=terms, share_projections=True)
+    attention = DisentangledAttention(16, 2, max_distance=24, num_buckets=8, terms=terms, share_projections=True)
     attention.build((None, None, 16))
     draws = np.random.default_rng(0)
     x, table = (draws.normal(size=shape).astype("float32") for shape in ((3, 9, 16), (16, 16)))
     queries, keys, _ = attention._project(x)
-    positions = attention.positions_by_distance(table, 9)
+    positions = attention._positions_by_distance(table, 9)
     positions = positions if "p2c" in terms else (None, positions[1])
-    formula = distance_bias.__wrapped__
+    formula = relative_position_scores.__wrapped__
     first = compiled(lambda axes="bh": formula(queries, keys, *positions, axes), attention)()
     other = compiled(lambda axes="hb": formula(queries, keys, *positions, axes), attention)()
     np.testing.assert_allclose(
@@ -243,19 +249,19 @@ def test_the_order_of_a_gpu_gives_the_same(terms, compiled):
 
 @pytest.mark.parametrize("length", [4, 9, 30])
 def test_lengths_known_only_when_it_runs(length, backend):
-    attention = DisentangledAttention(16, 2, max_distance=24, buckets=8)
-    attention.project_positions = lambda table: (None, table)
+    attention = DisentangledAttention(16, 2, max_distance=24, num_buckets=8)
+    attention._project_positions = lambda table: (None, table)
     table = np.random.default_rng(0).normal(size=(16, 16)).astype("float32")
     if backend == "tensorflow":
         import tensorflow as tf
 
-        run = tf.function(lambda size: attention.positions_by_distance(tf.constant(table), size)[1])
+        run = tf.function(lambda size: attention._positions_by_distance(tf.constant(table), size)[1])
         dynamic = run(tf.constant(length))
     else:
-        dynamic = attention.positions_by_distance(
+        dynamic = attention._positions_by_distance(
             ops.convert_to_tensor(table), ops.convert_to_tensor(length, dtype="int32")
         )[1]
-    static = ops.convert_to_numpy(attention.positions_by_distance(ops.convert_to_tensor(table), length)[1])
+    static = ops.convert_to_numpy(attention._positions_by_distance(ops.convert_to_tensor(table), length)[1])
     distance = np.clip(np.arange(-length, length), -24, 24)
     np.testing.assert_array_equal(ops.convert_to_numpy(dynamic)[1:], table[attention.rows[distance + 24]][1:])
     np.testing.assert_array_equal(static[1:], ops.convert_to_numpy(dynamic)[1:])  # the first is never read
@@ -306,11 +312,11 @@ def test_relative_embeddings_are_dropped_out_anew_in_each_block():
     seen = []
     for block in encoder.blocks:
 
-        def note(table, of=block.attention.project_positions):
+        def note(table, of=block.attention._project_positions):
             seen.append(ops.convert_to_numpy(table))
             return of(table)
 
-        object.__setattr__(block.attention, "project_positions", note)
+        object.__setattr__(block.attention, "_project_positions", note)
     table = ops.convert_to_numpy(encoder.position_bias(None))
     encoder({"token_ids": IDS}, training=True)
     for dropped in seen:

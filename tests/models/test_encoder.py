@@ -79,7 +79,7 @@ def test_another_activation_or_epsilon_would_show(checkpoint, batch):
 def test_minilm_equals_transformers(minilm, numpy, close, compiled):
     import transformers
 
-    reviews = bertzoo.data.reviews("train")[0]
+    reviews = bertzoo.data.load_reviews("train")[0]
     texts = [" ".join(reviews[i : i + 1 + i % 3]) for i in range(64)]
     encoder = bz.Encoder.from_preset(minilm, verbose=False)
     inputs = bz.Tokenizer.from_directory(minilm)(texts)

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import bertzoo as bz
-from bertzoo.analysis.parameters import count_parameters
+from bertzoo.analysis.parameters import count_parameters_by_part
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.models.registry import FAMILIES
 
@@ -301,7 +301,11 @@ def test_files_with_and_without_prefix(case, tmp_path):
 @pytest.mark.parametrize(
     ("case", "alias", "name"),
     on_backends(
-        [(case, *pair) for case, (model_type, _) in CASES.items() for pair in FAMILIES[model_type].aliases.items()]
+        [
+            (case, *pair)
+            for case, (model_type, _) in CASES.items()
+            for pair in FAMILIES[model_type].tensor_aliases.items()
+        ]
     ),
 )
 def test_tied_copies_are_ignored_and_stand_in(case, alias, name, tmp_path):
@@ -531,18 +535,18 @@ def test_parameter_counts(checkpoint):
     model_type, arguments, full, no_pooler, table, with_head = COUNTS[checkpoint]
     family = FAMILIES[model_type]
     config = family.config_class(**arguments)
-    counts = count_parameters(config)
+    counts = count_parameters_by_part(config)
     assert sum(counts.values()) == full
     assert full - counts.get("pooler", 0) == no_pooler
     assert config.vocab_size * config.embedding_size == table
     both = "pair" in family.heads
     task = bz.ForPreTraining if both else bz.ReplacedTokenDetector if "discriminator" in checkpoint else bz.MaskedLM
-    assert sum(count_parameters(config, pooler=both, task=task).values()) == with_head
+    assert sum(count_parameters_by_part(config, pooler=both, make_task=task).values()) == with_head
 
 
 def test_counting_equals_a_model_that_was_made():
     config = FAMILIES["bert"].config_class(**mini(2, 128))
-    assert bz.Encoder(config).count_params() == 4_385_920 == sum(count_parameters(config).values())
+    assert bz.Encoder(config).count_params() == 4_385_920 == sum(count_parameters_by_part(config).values())
 
 
 @pytest.mark.once

@@ -69,7 +69,7 @@ def test_means_of_long_rows_do_not_overflow_in_float16():
     vectors = ops.full((2, 3000, 16), 40.0, dtype="float16")
     mask = ops.cast(ops.arange(3000) < ops.convert_to_tensor([[3000], [2000]]), "int32")
     for given in (None, mask):
-        mean = FAMILIES["modernbert"].head_vectors(config, vectors, given)
+        mean = FAMILIES["modernbert"].pool_for_head(config, vectors, given)
         assert mean.dtype == vectors.dtype and float(ops.max(ops.abs(mean - 40.0))) == 0
 
 

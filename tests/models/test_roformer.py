@@ -60,8 +60,8 @@ def test_what_multiple_choice_reads(close, numpy):
     mask = np.array([[1, 1, 0], [1, 1, 1]])
     for kind, expected in {"first": vectors[:, 0], "last": vectors[:, -1], "mean": vectors.mean(1)}.items():
         settings = config(summary_type=kind)
-        close(numpy(FAMILIES["roformer"].head_vectors(settings, vectors, mask, "multiple_choice")), expected)
-        close(numpy(FAMILIES["roformer"].head_vectors(settings, vectors, mask)), vectors[:, 0])
+        close(numpy(FAMILIES["roformer"].pool_for_head(settings, vectors, mask, "multiple_choice")), expected)
+        close(numpy(FAMILIES["roformer"].pool_for_head(settings, vectors, mask)), vectors[:, 0])
 
 
 @pytest.mark.once

@@ -10,7 +10,7 @@ import pytest
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.pretraining import corpus as corpus_module
-from bertzoo.pretraining.corpus import TokenCorpus, prepare
+from bertzoo.pretraining.corpus import TokenCorpus, prepare_corpus
 
 pytestmark = pytest.mark.once
 
@@ -32,7 +32,7 @@ def files(tmp_path):
 
 
 def test_content(files, tokenizer, tmp_path):
-    shards = prepare(files, tokenizer, tmp_path / "shards")
+    shards = prepare_corpus(files, tokenizer, tmp_path / "shards")
     assert shards.tokens.tolist() == [A, B, C, SEP, D, SEP, B, E, UNK, A, SEP]
     assert shards.documents.tolist() == [0, 4, 6, 11]
     assert shards.tokens.dtype == np.uint16
@@ -54,7 +54,7 @@ def test_documents_longer_than_a_model_are_kept_whole_and_many_fit(tokenizer, tm
     tokenizer.max_length = 8
     documents = [" ".join("abcd"[(i + j) % 4] for j in range(1 + i * 3)) for i in range(40)]
     (tmp_path / "x.txt").write_text("\n\n".join(documents))
-    shards = prepare([tmp_path / "x.txt"], tokenizer, tmp_path / "shards")
+    shards = prepare_corpus([tmp_path / "x.txt"], tokenizer, tmp_path / "shards")
     assert tokenizer.max_length == 8 and shards.tokenizer.max_length is None
     for i, text in enumerate(documents):
         ids = shards.tokens[shards.documents[i] : shards.documents[i + 1]].tolist()
@@ -63,15 +63,15 @@ def test_documents_longer_than_a_model_are_kept_whole_and_many_fit(tokenizer, tm
 
 def test_mistakes_are_named(files, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="expected texts"):
-        prepare([files[1]], tokenizer, tmp_path / "empty")
+        prepare_corpus([files[1]], tokenizer, tmp_path / "empty")
     (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin.txt is not UTF-8 text"):
-        prepare([tmp_path / "latin.txt"], tokenizer, tmp_path / "latin")
+        prepare_corpus([tmp_path / "latin.txt"], tokenizer, tmp_path / "latin")
     with pytest.raises(ValueError, match="is not a corpus: it lacks tokens.npy, documents.npy, tokenizer.json"):
         TokenCorpus.open(tmp_path)
-    prepare(files, tokenizer, tmp_path / "shards")
+    prepare_corpus(files, tokenizer, tmp_path / "shards")
     smaller = bz.Tokenizer.from_vocabulary(WORDS[:8])
-    for name, content in smaller.files().items():
+    for name, content in smaller.file_contents().items():
         (tmp_path / "shards" / name).write_bytes(content)
     with pytest.raises(ValueError, match="must be below 8"):
         TokenCorpus.open(tmp_path / "shards")
@@ -92,8 +92,8 @@ def content(directory):
 def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     seen = []
-    prepare([many], tokenizer, tmp_path / "one", progress=lambda *values: seen.append(values))
-    prepare([many], tokenizer, tmp_path / "three", processes=3)
+    prepare_corpus([many], tokenizer, tmp_path / "one", on_progress=lambda *values: seen.append(values))
+    prepare_corpus([many], tokenizer, tmp_path / "three", num_processes=3)
     assert content(tmp_path / "one") == content(tmp_path / "three")
     assert seen == sorted(seen) and seen[-1] == (200, 1.0)
     loaded = np.load(tmp_path / "one" / "tokens.npy")  # NumPy reads the header that was written by hand
@@ -104,7 +104,7 @@ def test_the_same_whatever_the_number_of_processes(many, tokenizer, tmp_path, mo
 def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, notes):
     monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     monkeypatch.setattr(corpus_module, "CHUNKS_PER_RECORD", notes)
-    prepare([many], tokenizer, tmp_path / "whole")
+    prepare_corpus([many], tokenizer, tmp_path / "whole")
     encode, calls = corpus_module._encode, []
 
     def dying(*arguments):
@@ -116,12 +116,12 @@ def test_taken_up_where_it_was_stopped(many, tokenizer, tmp_path, monkeypatch, n
     monkeypatch.setattr(corpus_module, "_encode", dying)
     monkeypatch.setattr(corpus_module._PartialCorpus, "__exit__", lambda self, *_: None)  # as if killed
     with pytest.raises(KeyboardInterrupt):
-        prepare([many], tokenizer, tmp_path / "stopped")
+        prepare_corpus([many], tokenizer, tmp_path / "stopped")
     assert not (tmp_path / "stopped").exists()
     monkeypatch.undo()
     monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
     seen = []
-    prepare([many], tokenizer, tmp_path / "stopped", progress=lambda *values: seen.append(values))
+    prepare_corpus([many], tokenizer, tmp_path / "stopped", on_progress=lambda *values: seen.append(values))
     assert seen[0][0] == 7 + 7 * (10 // notes * notes)
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
     assert not list(tmp_path.glob(".*"))
@@ -131,10 +131,10 @@ def test_unfinished_work_on_other_texts_is_not_taken_up(many, tokenizer, tmp_pat
     monkeypatch.setattr(corpus_module, "CHUNKS_PER_RECORD", 1)
     monkeypatch.setattr(corpus_module._PartialCorpus, "files", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        prepare([many], tokenizer, tmp_path / "shards")
+        prepare_corpus([many], tokenizer, tmp_path / "shards")
     monkeypatch.undo()
     many.write_text("a b\n\nc d d")
-    assert prepare([many], tokenizer, tmp_path / "shards").tokens.tolist() == [A, B, SEP, C, D, D, SEP]
+    assert prepare_corpus([many], tokenizer, tmp_path / "shards").tokens.tolist() == [A, B, SEP, C, D, D, SEP]
 
 
 def no_links(*_, **__):
@@ -145,7 +145,7 @@ def no_links(*_, **__):
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_path, monkeypatch, error, links):
     monkeypatch.setattr(corpus_module, "DOCUMENTS_AT_ONCE", 7)
-    prepare([many], tokenizer, tmp_path / "whole")
+    prepare_corpus([many], tokenizer, tmp_path / "whole")
 
     def fail(*_):
         raise error
@@ -154,10 +154,10 @@ def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_p
         monkeypatch.setattr(os, "link", no_links)
     monkeypatch.setattr(corpus_module, "_save", fail)  # documents.npy, after tokens.npy
     with pytest.raises((CheckpointError, KeyboardInterrupt)):
-        prepare([many], tokenizer, tmp_path / "shards")
+        prepare_corpus([many], tokenizer, tmp_path / "shards")
     monkeypatch.undo()
     monkeypatch.setattr(corpus_module, "_encode", lambda *_: 1 / 0)  # there is nothing left to tokenize
-    prepare([many], tokenizer, tmp_path / "shards")
+    prepare_corpus([many], tokenizer, tmp_path / "shards")
     assert content(tmp_path / "shards") == content(tmp_path / "whole")
     assert not list(tmp_path.glob(".*"))
 
@@ -165,10 +165,10 @@ def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_p
 def test_finished_shards_are_not_written_to_by_later_work(files, many, tokenizer, tmp_path, monkeypatch):
     """As if killed when the shards stood in their place and the tokens' first name was still there."""
     monkeypatch.setattr(corpus_module._PartialCorpus, "remove", lambda self: None)
-    before = prepare(files, tokenizer, tmp_path / "shards").tokens.tolist()
+    before = prepare_corpus(files, tokenizer, tmp_path / "shards").tokens.tolist()
     monkeypatch.setattr(corpus_module, "_encode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        prepare([many], tokenizer, tmp_path / "shards")
+        prepare_corpus([many], tokenizer, tmp_path / "shards")
     assert TokenCorpus.open(tmp_path / "shards").tokens.tolist() == before
 
 
@@ -181,13 +181,13 @@ def test_files_are_closed_where_the_note_cannot_be_written(many, tokenizer, tmp_
 
     monkeypatch.setattr(corpus_module._PartialCorpus, "_record", fail)
     with pytest.raises(OSError, match="No space left"):
-        prepare([many], tokenizer, tmp_path / "shards")
+        prepare_corpus([many], tokenizer, tmp_path / "shards")
     assert all(file.closed for file in unfinished[0]._files)
 
 
 def test_old_shards_stay_until_the_new_ones_are_whole(files, many, tokenizer, tmp_path, monkeypatch):
-    before = prepare(files, tokenizer, tmp_path / "shards").tokens.tolist()
+    before = prepare_corpus(files, tokenizer, tmp_path / "shards").tokens.tolist()
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="not UTF-8"):
-        prepare([many, tmp_path / "bad.txt"], tokenizer, tmp_path / "shards")
+        prepare_corpus([many, tmp_path / "bad.txt"], tokenizer, tmp_path / "shards")
     assert TokenCorpus.open(tmp_path / "shards").tokens.tolist() == before

@@ -5,7 +5,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.pretraining.corpus import TokenCorpus
-from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, FullSentences
+from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, FullSentenceSampler
 
 pytestmark = pytest.mark.once
 
@@ -40,7 +40,7 @@ def sentences(shards):
 
 
 def rows(shards, steps=40, batches=(BatchSpec(16, 8),), short_seq_prob=0.1, **options):
-    cut = FullSentences(shards, short_seq_prob)
+    cut = FullSentenceSampler(shards, short_seq_prob)
     data = CorpusDataset(cut, batches, lambda inputs, rng: (inputs, rng.random()), steps=steps, **options)
     assert len(data) == steps
     return [data[i] for i in range(steps)]

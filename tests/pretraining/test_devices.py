@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 import bertzoo as bz
-from bertzoo.pretraining.corpus import prepare
+from bertzoo.pretraining.corpus import prepare_corpus
 from bertzoo.pretraining.program import pretrain
 
 folder = Path(sys.argv[1])
@@ -23,7 +23,7 @@ words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
 rng = np.random.default_rng(0)
 documents = [" ".join(words[i] for i in rng.integers(5, len(words), 60)) for _ in range(60)]
 (folder / "corpus.txt").write_text("\\n\\n".join(documents))
-prepare([folder / "corpus.txt"], bz.Tokenizer.from_vocabulary(words), folder / "shards")
+prepare_corpus([folder / "corpus.txt"], bz.Tokenizer.from_vocabulary(words), folder / "shards")
 for devices in (1, 4):
     for objective, model in (("mlm+nsp", "bert"), ("rtd", "electra")):
         encoder = f'model_type = "{model}"\\nhidden_size = 16\\nnum_hidden_layers = 1\\nnum_attention_heads = 2\\n'

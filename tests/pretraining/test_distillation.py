@@ -6,8 +6,8 @@ import torch
 import transformers
 
 import bertzoo as bz
-from bertzoo.checkpoints.loading import weight_names
-from bertzoo.pretraining.distillation import Distillation, make_student, soft_divergence, student_layers
+from bertzoo.checkpoints.loading import weights_by_name
+from bertzoo.pretraining.distillation import Distillation, make_student, soft_kl_divergence, student_layer_indices
 
 TEXTS = ["the film was good", "a bad plot and a slow story, again", "we saw it with friends in paris", "great"]
 
@@ -30,17 +30,21 @@ def batch(teacher):
 
 
 def test_layers_of_the_student():
-    assert student_layers(12, 6) == (0, 2, 4, 7, 9, 11)  # DistilBERT's, scripts/extract_distilbert.py
-    assert student_layers(4, 2) == (0, 3) and student_layers(3, 1) == (0,) and student_layers(5, 5) == (0, 1, 2, 3, 4)
+    assert student_layer_indices(12, 6) == (0, 2, 4, 7, 9, 11)  # DistilBERT's, scripts/extract_distilbert.py
+    assert (
+        student_layer_indices(4, 2) == (0, 3)
+        and student_layer_indices(3, 1) == (0,)
+        and student_layer_indices(5, 5) == (0, 1, 2, 3, 4)
+    )
     with pytest.raises(ValueError, match="1 to 4 layers, as the teacher. Received: 5"):
-        student_layers(4, 5)
+        student_layer_indices(4, 5)
 
 
 def test_the_student_begins_as_the_teachers_layers(written, numpy):
     """Told by the tensors of transformers' file."""
     student = make_student(bz.MaskedLM.from_preset(written[4], verbose=False), 2)
     tensors = transformers.BertForMaskedLM.from_pretrained(written[4]).state_dict()
-    weights = weight_names(student)
+    weights = weights_by_name(student)
 
     def equal(name, tensor):
         np.testing.assert_array_equal(numpy(weights[name]), tensors[tensor].numpy())
@@ -59,7 +63,7 @@ def test_the_student_begins_as_the_teachers_layers(written, numpy):
 def test_each_loss_equals_numpy(teacher, batch, numpy, eager, compiled):
     model = Distillation(teacher, make_student(teacher, 1), temperature=3.0, alpha_ce=5.0, alpha_mlm=2.0, alpha_cos=0.5)
     model.compile(run_eagerly=eager)
-    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(0))
     outputs = {key: value.astype("float64") for key, value in numpy(compiled(model, model)(inputs)).items()}
     counted, real = inputs["mask_weights"] > 0, inputs["padding_mask"] > 0
 
@@ -80,9 +84,9 @@ def test_each_loss_equals_numpy(teacher, batch, numpy, eager, compiled):
 
 def test_a_student_of_all_layers_is_its_teacher(teacher, batch, numpy, close):
     """But for the segment embeddings, which a DistilBERT has not."""
-    weight_names(teacher)["embeddings/segment"].assign(np.zeros((2, 32), "float32"))
+    weights_by_name(teacher)["embeddings/segment"].assign(np.zeros((2, 32), "float32"))
     model = Distillation(teacher, make_student(teacher, 2))
-    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(0))
     outputs = numpy(model(inputs))
     close(outputs["student"], outputs["teacher"])
 
@@ -97,17 +101,17 @@ def test_soft_targets_equal_torchs(numpy):
         functional.softmax(torch.tensor(teacher) / 2, dim=-1),
         reduction="batchmean",
     )
-    assert numpy(soft_divergence(teacher, student, 2.0)).mean() == pytest.approx(float(expected), rel=1e-5)
+    assert numpy(soft_kl_divergence(teacher, student, 2.0)).mean() == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_student_whose_vectors_are_0_can_learn(teacher, batch, numpy, eager):
     """The cosine has no derivative there; a NaN would go into every weight."""
     model = Distillation(teacher, make_student(teacher, 1, dropout=0.0))
-    weights = weight_names(model.student)
+    weights = weights_by_name(model.student)
     for name in ("layer_0/output_norm/gamma", "layer_0/output_norm/beta"):
         weights[name].assign(np.zeros(32, "float32"))
     model.compile(bz.AdamW(3e-3, warmup=0.0), run_eagerly=eager)
-    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(0))
     scores = model.fit(inputs, batch_size=4, shuffle=False, verbose=0).history
     assert scores["cosine_loss"] == [1.0]
     for name, weight in weights.items():
@@ -119,7 +123,7 @@ def test_a_student_whose_vectors_are_0_can_learn(teacher, batch, numpy, eager):
 def test_only_the_student_learns_and_transformers_loads_it(teacher, batch, tmp_path, numpy, close):
     model = Distillation(teacher, make_student(teacher, 1, dropout=0.0))
     model.compile(bz.AdamW(3e-3, warmup=0.0))
-    (inputs,) = model.mask(batch, np.random.default_rng(0))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(0))
     before = [numpy(weight).copy() for weight in teacher.weights]
     losses = model.fit(inputs, batch_size=4, epochs=25, shuffle=False, verbose=0).history["loss"]
     assert losses[-1] < 0.5 * losses[0]

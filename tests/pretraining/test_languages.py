@@ -7,8 +7,8 @@ import pytest
 import regex
 
 from bertzoo.pretraining import corpus as corpus_module
-from bertzoo.pretraining.corpus import Sentences, end_tokens, prepare
-from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments, FullSentences, SentencePairs
+from bertzoo.pretraining.corpus import CorpusSentences, _sentence_end_ids, prepare_corpus
+from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSampler, FullSentenceSampler, SentencePairSampler
 from bertzoo.pretraining.program import pretrain
 from bertzoo.text.vocabulary import train_byte_bpe, train_unigram, train_wordpiece
 
@@ -40,12 +40,14 @@ def corpus(language: str, documents: int = 12, words: int = 900) -> list[str]:
 def shards(request, tmp_path_factory):
     texts = corpus(request.param)
     tokenizer = train_wordpiece(texts, 5000, progress=False)
-    return prepare([[{"text": text} for text in texts]], tokenizer, tmp_path_factory.mktemp(request.param) / "shards")
+    return prepare_corpus(
+        [[{"text": text} for text in texts]], tokenizer, tmp_path_factory.mktemp(request.param) / "shards"
+    )
 
 
 @pytest.mark.once
 def test_rows_reach_all_of_the_corpus(shards):
-    sentences = Sentences(shards)
+    sentences = CorpusSentences(shards)
     reached = np.zeros(len(shards.tokens), bool)
     for start in sentences.starts:
         reached[start : start + 126] = True
@@ -54,8 +56,8 @@ def test_rows_reach_all_of_the_corpus(shards):
     inside = np.searchsorted(shards.documents, sentences.starts, "right")
     assert (np.searchsorted(shards.documents, sentences.ends - 1, "right") == inside).all()
     assert (sentences.ends - sentences.starts).max() <= 126 and (sentences.ends > sentences.starts).all()
-    pairs = [SentencePairs(shards, kind) for kind in ("nsp", "sop")]
-    for sampler in (FullSentences(shards), ElectraSegments(shards), *pairs):
+    pairs = [SentencePairSampler(shards, kind) for kind in ("nsp", "sop")]
+    for sampler in (FullSentenceSampler(shards), ElectraSampler(shards), *pairs):
         batch = sampler(BatchSpec(128, 64), np.random.default_rng(0))
         assert (batch["lengths"] == 128).mean() > 0.6
 
@@ -69,7 +71,7 @@ def test_the_program_runs_on_them(shards, tmp_path):
         "[[batches]]\nlength = 32\nbatch_size = 4\n"
     )
     directory = Path(shards.tokens.filename).parent
-    result = pretrain(tmp_path / "run.toml", directory, tmp_path / "model", held_out=directory)
+    result = pretrain(tmp_path / "run.toml", directory, tmp_path / "model", held_out_directory=directory)
     assert result["steps"] == 2 and np.isfinite(result["held_out"]["loss"]) and result["held_out"]["overlap"] == 1.0
 
 
@@ -80,7 +82,7 @@ def test_marks_of_any_script_end_a_sentence():
     text = " ".join(["ab cd 中文 कख"] * 3 + marks * 3)
     for train in (train_wordpiece, train_byte_bpe, train_unigram):
         tokenizer = train([text] * 3, 700)
-        ends = {tokenizer.decode([i]).strip() for i in end_tokens(tokenizer)}
+        ends = {tokenizer.decode([i]).strip() for i in _sentence_end_ids(tokenizer)}
         assert ends and all(regex.fullmatch(r"[.?!。！？।॥؟۔።။։]+", end) for end in ends)
         if train is train_wordpiece:  # which has each mark as a token
             assert set(marks) == ends
@@ -104,9 +106,9 @@ def test_long_documents_are_cut_at_lines_without_a_trace(tmp_path, monkeypatch):
     texts = ["\n".join(lines), "short", "\n".join(lines[:50])]
     for train in (train_wordpiece, train_byte_bpe):
         tokenizer = train(texts, 400)
-        whole = prepare([[{"text": text} for text in texts]], tokenizer, tmp_path / "whole")
+        whole = prepare_corpus([[{"text": text} for text in texts]], tokenizer, tmp_path / "whole")
         monkeypatch.setattr(corpus_module, "CHARACTERS_AT_ONCE", 40)
-        cut = prepare([[{"text": text} for text in texts]], tokenizer, tmp_path / "cut")
+        cut = prepare_corpus([[{"text": text} for text in texts]], tokenizer, tmp_path / "cut")
         monkeypatch.undo()
         np.testing.assert_array_equal(cut.tokens, whole.tokens)
         np.testing.assert_array_equal(cut.documents, whole.documents)

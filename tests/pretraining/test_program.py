@@ -15,14 +15,14 @@ import torch
 import transformers
 
 import bertzoo as bz
-from bertzoo.models.flops import encoder_flops, head_flops
+from bertzoo.models.flops import encoder_flops, masked_lm_head_flops
 from bertzoo.models.registry import FAMILIES
 from bertzoo.pretraining import program
 from bertzoo.pretraining.config import PretrainConfig, TrainingConfig
-from bertzoo.pretraining.corpus import TokenCorpus, prepare
+from bertzoo.pretraining.corpus import TokenCorpus, prepare_corpus
 from bertzoo.pretraining.corpus_dataset import CorpusDataset
 from bertzoo.pretraining.objectives import OBJECTIVES, extend_tokenizer
-from bertzoo.pretraining.program import ProgressLogger, Trainer, pretrain
+from bertzoo.pretraining.program import _ProgressLogger, _Trainer, pretrain
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
 ENCODER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -36,7 +36,7 @@ def shards(tmp_path_factory):
         letters = [WORDS[6 + (start + i) % 16] for start in rng.integers(0, 16, 6) for i in range(5)]
         documents.append(" ".join(letter + (" ." if i % 5 == 4 else "") for i, letter in enumerate(letters)))
     (directory / "corpus.txt").write_text("\n\n".join(documents))
-    prepare([directory / "corpus.txt"], bz.Tokenizer.from_vocabulary(WORDS), directory / "shards")
+    prepare_corpus([directory / "corpus.txt"], bz.Tokenizer.from_vocabulary(WORDS), directory / "shards")
     return directory / "shards"
 
 
@@ -77,7 +77,7 @@ if keras.backend.backend() != "torch":  # each takes a compilation; what differs
 def test_what_is_saved_is_the_model_that_transformers_loads(
     shards, write, tmp_path, objective, encoder, architecture, numpy, close, compiled
 ):
-    result = pretrain(write(encoder, objective=objective), shards, tmp_path / "model", held_out=shards)
+    result = pretrain(write(encoder, objective=objective), shards, tmp_path / "model", held_out_directory=shards)
     assert result["tokens"] == 4 * 48 * 4 if keras.backend.backend() != "torch" else 3 * 24 * 8 + 48 * 4
     assert json.loads((tmp_path / "model/training.json").read_text())
     hf_model, info = getattr(transformers, architecture).from_pretrained(tmp_path / "model", output_loading_info=True)
@@ -104,13 +104,15 @@ def test_what_is_saved_is_the_model_that_transformers_loads(
 def test_losses_are_true_means(shards, numpy, eager, compiled):
     """The sum over masked tokens by their number, and over rows by theirs, from the logits."""
     from bertzoo.pretraining.corpus import TokenCorpus
-    from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, SentencePairs
+    from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, SentencePairSampler
 
     corpus = TokenCorpus.open(shards)
     config = bz.EncoderConfig(vocab_size=len(WORDS), **ENCODER)
     model = bz.ForPreTraining(bz.Encoder(config), corpus.tokenizer)
     model.compile(bz.AdamW(1e-3), run_eagerly=eager)
-    data = CorpusDataset(SentencePairs(corpus, "nsp", short_seq_prob=0.5), [BatchSpec(48, 16)], model.mask, steps=1)
+    data = CorpusDataset(
+        SentencePairSampler(corpus, "nsp", short_seq_prob=0.5), [BatchSpec(48, 16)], model.mask_batch, steps=1
+    )
     inputs, targets, weights = data[0]
     assert 0 < weights["masked_lm"].mean() < 1  # some rows have fewer
     scores = model.evaluate(data, verbose=0, return_dict=True)
@@ -167,10 +169,10 @@ def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
         read.append(self.first_step + index)
         return cut(self, index)
 
-    whole = pretrain(config, shards, tmp_path / "whole", minutes=0)
+    whole = pretrain(config, shards, tmp_path / "whole", minutes_between_saves=0)
     printed = capsys.readouterr().out
     assert "step 6/12  loss" in printed and "tokens/s" in printed
-    calls, act = [], ProgressLogger.on_train_batch_end
+    calls, act = [], _ProgressLogger.on_train_batch_end
 
     def terminating(self, batch, logs=None):
         calls.append(1)
@@ -179,8 +181,8 @@ def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
             time.sleep(0.2)  # the handler runs in the main thread
         act(self, batch, logs)
 
-    monkeypatch.setattr(ProgressLogger, "on_train_batch_end", terminating)
-    stopped = pretrain(config, shards, tmp_path / "cut", minutes=0)
+    monkeypatch.setattr(_ProgressLogger, "on_train_batch_end", terminating)
+    stopped = pretrain(config, shards, tmp_path / "cut", minutes_between_saves=0)
     assert stopped["stopped"] and stopped["steps"] < 12
     assert not (tmp_path / "cut" / "config.json").exists()
     monkeypatch.undo()
@@ -200,11 +202,11 @@ def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
 @pytest.mark.once  # the state is written and read as in the test above
 def test_killed_it_goes_on_from_the_last_state(shards, write, tmp_path, monkeypatch):
     config = write(steps=9, log_every=3)
-    whole = pretrain(config, shards, tmp_path / "whole", minutes=0)
-    block = Trainer._train_block
-    monkeypatch.setattr(Trainer, "_train_block", lambda self, end: block(self, end) if self.step < 6 else 1 / 0)
+    whole = pretrain(config, shards, tmp_path / "whole", minutes_between_saves=0)
+    block = _Trainer._train_block
+    monkeypatch.setattr(_Trainer, "_train_block", lambda self, end: block(self, end) if self.step < 6 else 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        pretrain(config, shards, tmp_path / "cut", minutes=0)
+        pretrain(config, shards, tmp_path / "cut", minutes_between_saves=0)
     monkeypatch.undo()
     resumed = pretrain(config, shards, tmp_path / "cut", resume=True)
     np.testing.assert_allclose(resumed["curve"], whole["curve"], atol=2e-4)
@@ -214,9 +216,9 @@ def test_killed_it_goes_on_from_the_last_state(shards, write, tmp_path, monkeypa
 
 @pytest.mark.once
 def test_the_state_of_another_model_is_refused(shards, write, tmp_path, monkeypatch):
-    monkeypatch.setattr(Trainer, "result", lambda self: 1 / 0)
+    monkeypatch.setattr(_Trainer, "result", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        pretrain(write(steps=6, log_every=3), shards, tmp_path / "cut", minutes=0)
+        pretrain(write(steps=6, log_every=3), shards, tmp_path / "cut", minutes_between_saves=0)
     with pytest.raises(ValueError, match="state of another model"):
         pretrain(write({**ENCODER, "hidden_size": 32}, steps=6, log_every=3), shards, tmp_path / "cut", resume=True)
 
@@ -228,20 +230,20 @@ def test_continued_with_more_words(shards, write, tmp_path, numpy):
     first = bz.MaskedLM.from_preset(tmp_path / "first", verbose=False)
     tokenizer = extend_tokenizer(first.tokenizer, ["a-b", "c", "kk"])
     (tmp_path / "new.txt").write_text("\n\n".join(["a-b c d kk . a a-b b c ."] * 60))
-    prepare([tmp_path / "new.txt"], tokenizer, tmp_path / "new")
+    prepare_corpus([tmp_path / "new.txt"], tokenizer, tmp_path / "new")
     text = tokenizer.encode("a-b c").row(0)
     assert text.tolist() == [2, len(WORDS), WORDS.index("c"), 3]
     monkey = write({"from": str(tmp_path / "first")}, steps=1, learning_rate=1e-12, warmup=0.0)
     pretrain(monkey, tmp_path / "new", tmp_path / "second")
     second = bz.MaskedLM.from_preset(tmp_path / "second", verbose=False)
-    old, new = (numpy(model.backbone.token_table()) for model in (first, second))
+    old, new = (numpy(model.backbone.token_embedding_table()) for model in (first, second))
     np.testing.assert_allclose(new[: len(WORDS)], old, atol=1e-6)
     token_ids = first.tokenizer.encode("a-b").row(0)[1:-1]
     np.testing.assert_allclose(new[len(WORDS)], old[token_ids].mean(axis=0), atol=1e-6)
     hf_model = transformers.BertForMaskedLM.from_pretrained(tmp_path / "second")
     assert hf_model.config.vocab_size == len(WORDS) + 2
     other = bz.Tokenizer.from_vocabulary([*WORDS[:6], *reversed(WORDS[6:])])
-    prepare([tmp_path / "new.txt"], other, tmp_path / "other")
+    prepare_corpus([tmp_path / "new.txt"], other, tmp_path / "other")
     with pytest.raises(ValueError, match="must be tokenized with the vocabulary of"):
         pretrain(monkey, tmp_path / "other", tmp_path / "third")
 
@@ -275,16 +277,16 @@ def test_spare_rows_of_a_table_become_those_of_new_words(tmp_path, numpy):
     first = bz.MaskedLM(bz.Encoder(config), tokenizer)
     first.save_to_preset(tmp_path)
     larger = extend_tokenizer(tokenizer, ["a-b", "kk"])
-    table = numpy(first.backbone.token_table())
+    table = numpy(first.backbone.token_embedding_table())
     expected = table[tokenizer.encode("a-b").row(0)[1:-1]].mean(axis=0)
     task = load_task(bz.MaskedLM, {"from": str(tmp_path)}, larger, first.masking, {})
-    table_after = numpy(task.backbone.token_table())
+    table_after = numpy(task.backbone.token_embedding_table())
     assert len(table_after) == len(WORDS) + 4 and task.tokenizer.vocabulary_size == len(WORDS) + 2
     np.testing.assert_allclose(table_after[len(WORDS)], expected, atol=1e-6)
     np.testing.assert_array_equal(table_after[: len(WORDS)], table[: len(WORDS)])
     encoder, marked = add_tokens(first.backbone, tokenizer, ["a-b c"])
     assert marked.encode("d a-b c").row(0).tolist()[1:-1] == [WORDS.index("d"), len(WORDS)]
-    first_row = numpy(encoder.token_table())[len(WORDS)]
+    first_row = numpy(encoder.token_embedding_table())[len(WORDS)]
     token_ids = tokenizer.encode("a-b c").row(0)[1:-1]
     assert np.abs(first_row - table[token_ids].mean(axis=0)).max() <= 2 * config.initializer_range + 1e-6
 
@@ -296,10 +298,10 @@ RECIPES = sorted(path.stem for path in Path(program.__file__).with_name("recipes
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_recipes_are_plans(shards, recipe):
     plan = PretrainConfig.read(recipe, TokenCorpus.open(shards))
-    plan.training.optimizer()
+    plan.training.make_optimizer()
     assert plan.training.objective in OBJECTIVES
     if plan.training.objective != "distillation":
-        config = plan.encoder_config()
+        config = plan.make_encoder_config()
         plan.check_lengths(config)
         assert config.hidden_size in (128, 256, 768, 1024)
 
@@ -308,7 +310,7 @@ def test_recipes_are_plans(shards, recipe):
 def test_published_sizes(shards):
     assert {"bert_base", "bert_large", "roberta_base", "albert_base", "distilbert", "electra_small"} < set(RECIPES)
     plan = PretrainConfig.read("electra_base", TokenCorpus.open(shards))
-    assert round(plan.generator["hidden"] * plan.encoder_config().hidden_size) == 256
+    assert round(plan.generator["hidden"] * plan.make_encoder_config().hidden_size) == 256
 
 
 @pytest.mark.once
@@ -317,7 +319,7 @@ def test_flops_by_hand():
     config = bz.EncoderConfig()
     per_token = encoder_flops(config, 512) / 512
     assert per_token == pytest.approx(2 * 12 * (4 * 768**2 + 2 * 768 * 3072) + 12 * 4 * 512 * 768)
-    assert head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
+    assert masked_lm_head_flops(config, 77) == 77 * 2 * (768**2 + 768 * 30522)
 
 
 @pytest.mark.once
@@ -353,35 +355,35 @@ def test_mistakes_are_named(shards, write, tmp_path, options, message):
 
 @pytest.mark.once
 def test_held_out_shards_are_looked_at_before_the_training(shards, write, tmp_path, monkeypatch):
-    monkeypatch.setattr(Trainer, "train", lambda self: pytest.fail("it was trained before"))
+    monkeypatch.setattr(_Trainer, "train", lambda self: pytest.fail("it was trained before"))
     (tmp_path / "one.txt").write_text("a b . c d .\nb c . d e ." * 10)
     tokenizer = TokenCorpus.open(shards).tokenizer
-    prepare([tmp_path / "one.txt"], tokenizer, tmp_path / "one")
+    prepare_corpus([tmp_path / "one.txt"], tokenizer, tmp_path / "one")
     other = bz.Tokenizer.from_vocabulary([*WORDS[:6], *reversed(WORDS[6:])])  # as many pieces
-    prepare([tmp_path / "one.txt"], other, tmp_path / "other")
+    prepare_corpus([tmp_path / "one.txt"], other, tmp_path / "other")
     with pytest.raises(ValueError, match="held-out corpus in .* must have the vocabulary of the training corpus"):
-        pretrain(write(), shards, tmp_path / "model", held_out=tmp_path / "other")
+        pretrain(write(), shards, tmp_path / "model", held_out_directory=tmp_path / "other")
     with pytest.raises(ValueError, match="held-out corpus in .* can't be used: next-sentence prediction"):
-        pretrain(write(objective="mlm+nsp"), shards, tmp_path / "model", held_out=tmp_path / "one")
+        pretrain(write(objective="mlm+nsp"), shards, tmp_path / "model", held_out_directory=tmp_path / "one")
 
 
 @pytest.mark.once
 def test_the_model_is_saved_before_it_is_evaluated(shards, write, tmp_path, monkeypatch):
-    monkeypatch.setattr(program, "evaluate", lambda *_: 1 / 0)
+    monkeypatch.setattr(program, "_evaluate", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        pretrain(write(), shards, tmp_path / "model", held_out=shards)
+        pretrain(write(), shards, tmp_path / "model", held_out_directory=shards)
     assert bz.MaskedLM.from_preset(tmp_path / "model", verbose=False)
     assert json.loads((tmp_path / "model/training.json").read_text())["steps"] == 4
 
 
 @pytest.mark.once
 def test_a_run_goes_on_with_its_own_settings_and_corpus_alone(shards, write, tmp_path, monkeypatch):
-    monkeypatch.setattr(Trainer, "result", lambda self: 1 / 0)
+    monkeypatch.setattr(_Trainer, "result", lambda self: 1 / 0)
     config = write(steps=6, log_every=3)
     with pytest.raises(ZeroDivisionError):
-        pretrain(config, shards, tmp_path / "cut", minutes=0)
+        pretrain(config, shards, tmp_path / "cut", minutes_between_saves=0)
     monkeypatch.undo()
-    prepare([[{"text": "a b c . d e f ." * 40}] * 3], TokenCorpus.open(shards).tokenizer, tmp_path / "other")
+    prepare_corpus([[{"text": "a b c . d e f ." * 40}] * 3], TokenCorpus.open(shards).tokenizer, tmp_path / "other")
     with pytest.raises(ValueError, match="has other settings: tokens was .* documents was 120 and is 3"):
         pretrain(config, tmp_path / "other", tmp_path / "cut", resume=True)
     config.write_text(config.read_text().replace("batch_size = 4", "batch_size = 2"))
@@ -391,7 +393,7 @@ def test_a_run_goes_on_with_its_own_settings_and_corpus_alone(shards, write, tmp
 
 
 def test_ctrl_c_saves_the_state(shards, write, tmp_path, monkeypatch):
-    act = ProgressLogger.on_train_batch_end
+    act = _ProgressLogger.on_train_batch_end
 
     def interrupting(self, batch, logs=None):
         if batch == 1:
@@ -399,9 +401,9 @@ def test_ctrl_c_saves_the_state(shards, write, tmp_path, monkeypatch):
             time.sleep(0.2)
         act(self, batch, logs)
 
-    monkeypatch.setattr(ProgressLogger, "on_train_batch_end", interrupting)
+    monkeypatch.setattr(_ProgressLogger, "on_train_batch_end", interrupting)
     before = signal.getsignal(signal.SIGINT)  # a shell that starts the tests in the background has them ignore it
-    stopped = pretrain(write(steps=9, log_every=3), shards, tmp_path / "cut", minutes=0)
+    stopped = pretrain(write(steps=9, log_every=3), shards, tmp_path / "cut", minutes_between_saves=0)
     assert stopped["stopped"] and 0 < stopped["steps"] < 9
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGINT) is before
@@ -420,20 +422,20 @@ def test_the_log_says_what_the_steps_read(shards, write, tmp_path, capsys):
 
 @pytest.mark.once
 def test_overlap_with_held_out_text(shards):
-    from bertzoo.pretraining.corpus import overlap
+    from bertzoo.pretraining.corpus import ngram_overlap
 
     corpus = TokenCorpus.open(shards)
     half = len(corpus.tokens) // 2
     rng = np.random.default_rng(0)
     other = rng.integers(100, 60_000, half)  # tokens that the corpus does not have
     mixed = TokenCorpus(np.concatenate([corpus.tokens[:half], other]), corpus.documents, corpus.tokenizer)
-    assert overlap(corpus, corpus) == 1.0
-    assert overlap(corpus, mixed) == pytest.approx(0.5, abs=0.01)
-    assert overlap(corpus, TokenCorpus(corpus.tokens[:5], corpus.documents[:1], corpus.tokenizer)) == 0.0
+    assert ngram_overlap(corpus, corpus) == 1.0
+    assert ngram_overlap(corpus, mixed) == pytest.approx(0.5, abs=0.01)
+    assert ngram_overlap(corpus, TokenCorpus(corpus.tokens[:5], corpus.documents[:1], corpus.tokenizer)) == 0.0
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(("steps", "accumulate"), [(1, 1), (4, 4), (9, 4)])
 def test_the_first_update_of_the_shortest_run_has_a_rate(steps, accumulate):
-    optimizer = TrainingConfig(steps=steps, learning_rate=1e-3, gradient_accumulation_steps=accumulate).optimizer()
+    optimizer = TrainingConfig(steps=steps, learning_rate=1e-3, gradient_accumulation_steps=accumulate).make_optimizer()
     assert float(optimizer.current_learning_rate) == pytest.approx(1e-3)

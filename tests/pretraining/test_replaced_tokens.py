@@ -71,7 +71,7 @@ def test_what_is_shared():
 
 def test_only_tokens_that_differ_are_called_replaced(batch, numpy, compiled):
     model = make()
-    (inputs,) = model.mask(batch, np.random.default_rng(1))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(1))
     outputs = numpy(compiled(lambda inputs: model(inputs, training=True), model)(inputs))
     read, replaced = outputs["token_ids"], outputs["replaced"]
     np.testing.assert_array_equal(replaced, (read != batch["token_ids"]).astype("int32"))
@@ -87,7 +87,7 @@ def key(step):
 
 
 def test_draws_follow_the_distribution_and_repeat(numpy, compiled):
-    sample = compiled(replaced_tokens.sample)
+    sample = compiled(replaced_tokens.sample_tokens)
     logits = np.log(np.array([[0.5, 0.3, 0.15, 0.05, 1e-9]], "float32"))
     logits = np.broadcast_to(logits, (200, 200, 5)).copy()
     drawn = numpy(sample(logits, key(3)))
@@ -102,7 +102,9 @@ def test_draws_follow_the_distribution_and_repeat(numpy, compiled):
 @pytest.mark.parametrize("vocabulary", [128, 301])
 def test_draws_from_several_blocks_follow_the_distribution(vocabulary, numpy, compiled):
     logits = np.random.default_rng(0).normal(size=vocabulary).astype("float32")
-    drawn = numpy(compiled(replaced_tokens.sample)(np.broadcast_to(logits, (200, 200, vocabulary)).copy(), key(3)))
+    drawn = numpy(
+        compiled(replaced_tokens.sample_tokens)(np.broadcast_to(logits, (200, 200, vocabulary)).copy(), key(3))
+    )
     counts = np.bincount(drawn.ravel(), minlength=vocabulary)
     expected = 40_000 * np.exp(logits.astype("float64")) / np.exp(logits.astype("float64")).sum()
     # chi² has as many degrees of freedom as there are tokens, less one; five standard deviations.
@@ -133,7 +135,7 @@ def test_loss_and_scores_are_true_means(batch, numpy, eager, compiled):
     # Initial logits are larger than the bins in which the area is counted.
     model = make(dropout=0.0, changes={"initializer_range": 0.3})
     model.compile(run_eagerly=eager)
-    (inputs,) = model.mask(batch, np.random.default_rng(1))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(1))
     outputs = numpy(compiled(model, model)(inputs))
     masked_lm, rtd = losses(model, inputs, outputs)
     scores = model.evaluate(inputs, verbose=0, return_dict=True, batch_size=4)
@@ -175,7 +177,7 @@ def test_the_discriminator_moves_the_generator_through_shared_tables_only(batch,
 
     model.compute_loss = only_rtd
     model.compile(bz.AdamW(0.01, 0.0, warmup=0.0), run_eagerly=eager)
-    (inputs,) = model.mask(batch, np.random.default_rng(1))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(1))
     before = {w.path: numpy(w).copy() for w in model.trainable_weights}
     model.fit(inputs, batch_size=4, epochs=2, shuffle=False, verbose=0)
     moved = {w.path for w in model.trainable_weights if np.abs(numpy(w) - before[w.path]).max() > 0}
@@ -188,7 +190,7 @@ def test_the_discriminator_moves_the_generator_through_shared_tables_only(batch,
 def test_it_learns(batch, numpy):
     model = make(dropout=0.1)
     model.compile(bz.AdamW(3e-3))
-    (inputs,) = model.mask(batch, np.random.default_rng(1))
+    (inputs,) = model.mask_batch(batch, np.random.default_rng(1))
     first = model.fit(inputs, batch_size=4, epochs=1, shuffle=False, verbose=0).history
     last = model.fit(inputs, batch_size=4, epochs=60, shuffle=False, verbose=0).history
     assert last["masked_lm_loss"][-1] < 0.6 * first["masked_lm_loss"][0]

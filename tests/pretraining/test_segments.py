@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSegments
+from bertzoo.pretraining.corpus_dataset import BatchSpec, ElectraSampler
 
 pytestmark = pytest.mark.once
 
@@ -40,7 +40,7 @@ def test_segments_are_those_of_the_authors_code(corpus, sizes):
     shards = corpus(sizes)
     where = {int(token): position for position, token in enumerate(shards.tokens) if token >= 100}
     ends = shards.documents[1:] - 1
-    batch = ElectraSegments(shards, short_seq_prob=0.0)(BatchSpec(LENGTH, 3000), np.random.default_rng(0))
+    batch = ElectraSampler(shards, short_seq_prob=0.0)(BatchSpec(LENGTH, 3000), np.random.default_rng(0))
     coins = np.zeros(2)
     for ids, kinds, length in zip(batch["token_ids"], batch["segment_ids"], batch["lengths"]):
         stops = np.flatnonzero(ids == SEP)
@@ -62,7 +62,7 @@ def test_segments_are_those_of_the_authors_code(corpus, sizes):
 
 def test_shares(corpus):
     shards = corpus([40] * 20)
-    batch = ElectraSegments(shards)(BatchSpec(LENGTH, 20_000), np.random.default_rng(0))
+    batch = ElectraSampler(shards)(BatchSpec(LENGTH, 20_000), np.random.default_rng(0))
     single = (batch["segment_ids"].max(axis=1) == 0).mean()
     assert 0.1 < single < 0.13  # and short rows that one sentence fills
     full = (batch["lengths"] == LENGTH).mean()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, SentencePairs, truncate
+from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset, SentencePairSampler, _truncate_pairs
 from bertzoo.text.masking import Masking
 
 pytestmark = pytest.mark.once
@@ -48,7 +48,7 @@ class Reader:
 
 
 def draw(shards, kind, count=4000, length=64, short_seq_prob=0.1, seed=0):
-    return SentencePairs(shards, kind, short_seq_prob)(BatchSpec(length, count), np.random.default_rng(seed))
+    return SentencePairSampler(shards, kind, short_seq_prob)(BatchSpec(length, count), np.random.default_rng(seed))
 
 
 def whole(shards, segment):
@@ -135,7 +135,7 @@ def test_truncation(room):
     for a_size in range(1, 16):
         for b_size in range(1, 16):
             left_a, left_b = truncate_as_the_authors_do(range(a_size), range(b_size), room, rng)
-            a, a_left, b, b_left = truncate(
+            a, a_left, b, b_left = _truncate_pairs(
                 np.full(400, 100), np.full(400, a_size), np.full(400, 200), np.full(400, b_size), room, rng
             )
             assert set(a_left) == {len(left_a)} and set(b_left) == {len(left_b)}
@@ -147,7 +147,9 @@ def test_truncation(room):
 
 def test_draws_repeat_and_can_be_taken_up(shards):
     def read(kind, **options):
-        data = CorpusDataset(SentencePairs(shards, kind), [BatchSpec(32, 4)], lambda inputs, rng: inputs, **options)
+        data = CorpusDataset(
+            SentencePairSampler(shards, kind), [BatchSpec(32, 4)], lambda inputs, rng: inputs, **options
+        )
         return [{key: value.tolist() for key, value in data[i].items()} for i in range(len(data))]
 
     for kind in ("nsp", "sop"):
@@ -159,9 +161,9 @@ def test_draws_repeat_and_can_be_taken_up(shards):
 @pytest.mark.parametrize("kind", ["nsp", "sop"])
 def test_ten_thousand_rows_a_second_with_masks(corpus, kind):
     shards = corpus([20] * 2000)
-    sampler = SentencePairs(shards, kind)
+    sampler = SentencePairSampler(shards, kind)
     data = CorpusDataset(sampler, [BatchSpec(128, 512)], Masking(300_000, 4, (0, 1, 2, 3, 4)), steps=8)
-    sampler.sentences.ends, sampler.sentences.followed, data[0]
+    sampler.sentences.ends, sampler.sentences.followed_indices, data[0]
     begun = time.process_time()
     for i in range(1, 8):
         inputs = data.examples(BatchSpec(128, 512), np.random.default_rng(i))
@@ -171,12 +173,12 @@ def test_ten_thousand_rows_a_second_with_masks(corpus, kind):
 
 def test_unsuitable_corpora_are_named(corpus, shards):
     with pytest.raises(ValueError, match="documents of two or more sentences"):
-        SentencePairs(corpus([1, 1, 1]), "sop")
+        SentencePairSampler(corpus([1, 1, 1]), "sop")
     with pytest.raises(ValueError, match="a corpus of one document"):
-        SentencePairs(corpus([9]), "nsp")
-    SentencePairs(corpus([9]), "sop")
+        SentencePairSampler(corpus([9]), "nsp")
+    SentencePairSampler(corpus([9]), "sop")
     with pytest.raises(ValueError, match="kind must be one of nsp, sop. Received: 'nap'"):
-        SentencePairs(shards, "nap")
+        SentencePairSampler(shards, "nap")
 
 
 @pytest.mark.parametrize("sizes", ["even", "mostly short"])

@@ -5,7 +5,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.pretraining import corpus as corpus_module
-from bertzoo.pretraining.corpus import Sentences, TokenCorpus
+from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus
 
 pytestmark = pytest.mark.once
 
@@ -24,17 +24,17 @@ def test_sentences_go_on_to_their_last_mark_and_never_over_a_document(monkeypatc
     monkeypatch.setattr(corpus_module, "TOKENS_AT_ONCE", at_once)
     # 0: a a . a ? ? a |  8: . . a |  12: . |  14: |  15: a .
     shards = make([A, A, STOP, A, ASK, ASK, A], [STOP, STOP, A], [STOP], [], [A, STOP])
-    sentences = Sentences(shards)
+    sentences = CorpusSentences(shards)
     assert sentences.starts.tolist() == [0, 3, 6, 10, 15]
     assert sentences.ends.tolist() == [3, 6, 7, 11, 17]
     assert sentences.bounds.tolist() == [0, 3, 4, 5]
-    assert sentences.followed.tolist() == [0, 1]
-    assert sentences.document(np.arange(5)).tolist() == [0, 0, 0, 1, 2]
+    assert sentences.followed_indices.tolist() == [0, 1]
+    assert sentences.document_indices(np.arange(5)).tolist() == [0, 0, 0, 1, 2]
 
 
 def test_a_vocabulary_without_marks_has_documents_as_sentences():
     tokens = np.array([8, 9, SEP, 8, SEP], "int32")
     shards = TokenCorpus(tokens, np.array([0, 3, 5]), bz.Tokenizer.from_vocabulary(VOCABULARY[:5] + ["b", "c"]))
-    sentences = Sentences(shards)
+    sentences = CorpusSentences(shards)
     assert sentences.starts.tolist() == [0, 3] and sentences.ends.tolist() == [2, 4]
-    assert len(sentences.followed) == 0
+    assert len(sentences.followed_indices) == 0

@@ -27,15 +27,15 @@ def inputs(model):
     ids = np.random.default_rng(0).integers(5, len(WORDS), (4, 12)).astype("int32")
     ids[:, 0], ids[:, -1] = 2, 3
     batch = {"token_ids": ids, "padding_mask": np.ones_like(ids), "lengths": np.full(4, 12, "int32")}
-    return model.mask(batch, np.random.default_rng(1))[0]
+    return model.mask_batch(batch, np.random.default_rng(1))[0]
 
 
 def table(model, numpy):
-    return numpy(model.generator.backbone.token_table()).copy()
+    return numpy(model.generator.backbone.token_embedding_table()).copy()
 
 
 def test_they_begin_alike_and_share_nothing_else(model, numpy):
-    np.testing.assert_array_equal(numpy(model.discriminator.backbone.token_table()), table(model, numpy))
+    np.testing.assert_array_equal(numpy(model.discriminator.backbone.token_embedding_table()), table(model, numpy))
     discriminator, generator = ({id(w) for w in network.weights} for network in (model.discriminator, model.generator))
     assert not discriminator & generator
 
@@ -62,7 +62,7 @@ def test_gradients(model, inputs, numpy, only, eager):
         assert any(path.endswith("embeddings/token_difference") for path in moved)
     else:
         assert any(path.endswith("embeddings/token") for path in moved) and moved <= generator
-        np.testing.assert_array_equal(numpy(model.discriminator.backbone.token_table()), table(model, numpy))
+        np.testing.assert_array_equal(numpy(model.discriminator.backbone.token_embedding_table()), table(model, numpy))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import torch
 
 from bertzoo import retrieval
 from bertzoo.metrics import pearson, spearman
-from bertzoo.retrieval.evaluation import binary_measures
-from bertzoo.retrieval.search import nearest
+from bertzoo.retrieval.evaluation import _binary_measures
+from bertzoo.retrieval.search import find_nearest
 
 pytestmark = pytest.mark.once
 
@@ -60,9 +60,9 @@ def test_search_equals_sentence_transformers_in_any_chunks(measure, chunks, st):
 def test_equal_scores_come_in_the_corpus_order_whatever_the_chunks():
     corpus = np.repeat([[1, 2], [3, 1], [0, 1], [2, 2]], 5, axis=0)  # whole numbers, whose products are exact
     for at_once in (3, 7, 100):
-        _, positions = nearest(np.array([1, 1]), corpus, 12, "dot", corpus_at_once=at_once)
+        _, positions = find_nearest(np.array([1, 1]), corpus, 12, "dot", corpus_chunk_size=at_once)
         np.testing.assert_array_equal(positions, [[5, 6, 7, 8, 9, 15, 16, 17, 18, 19, 0, 1]])
-    np.testing.assert_array_equal(nearest(np.ones(2), np.ones((6, 2)), 3)[1], [[0, 1, 2]])
+    np.testing.assert_array_equal(find_nearest(np.ones(2), np.ones((6, 2)), 3)[1], [[0, 1, 2]])
 
 
 def test_small_sides_and_mistakes():
@@ -76,7 +76,7 @@ def test_small_sides_and_mistakes():
     for options, message in (
         ({"top_k": 0}, "top_k must be a whole number"),
         ({"measure": "euclid"}, "the measure must be one of cosine, dot"),
-        ({"corpus_at_once": -1}, "corpus_at_once must be"),
+        ({"corpus_chunk_size": -1}, "corpus_chunk_size must be"),
     ):
         with pytest.raises(ValueError, match=message):
             retrieval.semantic_search(vectors(2), vectors(2), **options)
@@ -123,8 +123,8 @@ def test_hard_negatives_are_the_nearest_that_are_no_positives():
         return next(row for row in mined(encoder, **options) if row[0] == "q")
 
     allowed = [name for name in order if name not in (order[0], order[2])]
-    assert first(negatives=3) == ("q", order[0], *allowed[:3])
-    assert first(negatives=2, skip=1) == ("q", order[0], *allowed[1:3])
+    assert first(num_negatives=3) == ("q", order[0], *allowed[:3])
+    assert first(num_negatives=2, range_min=1) == ("q", order[0], *allowed[1:3])
     limit = cosines[allowed[2]] + 1e-6
     assert first(max_score=limit) == ("q", order[0], allowed[2])
     assert first(margin=cosines[order[0]] - limit) == ("q", order[0], allowed[2])
@@ -168,10 +168,10 @@ def test_retrieval_measures_are_those_of_sentence_transformers():
         queries, corpus, relevant, mrr_at_k=[3, 10], ndcg_at_k=[3, 10], accuracy_at_k=[3, 10],
         precision_recall_at_k=[3, 10], map_at_k=[10],
     )  # fmt: skip
-    _, positions = nearest(encoder.encode(queries.values()), encoder.encode(corpus.values()), 10)
+    _, positions = find_nearest(encoder.encode(queries.values()), encoder.encode(corpus.values()), 10)
     results = [[{"corpus_id": list(corpus)[p], "score": -rank} for rank, p in enumerate(row)] for row in positions]
     expected = evaluator.compute_metrics(results)
-    actual = retrieval.evaluate_retrieval(encoder, queries, corpus, relevant, at=(3, 10))
+    actual = retrieval.evaluate_retrieval(encoder, queries, corpus, relevant, cutoffs=(3, 10))
     for name, key in (("mrr", "mrr@k"), ("ndcg", "ndcg@k"), ("recall", "recall@k"), ("accuracy", "accuracy@k")):
         for k in (3, 10):
             assert actual[f"{name}@{k}"] == pytest.approx(expected[key][k]), (name, k)
@@ -195,7 +195,7 @@ def test_pairs_of_two_classes_are_measured_as_there():
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 2, 40)
         scores = rng.normal(size=40) + labels
-        actual = binary_measures(scores, labels)
+        actual = _binary_measures(scores, labels)
         accuracy, _ = kind.find_best_acc_and_threshold(scores, labels, True)
         f1, *_ = kind.find_best_f1_and_threshold(scores, labels, True)
         assert actual["accuracy"] == pytest.approx(accuracy)
@@ -216,7 +216,7 @@ def test_distances_equal_sentence_transformers(measure, st):
     np.testing.assert_allclose(retrieval.similarity(first, second, measure), expected, atol=1e-5)
     pairs = getattr(st, f"pairwise_{measure}_sim")(first[:5], second).numpy()
     np.testing.assert_allclose(retrieval.pairwise_similarity(first[:5], second, measure), pairs, atol=1e-5)
-    scores, positions = nearest(first, second, 3, measure, 2, 2)
+    scores, positions = find_nearest(first, second, 3, measure, 2, 2)
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :3], atol=1e-5)
     np.testing.assert_array_equal(positions, np.argsort(-expected, axis=1, kind="stable")[:, :3])
 
@@ -224,9 +224,9 @@ def test_distances_equal_sentence_transformers(measure, st):
 def test_a_model_is_evaluated_by_its_own_measure():
     encoder = Table({"q": np.array([1.0, 0]), "near": np.array([0.9, 0]), "far": np.array([5.0, 5.0])})
     corpus, right = {"a": "near", "b": "far"}, {"q": ["b"]}
-    assert retrieval.evaluate_retrieval(encoder, {"q": "q"}, corpus, right, at=(1,))["accuracy@1"] == 0.0
+    assert retrieval.evaluate_retrieval(encoder, {"q": "q"}, corpus, right, cutoffs=(1,))["accuracy@1"] == 0.0
     encoder.similarity_fn_name = "dot"
-    assert retrieval.evaluate_retrieval(encoder, {"q": "q"}, corpus, right, at=(1,))["accuracy@1"] == 1.0
+    assert retrieval.evaluate_retrieval(encoder, {"q": "q"}, corpus, right, cutoffs=(1,))["accuracy@1"] == 1.0
     assert retrieval.evaluate_triplets(encoder, ["q"], ["far"], ["near"])["accuracy"] == 1.0
     assert retrieval.evaluate_triplets(encoder, ["q"], ["far"], ["near"], measure="cosine")["accuracy"] == 0.0
     scores = retrieval.evaluate_sts(encoder, ["q", "q"], ["near", "far"], [0, 1])
@@ -241,7 +241,7 @@ def test_graded_relevance():
     names = [f"d{i}" for i in range(12)]
     encoder = table(["q", *names])
     grades = dict(zip(names, [0, 3, 0, 1, 0, 0, 2, 0, 0, 0, 1, 0]))
-    result = retrieval.evaluate_retrieval(encoder, {"q": "q"}, {n: n for n in names}, {"q": grades}, at=(3, 12))
+    result = retrieval.evaluate_retrieval(encoder, {"q": "q"}, {n: n for n in names}, {"q": grades}, cutoffs=(3, 12))
     scores = retrieval.similarity(encoder.encode(["q"]), encoder.encode(names))
     for k in (3, 12):
         assert result[f"ndcg@{k}"] == pytest.approx(ndcg_score([list(grades.values())], scores, k=k))
@@ -257,7 +257,7 @@ def test_mean_average_precision_equals_sentence_transformers():
     encoder, rng = table([*names, *queries]), np.random.default_rng(0)
     relevant = {query: set(rng.choice(names, 4, replace=False).tolist()) for query in queries}
     sides = {query: query for query in queries}, {name: name for name in names}
-    result = retrieval.evaluate_retrieval(encoder, *sides, {q: list(r) for q, r in relevant.items()}, at=(5, 20))
+    result = retrieval.evaluate_retrieval(encoder, *sides, {q: list(r) for q, r in relevant.items()}, cutoffs=(5, 20))
     evaluator = ir.InformationRetrievalEvaluator(*sides, relevant, map_at_k=[5, 20], ndcg_at_k=[5, 20])
     hits = [
         [{"corpus_id": names[hit["corpus_id"]], "score": hit["score"]} for hit in row]
@@ -275,7 +275,7 @@ def test_prompts_of_queries_and_documents():
     encoder.prompts = {"query": "query: ", "passage": "passage: "}
     asked, encode = [], encoder.encode
     encoder.encode = lambda texts, *args, prompt=None, **options: asked.append(prompt) or encode(texts, prompt=prompt)
-    retrieval.evaluate_retrieval(encoder, {"q": "q"}, {"a": "a", "b": "b"}, {"q": ["a"]}, at=(1,))
+    retrieval.evaluate_retrieval(encoder, {"q": "q"}, {"a": "a", "b": "b"}, {"q": ["a"]}, cutoffs=(1,))
     assert asked == ["query: ", "passage: "]
     del asked[:]
     retrieval.mine_hard_negatives(encoder, ["q"], ["a"], ["a", "b"])

@@ -7,7 +7,7 @@ import sklearn.metrics
 import sklearn.model_selection
 
 import bertzoo as bz
-from bertzoo.data.task_data import split_rows
+from bertzoo.data.task_data import split_row_indices
 from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.distillation import Distillation
 from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
@@ -131,7 +131,7 @@ def once_but(kinds, everywhere):
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 def test_classes_are_split_as_sklearn_splits_them(sizes, fraction):
     classes = np.repeat(np.arange(len(sizes)), sizes)  # sorted, as the last rows would hold one class
-    train, held = split_rows(len(classes), fraction, seed=3, classes=classes)
+    train, held = split_row_indices(len(classes), fraction, seed=3, classes=classes)
     assert sorted([*train, *held]) == list(range(len(classes))) and len(held) == int(fraction * len(classes))
     counts = np.bincount(classes[held], minlength=len(sizes))
     assert np.all(np.abs(counts - np.array(sizes) * len(held) / len(classes)) <= 1)
@@ -139,7 +139,7 @@ def test_classes_are_split_as_sklearn_splits_them(sizes, fraction):
     if min(sizes) > 1 and len(held) >= len(sizes):
         _, expected = sklearn.model_selection.train_test_split(classes, test_size=len(held), stratify=classes)
         assert np.abs(counts - np.bincount(expected, minlength=len(sizes))).max() <= 1
-    again, other = (split_rows(len(classes), fraction, seed, classes)[1].tolist() for seed in (3, 4))
+    again, other = (split_row_indices(len(classes), fraction, seed, classes)[1].tolist() for seed in (3, 4))
     assert again == held.tolist() and (other != again or min(sizes) < 10)
 
 
@@ -156,7 +156,7 @@ def test_the_split_is_that_of_the_data_whatever_their_form(form, make):
         x = make(bz.TextClassifier, labels=3).tokenizer(TEXTS) if form == "arrays" else TEXTS
     history = model.fit(x, y, validation_split=0.3, verbose=0).history
     classes = None if form == "tags" else np.array(y)
-    _, held = split_rows(len(y), 0.3, 0, classes)
+    _, held = split_row_indices(len(y), 0.3, 0, classes)
     part = {name: array[held] for name, array in x.items()} if form == "arrays" else [x[i] for i in held]
     scores = model.evaluate(part, [y[i] for i in held], verbose=0, return_dict=True)
     assert history["val_loss"][0] == pytest.approx(scores["loss"], rel=1e-6)
@@ -259,7 +259,7 @@ def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
     inputs = (model if kind == "heads" else student).tokenizer(TEXTS)
     if kind == "heads":
         inputs["pair"] = np.array(CLASSES) % 2
-    whole = model.mask(inputs, np.random.default_rng(0))
+    whole = model.mask_batch(inputs, np.random.default_rng(0))
     cut = [keras.tree.map_structure(lambda part, i=i: part[i : i + 3], whole) for i in range(0, len(TEXTS), 3)]
     scores = [keras.Model.evaluate(model, Stream(*data), verbose=0, return_dict=True) for data in ([whole], cut)]
     if kind != "rtd":  # whose generator draws other tokens in another batch

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import bertzoo as bz
-from bertzoo.data.labels import class_index, encode_targets, label_ids, label_names
+from bertzoo.data.labels import _class_index, encode_targets, encode_word_targets, make_label_names
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, WORDS
 from bertzoo.types import SINGLE_LABEL
@@ -49,21 +49,21 @@ def test_numbers_are_names_where_all_labels_are_numbers(y):
 @pytest.mark.once
 def test_a_number_that_may_be_a_name_or_an_index_is_refused():
     with pytest.raises(ValueError, match="may be the label '1' or the index of the label '2': pass labels as strings"):
-        class_index(1, ["1", "2", "many"], "y[0]")
-    assert class_index(1, ["0", "1", "many"], "y[0]") == 1  # both are the same
-    assert class_index(True, ["False", "True"], "y[0]") == 1
-    assert class_index(True, ["True", "False"], "y[0]") == 0
+        _class_index(1, ["1", "2", "many"], "y[0]")
+    assert _class_index(1, ["0", "1", "many"], "y[0]") == 1  # both are the same
+    assert _class_index(True, ["False", "True"], "y[0]") == 1
+    assert _class_index(True, ["True", "False"], "y[0]") == 0
 
 
 @pytest.mark.once
 def test_forms_of_labels():
     names = ["neg", "pos"]
     for labels in (tuple(names), np.array(names), pandas.Series(names), set(names), dict.fromkeys(names).keys()):
-        assert label_names(labels) == names
-    assert label_names({10, 9, 1}) == label_names(np.array([1, 9, 10])) == ["1", "9", "10"]
+        assert make_label_names(labels) == names
+    assert make_label_names({10, 9, 1}) == make_label_names(np.array([1, 9, 10])) == ["1", "9", "10"]
     for wrong in (0, "pos", [], ["a", "a"], [1, "1"], [None, "a"], [0.5, 1.5], {"neg": 0}):
         with pytest.raises(ValueError, match="labels must be .*Received: "):
-            label_names(wrong)
+            make_label_names(wrong)
 
 
 @pytest.mark.once
@@ -91,15 +91,15 @@ def test_targets_as_tensors_of_tensorflow():
 @pytest.mark.once
 def test_class_weights_are_found_by_name(trained):
     model = bz.TextClassifier.from_preset(trained[0], labels=["1", "2"], verbose=False)
-    assert model.data.class_weights({1: 0.5, 2: 3.0}).tolist() == [0.5, 3.0]
-    assert model.data.class_weights({"1": 0.5, "2": 3.0}).tolist() == [0.5, 3.0]
+    assert model.data.encode_class_weight({1: 0.5, 2: 3.0}).tolist() == [0.5, 3.0]
+    assert model.data.encode_class_weight({"1": 0.5, "2": 3.0}).tolist() == [0.5, 3.0]
     with pytest.raises(ValueError, match="a key of class_weight must be one of the labels"):
-        model.data.class_weights({3: 1.0})
+        model.data.encode_class_weight({3: 1.0})
     with pytest.raises(ValueError, match="class_weight names the class '1' twice"):
-        model.data.class_weights({"1": 1.0, 1: 2.0})
+        model.data.encode_class_weight({"1": 1.0, 1: 2.0})
     for wrong in (float("nan"), -1, "2"):
         with pytest.raises(ValueError, match=r"class_weight\['1'\] must be a finite number of at least 0"):
-            model.data.class_weights({"1": wrong})
+            model.data.encode_class_weight({"1": wrong})
 
 
 @pytest.mark.once
@@ -134,7 +134,7 @@ def test_names_of_a_dataset_decide():
     tags = datasets.Sequence(datasets.ClassLabel(names=names))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
     table = datasets.Dataset.from_dict({"tokens": [["in", "New", "York"]], "ner_tags": [[2, 0, 1]]}, features)
-    assert label_ids(read(table, schema=WORDS), ["O", "B-LOC", "I-LOC"], "BIO")[0].tolist() == [0, 1, 2]
+    assert encode_word_targets(read(table, schema=WORDS), ["O", "B-LOC", "I-LOC"], "BIO")[0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.once
@@ -164,4 +164,4 @@ def test_rows_of_another_form_are_named(schema, x, y, message):
 @pytest.mark.once
 def test_tags_for_a_text_are_named():
     with pytest.raises(ValueError, match=r"must hold entities .* pass x\[0\] as a list of words. Received: 'O'"):
-        label_ids(read(["a", "b"], [["O"], ["O"]], WORDS), ["O", "B"], "BIO")
+        encode_word_targets(read(["a", "b"], [["O"], ["O"]], WORDS), ["O", "B"], "BIO")

@@ -12,11 +12,11 @@ import pytest
 import seqeval.metrics
 
 import bertzoo as bz
-from bertzoo.data.labels import label_ids
+from bertzoo.data.labels import encode_word_targets
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import TEXTS, TUPLES, WORDS
 from bertzoo.metrics.entities import entity_scores
-from bertzoo.tasks.masked_lm import fill_token
+from bertzoo.tasks.masked_lm import _fill_token
 
 FILMS = ["a good film", "a bad film", "a dull plot", "a great story"]
 
@@ -239,7 +239,7 @@ def test_a_tagger_of_tags_without_type(write_checkpoint):
     model = bz.TokenClassifier.from_preset(write_checkpoint()[0], labels=["O", "B", "I"], verbose=False)
     assert model.scheme == "BIO"
     entities = read(["the film is good"], [[(0, 8, "_")]], WORDS)
-    assert label_ids(entities, model.labels, model.scheme)[0].tolist() == [1, 2, 0, 0]
+    assert encode_word_targets(entities, model.labels, model.scheme)[0].tolist() == [1, 2, 0, 0]
     model._best_labels = lambda logits, units: (np.array([1, 2, 2, 0]), np.ones(4))
     assert [entity["text"] for entity in model.tag("the film is good")] == ["the film is"]
 
@@ -249,7 +249,7 @@ def test_filled_text_has_no_marks_of_pieces_and_the_blanks_of_the_original(write
     tokenizer = bz.MaskedLM.from_preset(write_checkpoint()[0], verbose=False).tokenizer
 
     def filled(left, token, right=""):
-        return fill_token(tokenizer, left, tokenizer.token_to_id(token), right)
+        return _fill_token(tokenizer, left, tokenizer.token_to_id(token), right)
 
     assert filled("Very un ", "##happy", "!") == ("happy", "Very unhappy!")  # as transformers' decode
     assert filled("The ", "film", " is") == ("film", "The film is")
@@ -273,11 +273,11 @@ def test_blanks_of_byte_level_and_sentencepiece_tokens(tmp_path, plain_texts):
         rust.decoder, rust.pre_tokenizer = decoder, pre
         roles = dict(zip(("cls", "sep", "pad", "unk", "mask"), ("<s>", "</s>", "<pad>", "<unk>", "<mask>")))
         tokenizer = bz.Tokenizer(rust, roles)
-        assert fill_token(tokenizer, "The ", 5, " is") == ("film", "The film is")
-        assert fill_token(tokenizer, "The", 5, " is") == ("film", "The film is")
-        assert fill_token(tokenizer, "", 5, " is") == ("film", "film is")
+        assert _fill_token(tokenizer, "The ", 5, " is") == ("film", "The film is")
+        assert _fill_token(tokenizer, "The", 5, " is") == ("film", "The film is")
+        assert _fill_token(tokenizer, "", 5, " is") == ("film", "film is")
         for left in ("bad", "bad "):
-            assert fill_token(tokenizer, left, 6, " made") == ("ly", "badly made")
+            assert _fill_token(tokenizer, left, 6, " made") == ("ly", "badly made")
 
 
 @pytest.mark.once
@@ -288,7 +288,7 @@ def test_no_texts_to_fill(write_checkpoint):
 @pytest.mark.once
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_commands_print_on_any_console(encoding):
-    code = "import bertzoo.cli.main as cli; cli.prepare_console(); print('→ naïve 日本')"
+    code = "import bertzoo.cli.main as cli; cli.escape_unencodable_output(); print('→ naïve 日本')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env={"PYTHONIOENCODING": encoding}, check=True
     )

@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.data.labels import answer_ids
+from bertzoo.data.labels import encode_choice_targets
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import CHOICES as SCHEMA
 
@@ -124,7 +124,7 @@ def test_tables_of_published_sets(name):
     if name in ("RACE", "ARC"):
         examples = parse_inputs({key: [value] for key, value in row.items()}, schema=SCHEMA)
     assert examples["question"] == ["a film"] and examples["choices"] == [["slow", "fast"]]
-    assert examples["second texts"][0][1] == second and answer_ids(examples).tolist() == [1]
+    assert examples["second texts"][0][1] == second and encode_choice_targets(examples).tolist() == [1]
 
 
 def test_rows_with_fewer_choices_than_others(make, eager):

@@ -44,7 +44,7 @@ def targets_of(model, records):
     data = model.batches(records, shuffle=False, batch_size=100)
     inputs, targets = data[0][:2]
     result = [None] * len(targets)
-    for row, number in enumerate(data.order):
+    for row, number in enumerate(data.row_order):
         first, last = targets[row].argmax(axis=0)
         assert (targets[row] == 1).sum() == 2 and (
             (targets[row] == -1) == (inputs["padding_mask"][row] == 0)[:, None]
@@ -83,7 +83,7 @@ def test_a_window_without_the_whole_answer_points_to_its_first_token(make):
     model = make(max_length=32, stride=20)
     result = targets_of(model, [record])
     assert len(result) > 10 and set(result) == {None, "rome plot"}
-    windows = model.data.cut(model.data.parse([record]))
+    windows = model.data.make_windows(model.data.parse([record]))
     whole = [bool(a <= 60 and b >= 62) for a, b in zip(windows.begin, windows.end)]
     assert [text is not None for text in result] == whole
 
@@ -169,7 +169,7 @@ def test_answers_are_the_best_spans_of_transformers_logits(make, preset):
 
     model, reference = make(), preset[1]
     result = model.answer("the actor", CONTEXT, n_best=5)
-    encoded = model.tokenizer.encode(["the actor"], [CONTEXT], offsets=True)
+    encoded = model.tokenizer.encode(["the actor"], [CONTEXT], return_offsets=True)
     with torch.no_grad():
         out = reference(
             torch.tensor(encoded.token_ids[None].astype("int64")),

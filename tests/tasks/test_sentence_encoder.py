@@ -125,7 +125,7 @@ def test_what_is_fetched_in_parts_is_the_same(encoder, monkeypatch):
     whole, sizes, predict = encoder.encode(texts, batch_size=3), [], keras.Model.predict
 
     def counted(model, data, **options):
-        sizes.append(len(data.order))
+        sizes.append(len(data.row_order))
         return predict(model, data, **options)
 
     monkeypatch.setattr(sentence_encoder, "ROWS_KEPT", 9)

@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.data.task_data import split_rows
+from bertzoo.data.task_data import split_row_indices
 from bertzoo.layers import Pooling
 from bertzoo.training.sentence_losses import LOSSES, Matryoshka, SoftmaxOfPairs
 
@@ -112,7 +112,7 @@ def test_validation_is_of_drawn_rows(form, trainable):
         "table": dict(zip(("anchor", "positive", "negative"), TRIPLES)),
     }[form]
     history = model.fit(x, validation_split=0.5, sample_weight=[1.0] * 6, verbose=0).history
-    held = [list(zip(*TRIPLES))[i] for i in split_rows(6, 0.5, 0)[1]]
+    held = [list(zip(*TRIPLES))[i] for i in split_row_indices(6, 0.5, 0)[1]]
     assert history["val_loss"] == [pytest.approx(model.evaluate(held, verbose=0))]
 
 
@@ -237,4 +237,4 @@ def test_equal_texts_are_no_negatives_of_each_other(plain):
         for column in range(2):
             assert len({tuple(row) for row in ids[:, column]}) == 3
     model.compile(bz.AdamW(1e-3), loss=Matryoshka("multiple_negatives", [32, 8]), run_eagerly=True)
-    assert model.data.compiled_loss().in_batch_negatives
+    assert model.data.require_loss().in_batch_negatives

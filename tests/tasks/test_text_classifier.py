@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.data.task_data import split_rows
+from bertzoo.data.task_data import split_row_indices
 
 # All of eight tokens, so that nearly all tests share one shape: on JAX each new one is compiled, operation by
 # operation.
@@ -98,7 +98,7 @@ def test_validation(model, seen):
     del seen[:]
     history = model.fit(TEXTS, NAMES, validation_split=0.5, batch_size=8, verbose=0).history
     assert "val_loss" in history
-    train, _ = split_rows(len(TEXTS), 0.5, 0, np.array(IDS))
+    train, _ = split_row_indices(len(TEXTS), 0.5, 0, np.array(IDS))
     assert pairs_in(seen) == sorted(zip(rows_of(model, [TEXTS[i] for i in train]), [IDS[i] for i in train]))
     frame = pandas.DataFrame({"text": TEXTS, "label": NAMES})
     assert "val_loss" in model.fit(frame, validation_data=frame, batch_size=8, verbose=0).history
@@ -323,8 +323,8 @@ def test_compile_without_arguments_is_the_recipe(make, capsys):
 @pytest.mark.parametrize("width", [768, 384, 256])
 def test_the_default_rate_follows_the_width(width):
     config = bz.EncoderConfig(hidden_size=width, num_attention_heads=4)
-    assert config.learning_rate == {768: 2e-5, 384: 5e-5, 256: 3e-4}[width]
-    assert config.with_(extra={"bertzoo": {"learning_rate": 1e-3}}).learning_rate == 1e-3
+    assert config.default_learning_rate == {768: 2e-5, 384: 5e-5, 256: 3e-4}[width]
+    assert config.with_(extra={"bertzoo": {"learning_rate": 1e-3}}).default_learning_rate == 1e-3
 
 
 @pytest.mark.parametrize("custom", [pytest.param(False, marks=pytest.mark.once), True])

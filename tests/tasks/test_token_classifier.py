@@ -9,9 +9,9 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.text.tags import check_tags
+from bertzoo.text.tags import check_tag_order
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import align_words, split_words
+from bertzoo.text.word_alignment import align_words, find_word_spans
 
 LABELS = ["O", "B-CITY", "I-CITY", "B-THING", "I-THING"]
 SENTENCES = [["we", "saw", "it", "in", "paris"], ["rome", "paris", "and", "a", "film"], ["unhappy", "friends"]] * 4
@@ -217,7 +217,7 @@ def test_files(make, tmp_path, options):
 def test_crf_gives_valid_tags_whatever_the_emissions(make, random_texts):
     model = make(crf=True)
     tags = model.tag_words(random_texts[:60])
-    check_tags(tags, "BIO")
+    check_tag_order(tags, "BIO")
 
 
 # ---- long texts
@@ -230,8 +230,8 @@ def test_long_texts_are_labelled_as_short_ones(make):
         if "attention/output" in weight.path or "embeddings/position" in weight.path:
             weight.assign(np.zeros(weight.shape))
     words = list(np.random.default_rng(0).choice(["paris", "rome", "unhappy", "film", "we", "."], 400))
-    whole, one_by_one = model.tag_words([words])[0], model.tag_words([[word] for word in words])
-    assert whole == [tags[0] for tags in one_by_one]
+    whole, flatten_tuple_inputs = model.tag_words([words])[0], model.tag_words([[word] for word in words])
+    assert whole == [tags[0] for tags in flatten_tuple_inputs]
 
 
 def test_every_word_of_a_long_text_is_learnt_once(make):
@@ -309,8 +309,8 @@ def test_entities_are_true_substrings_and_split_no_word(kinds, kind, random_text
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
     for text in random_texts[:300]:
-        words = split_words(text)
-        encoded = kinds[kind].encode([text], offsets=True)
+        words = find_word_spans(text)
+        encoded = kinds[kind].encode([text], return_offsets=True)
         offsets = encoded.offsets[encoded.word_ids >= 0]
         alignment = align_words(offsets, words)
         covered = [i for a, b in alignment.words for i in range(a, b)]

@@ -205,7 +205,7 @@ def test_accumulation_goes_on_across_epochs(shuffle, make):
     other.set_weights(model.get_weights())
     data = model.batches(x, y, batch_size=2, shuffle=shuffle)
     for pair in ([(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4), (1, 0)], [(1, 1), (1, 2)], [(1, 3), (1, 4)]):
-        rows = [data.batch_of(*place) for place in pair]
+        rows = [data.peek_batch(*place) for place in pair]
         width = max(batch[1].shape[1] for batch in rows)
         grow = lambda part: np.pad(part, ((0, 0), (0, width - part.shape[1]))) if part.ndim == 2 else part  # noqa: B023,E731
         joined = keras.tree.map_structure(lambda a, b: np.concatenate([grow(a), grow(b)]), *rows)  # noqa: B023
@@ -264,8 +264,8 @@ def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
 @pytest.mark.once
 def test_negatives_are_measured_in_the_order_of_the_rows(make):
     model = make(bz.SentenceEncoder, compile={"loss": "multiple_negatives"})
-    data = model.data.batches(PAIRS, batch_size=4, shuffle=False, labelled=True)
-    assert data.order.tolist() == list(range(len(PAIRS)))
+    data = model.data.batches(PAIRS, batch_size=4, shuffle=False, with_targets=True)
+    assert data.row_order.tolist() == list(range(len(PAIRS)))
 
 
 # ---- weights of classes, macro F1

@@ -29,7 +29,7 @@ def files(corpus, tmp_path_factory):
 
 
 def write(tokenizer: Tokenizer, directory, family: str):
-    for name, content in tokenizer.files().items():
+    for name, content in tokenizer.file_contents().items():
         (directory / name).write_bytes(content)
     (directory / "config.json").write_text(json.dumps({"model_type": family}))
 
@@ -51,7 +51,7 @@ def test_roberta_agrees_with_transformers(files, marked_probes):
     hf_tokenizer = RobertaTokenizer.from_pretrained(directory)
     # differs: transformers 5 no longer lets <mask> swallow the space before it, as fairseq's `fill_mask` does.
     marked = [*marked_probes, *(f"{p}<mask> {p}" for p in marked_probes[::7] if p == p.rstrip()), "a<mask>b </s> c"]
-    batch = tokenizer(marked, marked[::-1], offsets=True)
+    batch = tokenizer(marked, marked[::-1], return_offsets=True)
     expected = hf_tokenizer(marked, marked[::-1], padding=True, return_offsets_mapping=True, return_tensors="np")
     assert batch["token_ids"].shape[1] == expected["input_ids"].shape[1]
     assert batch["token_ids"].tolist() == expected["input_ids"].tolist()
@@ -88,7 +88,7 @@ def test_written_files_load_in_transformers(files, family, tmp_path, marked_prob
     assert batch["token_ids"].tolist() == expected["input_ids"].tolist()
     if family == "deberta":
         assert batch["segment_ids"].tolist() == expected["token_type_ids"].tolist()
-    assert Tokenizer.from_directory(tmp_path).files() == tokenizer.files()
+    assert Tokenizer.from_directory(tmp_path).file_contents() == tokenizer.file_contents()
 
 
 def test_words_may_take_a_space_before_them(files, tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.encoded import Encoded, encoded_from_arrays, row_splits_from
+from bertzoo.text.encoded import Encoded, encoded_from_arrays, lengths_to_row_splits
 
 pytestmark = pytest.mark.once
 
@@ -13,7 +13,7 @@ def rows():
 
 def flat(rows, **extra) -> Encoded:
     ids = np.array([token for row in rows for token in row], np.int32)
-    starts = row_splits_from(np.array([len(row) for row in rows], dtype=np.int64))
+    starts = lengths_to_row_splits(np.array([len(row) for row in rows], dtype=np.int64))
     return Encoded(ids, (ids % 2).astype(np.int8), starts, **extra)
 
 
@@ -48,7 +48,7 @@ def test_pad_cuts_nothing_and_takes_no_rows(rows):
 def test_offsets_are_padded_with_zeros():
     encoded = flat([[1], [2, 3]], offsets=np.array([[0, 4], [1, 2], [3, 5]], np.int32))
     assert encoded.pad_offsets([0, 1], 2).tolist() == [[[0, 4], [0, 0]], [[1, 2], [3, 5]]]
-    with pytest.raises(ValueError, match="offsets=True"):
+    with pytest.raises(ValueError, match="return_offsets=True"):
         flat([[1]]).pad_offsets([0], 1)
 
 

@@ -60,7 +60,7 @@ def test_characters_agree_with_the_host(in_graph):
     host, graph = in_graph
     characters = [chr(i) for i in range(1, 0x30000) if not 0xD800 <= i < 0xE000]
     texts = [f"x{c}y {c}" for c in characters]
-    actual, expected = graph.pieces(tf.constant(texts)).to_list(), host.encode(texts)
+    actual, expected = graph.tokenize(tf.constant(texts)).to_list(), host.encode(texts)
     differing = {c for i, c in enumerate(characters) if actual[i] != expected.row(i)[1:-1].tolist()}
     assert len(differing) <= 0.005 * len(characters)
     old = {c for c in differing if unicodedata.ucd_3_2_0.category(c) != "Cn" and c < "\u2e00"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from bertzoo.text.sentencepiece import read_sentencepiece
+from bertzoo.text.sentencepiece import read_sentencepiece_model
 from bertzoo.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.once
@@ -93,7 +93,7 @@ def prepared(name: str, text: str) -> str:
 
 
 def without_commas(processor, pieces: list[str]) -> list[str]:
-    """ALBERT's code splits a piece that ends in a digit and a comma (the same file, `encode_pieces`)."""
+    """ALBERT's code splits a piece that ends in a digit and a comma (the same file, `encode_with_words`)."""
     out = []
     for piece in pieces:
         if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
@@ -199,7 +199,7 @@ def test_pairs_of_fairseq_have_two_separators(train, name):
 def test_offsets_agree_with_sentencepiece(train, name, unjoined_probes):
     directory, processor = train(name)
     tokenizer = Tokenizer.from_directory(directory)
-    encoded, differing = tokenizer.encode(unjoined_probes, offsets=True), []
+    encoded, differing = tokenizer.encode(unjoined_probes, return_offsets=True), []
     for i, probe in enumerate(unjoined_probes):
         offsets = encoded.offsets[encoded.row_splits[i] + 1 : encoded.row_splits[i + 1] - 1].tolist()
         expected, content = [], probe.encode()
@@ -236,7 +236,7 @@ def test_written_files_load_in_transformers(train, name, tmp_path, plain_probes,
     tokenizer = Tokenizer.from_directory(train(name)[0])
     write(tokenizer, tmp_path, MODELS[name][0])
     again = Tokenizer.from_directory(tmp_path)
-    assert again.files() == tokenizer.files()
+    assert again.file_contents() == tokenizer.file_contents()
     encoded = tokenizer.encode(plain_probes)
     assert again.encode(plain_probes).token_ids.tolist() == encoded.token_ids.tolist()
     hf_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -256,7 +256,7 @@ def is_joined(c: str) -> bool:
 
 
 def write(tokenizer: Tokenizer, directory: Path, family: str) -> None:
-    for name, content in tokenizer.files().items():
+    for name, content in tokenizer.file_contents().items():
         (directory / name).write_bytes(content)
     (directory / "config.json").write_text(json.dumps({"model_type": family}))
 
@@ -317,7 +317,7 @@ def test_the_reader_agrees_with_the_protobuf_library(train):
     from sentencepiece import sentencepiece_model_pb2
 
     directory, _ = train("bytes")
-    model = read_sentencepiece(directory / FILES["xlm-roberta"])
+    model = read_sentencepiece_model(directory / FILES["xlm-roberta"])
     proto = sentencepiece_model_pb2.ModelProto()
     proto.ParseFromString((directory / FILES["xlm-roberta"]).read_bytes())
     assert model.pieces == [(p.piece, float(str(np.float32(p.score))), p.type) for p in proto.pieces]
@@ -358,14 +358,14 @@ def test_malformed_files_are_refused(train, tmp_path):
     for name, (content, message) in malformed((directory / FILES["xlm-roberta"]).read_bytes()).items():
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            read_sentencepiece(path)
+            read_sentencepiece_model(path)
             pytest.fail(name)
 
 
 def test_a_malformed_character_map_is_refused(train, tmp_path):
     directory, _ = train("xlm-roberta")
     content = (directory / FILES["xlm-roberta"]).read_bytes()
-    charsmap = read_sentencepiece(directory / FILES["xlm-roberta"]).charsmap
+    charsmap = read_sentencepiece_model(directory / FILES["xlm-roberta"]).charsmap
     at = content.index(charsmap)
     path = tmp_path / "sentencepiece.bpe.model"
     path.write_bytes(content[:at] + struct.pack("<I", 2**31) + content[at + 4 :])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.masking import Masking, SpanSampler
+from bertzoo.text.masking import Masking, _SpanSampler
 
 pytestmark = pytest.mark.once
 
@@ -81,7 +81,7 @@ def test_lengths_of_ngrams_are_six_to_three_to_two():
     candidate = ~np.isin(inputs["token_ids"], SPECIAL)
     budget = np.full(3000, round(0.15 * 512))
     starts = np.isin(np.arange(VOCABULARY), STARTS)
-    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, budget, np.random.default_rng(0))
+    numbers = _SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, budget, np.random.default_rng(0))
     assert 0.149 < (numbers > 0).mean() <= budget[0] / 512
     begins = candidate & (starts[inputs["token_ids"]] | ~np.roll(candidate, 1, axis=1))
     last = numbers.max(axis=1)
@@ -99,7 +99,7 @@ def test_ngrams_are_consecutive_words_of_one_segment():
     candidate = ~np.isin(inputs["token_ids"], SPECIAL)
     starts = np.isin(np.arange(VOCABULARY), STARTS)
     budget = np.full(500, 20)
-    numbers = SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, budget, np.random.default_rng(0))
+    numbers = _SpanSampler(starts, 3).choose(inputs["token_ids"], candidate, budget, np.random.default_rng(0))
     for row, marks in zip(inputs["token_ids"], numbers):
         words = words_of(row)
         for number in range(1, marks.max() + 1):

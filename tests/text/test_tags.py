@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertzoo.text.tags import check_tags, find_entities, may_follow, retag, scheme_of
+from bertzoo.text.tags import check_tag_order, detect_tag_scheme, find_entities, is_transition_allowed, retag
 
 pytestmark = pytest.mark.once
 
@@ -15,14 +15,14 @@ def labels_of(scheme):
 
 
 def test_schemes_are_known_by_their_labels():
-    assert scheme_of(["O", "B-PER", "I-PER"]) == "BIO"
-    assert scheme_of(["O", "I-PER"]) == "BIO"
-    assert scheme_of(labels_of("BIOES")) == "BIOES"
-    assert scheme_of(labels_of("BILOU")) == "BILOU"
-    assert scheme_of(["O", "PER", "LOC"]) == "IO"
-    assert scheme_of(["NOUN", "VERB"]) is None
-    assert scheme_of(["B-", "O-"]) is None
-    assert scheme_of(["O"]) is None
+    assert detect_tag_scheme(["O", "B-PER", "I-PER"]) == "BIO"
+    assert detect_tag_scheme(["O", "I-PER"]) == "BIO"
+    assert detect_tag_scheme(labels_of("BIOES")) == "BIOES"
+    assert detect_tag_scheme(labels_of("BILOU")) == "BILOU"
+    assert detect_tag_scheme(["O", "PER", "LOC"]) == "IO"
+    assert detect_tag_scheme(["NOUN", "VERB"]) is None
+    assert detect_tag_scheme(["B-", "O-"]) is None
+    assert detect_tag_scheme(["O"]) is None
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
@@ -47,7 +47,7 @@ def test_retag_keeps_entities_and_gives_what_the_check_allows(scheme):
         tags = [str(tag) for tag in rng.choice(labels_of("BIOES"), rng.integers(0, 9))]
         new = retag(tags, scheme)
         assert find_entities(new) == find_entities(tags)
-        check_tags([new], scheme)
+        check_tag_order([new], scheme)
     assert retag(["I-A", "I-A", "I-B"]) == ["B-A", "I-A", "B-B"]  # IOB1
     assert retag(["B-A", "I-A", "O"], "IO") == ["A", "A", "O"]
     with pytest.raises(ValueError, match="scheme"):
@@ -60,14 +60,14 @@ def test_may_follow_allows_the_sequences_that_retag_leaves_alone(scheme):
     rng = np.random.default_rng(2)
     for _ in range(2000):
         tags = [str(tag) for tag in rng.choice(labels_of(scheme), rng.integers(1, 5))]
-        allowed = all(may_follow(a, b, scheme) for a, b in zip([None, *tags], [*tags, None]))
+        allowed = all(is_transition_allowed(a, b, scheme) for a, b in zip([None, *tags], [*tags, None]))
         assert allowed == (retag(tags, scheme) == tags), tags
 
 
 def test_errors_say_where_and_how_to_mend():
     with pytest.raises(ValueError, match=r"y\[1\] has 'I-A' at word 2 after 'O'.*begins with B-.*retag"):
-        check_tags([["O"], ["O", "O", "I-A"]], "BIO")
+        check_tag_order([["O"], ["O", "O", "I-A"]], "BIO")
     with pytest.raises(ValueError, match=r"y\[0\] has the end after 'B-A'"):
-        check_tags([["B-A"]], "BIOES")
+        check_tag_order([["B-A"]], "BIOES")
     with pytest.raises(ValueError, match="at the beginning"):
-        check_tags([["I-A"]], "BIO")
+        check_tag_order([["I-A"]], "BIO")

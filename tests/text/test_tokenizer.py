@@ -30,7 +30,7 @@ def test_hard_strings_agree_with_transformers(both, probes):
 def test_hard_strings_agree_with_the_pure_python_tokenizer(both, tmp_path, probes):
     tokenizer, _, tokens = both
     (tmp_path / "vocab.txt").write_text("".join(token + "\n" for token in tokens), "utf-8")
-    legacy = BertTokenizerLegacy(str(tmp_path / "vocab.txt"), do_lower_case=tokenizer.lowercase)
+    legacy = BertTokenizerLegacy(str(tmp_path / "vocab.txt"), do_lower_case=tokenizer.lowercases)
     encoded = tokenizer.encode(probes)
     # It composes accents first and knows the final sigma, which the Rust library has never done.
     same = [i for i, p in enumerate(probes) if unicodedata.is_normalized("NFC", p) and "Σ" not in p]
@@ -81,7 +81,7 @@ def test_truncation_of_one_call_does_not_reach_the_next(tokenizer):
 
 def test_offsets_agree_with_transformers_and_point_at_the_text(both, probes):
     tokenizer, hf_tokenizer, _ = both
-    batch = tokenizer(probes, offsets=True)
+    batch = tokenizer(probes, return_offsets=True)
     expected = hf_tokenizer(probes, padding=True, return_offsets_mapping=True, return_tensors="np")["offset_mapping"]
     np.testing.assert_array_equal(batch["offsets"], expected)
     plain = {i: t for i, t in enumerate(tokenizer.id_to_token(j) for j in range(tokenizer.vocabulary_size))}
@@ -90,19 +90,19 @@ def test_offsets_agree_with_transformers_and_point_at_the_text(both, probes):
             continue
         for token, (a, b) in zip(ids, spans):
             if b > a and token != tokenizer.unk_id:
-                covered = text[a:b].lower() if tokenizer.lowercase else text[a:b]
+                covered = text[a:b].lower() if tokenizer.lowercases else text[a:b]
                 assert covered == plain[token].removeprefix("##")
 
 
 def test_offsets_of_a_pair_count_within_their_sentence(tokenizer):
     texts, pairs = "the gripping film", "Café is the end"
-    batch = tokenizer(texts, pairs, offsets=True)
+    batch = tokenizer(texts, pairs, return_offsets=True)
     words = [(texts, pairs)[s][a:b] for s, (a, b) in zip(batch["segment_ids"][0], batch["offsets"][0]) if b > a]
     assert words == ["the", "gripping", "film", "C", "a", "f", "é", "is", "the", "end"]
 
 
 def test_word_ids_number_the_words(tokenizer):
-    encoded = tokenizer.encode("the unables film", offsets=True)
+    encoded = tokenizer.encode("the unables film", return_offsets=True)
     assert encoded.word_ids.tolist() == [-1, 0, 1, 1, 1, 2, -1]
 
 
@@ -127,7 +127,7 @@ def test_a_vocabulary_without_mask_or_pad():
 
 def test_continuations(tokenizer):
     expected = [tokenizer.id_to_token(i).startswith("##") for i in range(tokenizer.vocabulary_size)]
-    assert tokenizer.is_continuation.tolist() == expected
+    assert tokenizer.continuation_mask.tolist() == expected
 
 
 def test_decode(both):
@@ -143,7 +143,7 @@ def test_empty_texts_and_empty_lists(tokenizer):
     assert tokenizer("")["token_ids"].tolist() == [[2, 3]]
     assert tokenizer("", "")["token_ids"].tolist() == [[2, 3, 3]]
     assert tokenizer([])["token_ids"].shape == (0, 0)
-    assert tokenizer([], [], pad_to=7, offsets=True)["offsets"].shape == (0, 7, 2)
+    assert tokenizer([], [], pad_to=7, return_offsets=True)["offsets"].shape == (0, 7, 2)
     assert len(tokenizer.encode([])) == 0
 
 

@@ -20,7 +20,7 @@ def write_vocabulary(directory: Path, tokens: list[str], newline: str = "\n", **
 
 
 def write(tokenizer: Tokenizer, directory: Path) -> Path:
-    for name, content in tokenizer.files().items():
+    for name, content in tokenizer.file_contents().items():
         (directory / name).write_bytes(content)
     return directory
 
@@ -56,7 +56,7 @@ def test_settings_of_a_vocabulary_directory(tmp_path):
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_lone_vocabulary_tells_its_case(tmp_path, lowercase):
     words = ["the", "end"] if lowercase else ["The", "the", "End", "end"]
-    assert Tokenizer.from_directory(write_vocabulary(tmp_path, SPECIALS + words)).lowercase is lowercase
+    assert Tokenizer.from_directory(write_vocabulary(tmp_path, SPECIALS + words)).lowercases is lowercase
 
 
 def test_missing_and_broken_files(tmp_path):
@@ -85,12 +85,12 @@ def test_written_files_load_in_transformers(both, tmp_path, probes):
     np.testing.assert_array_equal(batch["token_ids"], expected["input_ids"])
     np.testing.assert_array_equal(batch["segment_ids"], expected["token_type_ids"])
     again = Tokenizer.from_directory(tmp_path)
-    assert again.files() == tokenizer.files()
+    assert again.file_contents() == tokenizer.file_contents()
 
 
 def test_tokenizers_that_are_not_plain_bert_load_in_transformers_too(tokenizer, tmp_path):
     # One [SEP] fewer than BERT's template: transformers' BertTokenizer would put it back.
-    content = json.loads(tokenizer.files()["tokenizer.json"])
+    content = json.loads(tokenizer.file_contents()["tokenizer.json"])
     content["post_processor"]["pair"].pop()
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     tokenizer = Tokenizer.from_directory(tmp_path)
@@ -101,7 +101,7 @@ def test_tokenizers_that_are_not_plain_bert_load_in_transformers_too(tokenizer, 
 
 
 def test_round_trip_keeps_tokenizer_json(minilm):
-    written = Tokenizer.from_directory(minilm).files()
+    written = Tokenizer.from_directory(minilm).file_contents()
     original = json.loads((minilm / "tokenizer.json").read_text())
     original.update(truncation=None, padding=None)
     assert json.loads(written["tokenizer.json"]) == original
@@ -117,4 +117,4 @@ def test_config_overrides_the_case_of_tokenizer_json(tmp_path):
     tokenizer = Tokenizer.from_directory(tmp_path)
     hf_tokenizer = BertTokenizer.from_pretrained(tmp_path)
     assert tokenizer.encode("The").row(0).tolist() == hf_tokenizer("The")["input_ids"] == [2, 5, 3]
-    assert "auto_map" not in json.loads(tokenizer.files()["tokenizer_config.json"])
+    assert "auto_map" not in json.loads(tokenizer.file_contents()["tokenizer_config.json"])

@@ -140,7 +140,7 @@ def directories(tmp_path_factory):
     (root / "vocab" / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary))
     (root / "roberta").mkdir()
     tokenizer = train_byte_bpe(TEXTS * 5, vocabulary_size=300, progress=False)
-    for name, content in tokenizer.files().items():
+    for name, content in tokenizer.file_contents().items():
         (root / "roberta" / name).write_bytes(content)
     change(root / "roberta", {"tokenizer_class": "RobertaTokenizer"})
     (root / "roberta" / "config.json").write_text('{"model_type": "roberta"}')
@@ -188,7 +188,7 @@ def test_done(key, value, kind, directories, with_setting, tmp_path):
     expected = hf_token_ids(directory)
     assert expected != hf_token_ids(directories / kind)
     assert token_ids(directory) == expected
-    for name, content in Tokenizer.from_directory(directory).files().items():  # and kept
+    for name, content in Tokenizer.from_directory(directory).file_contents().items():  # and kept
         (tmp_path / name).write_bytes(content)
     assert token_ids(tmp_path) == expected
 

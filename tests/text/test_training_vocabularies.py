@@ -75,7 +75,7 @@ def test_unigram_with_the_special_tokens_of_albert(corpus):
         3,
         4,
     )
-    assert not any(p != p.lower() for p in pieces(tokenizer)[5:]) and tokenizer.lowercase
+    assert not any(p != p.lower() for p in pieces(tokenizer)[5:]) and tokenizer.lowercases
     assert 1 in tokenizer.encode("\U00010330").row(0)
 
 
@@ -83,7 +83,7 @@ def test_unigram_with_the_special_tokens_of_albert(corpus):
 def test_written_files_load_in_transformers(name, corpus, tmp_path, marked_probes):
     train, size = TRAINERS[name]
     tokenizer = train(corpus, size)
-    for file, content in tokenizer.files().items():
+    for file, content in tokenizer.file_contents().items():
         (tmp_path / file).write_bytes(content)
     hf_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer(marked_probes)["token_ids"].tolist() == hf_tokenizer(marked_probes, padding=True)["input_ids"]
@@ -96,7 +96,7 @@ def test_the_same_texts_give_the_same_files(name, corpus, tmp_path):
     code = (
         "import hashlib, sys; from pathlib import Path; from bertzoo.text.vocabulary import *\n"
         f"t = train_{name}(Path(sys.argv[1]), {TRAINERS[name][1]})\n"
-        "print(hashlib.sha256(t.files()['tokenizer.json']).hexdigest())"
+        "print(hashlib.sha256(t.file_contents()['tokenizer.json']).hexdigest())"
     )
     run = [sys.executable, "-c", code, str(tmp_path / "corpus.txt")]
     digests = [subprocess.run(run, capture_output=True, text=True, check=True).stdout for _ in range(3)]

@@ -27,10 +27,10 @@ def test_first_merges_are_the_most_frequent_pairs():
 
 def test_size_case_and_frequency():
     tokenizer = train_wordpiece(LINES, vocabulary_size=60, progress=False)
-    assert tokenizer.vocabulary_size <= 60 and tokenizer.lowercase
+    assert tokenizer.vocabulary_size <= 60 and tokenizer.lowercases
     assert tokenizer.encode("CAFÉ").row(0).tolist() == tokenizer.encode("cafe").row(0).tolist()
     cased = train_wordpiece(LINES, vocabulary_size=200, lowercase=False, progress=False)
-    assert not cased.lowercase and "Café" in pieces(cased)
+    assert not cased.lowercases and "Café" in pieces(cased)
     assert tokenizer.unk_id not in tokenizer.encode("breakable").row(0)
     rare = train_wordpiece([*LINES, "zebra"], vocabulary_size=500, progress=False)
     assert "zebra" not in pieces(rare) and "zebra" in pieces(train_wordpiece(["zebra"] * 2, 500, progress=False))

@@ -29,7 +29,7 @@ def test_rows_equal_the_tokenizer_s_of_the_same_text(tokenizer, stride, pairs):
     windows = cut_windows(tokenizer, texts, questions, stride=stride, max_query_length=4)
     seen = {i: [] for i in range(len(texts))}
     for w, source in enumerate(windows.source):
-        offsets = windows.offsets(source)[windows.begin[w] : windows.end[w]]
+        offsets = windows.text_offsets(source)[windows.begin[w] : windows.end[w]]
         part = texts[source][offsets[0, 0] : offsets[-1, 1]] if len(offsets) else ""
         question = " ".join(questions[source].split()[:4]) if pairs else None
         expected = tokenizer.encode([part], [question] if pairs else None)
@@ -59,9 +59,9 @@ def test_join_and_spread_are_inverse(tokenizer):
     texts = random_texts(20, rng)
     windows = cut_windows(tokenizer, texts, stride=7)
     values = np.arange(len(windows.pieces.token_ids), dtype=np.int32)
-    spread = windows.spread(values, -1)
+    spread = windows.to_window_tokens(values, -1)
     rows = [spread[a:b] for a, b in zip(windows.rows.row_splits, windows.rows.row_splits[1:])]
-    joined = windows.join(rows)
+    joined = windows.join_outputs(rows)
     assert [len(part) for part in joined] == windows.pieces.lengths.tolist()
     assert np.concatenate(joined).tolist() == values.tolist()
     assert (spread >= 0).sum() == len(values)  # each token once

@@ -6,13 +6,13 @@ import unicodedata
 import numpy as np
 import pytest
 
-from bertzoo.text.word_alignment import split_words
+from bertzoo.text.word_alignment import find_word_spans
 
 pytestmark = pytest.mark.once
 
 
 def words(text):
-    return [text[a:b] for a, b in split_words(text)]
+    return [text[a:b] for a, b in find_word_spans(text)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_words_are_in_order_whole_and_cover_all_but_spaces():
     alphabet = list("ab1 .,'-_ \n\u0301\u00a0東かส\u0e31😀\u200d🏽") + ["\U00020000", "\u3000"]
     for _ in range(300):
         text = "".join(rng.choice(alphabet, rng.integers(0, 20)))
-        spans = split_words(text)
+        spans = find_word_spans(text)
         covered = np.zeros(len(text), dtype=int)
         for a, b in spans:
             assert a < b

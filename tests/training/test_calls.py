@@ -178,10 +178,10 @@ def test_interrupts_wait_for_the_end_of_a_block():
     # A shell that starts the tests in the background has them ignore the signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     done = []
-    with pytest.raises(KeyboardInterrupt), calls.interrupts_wait():
+    with pytest.raises(KeyboardInterrupt), calls.delay_interrupts():
         signal.raise_signal(signal.SIGINT)
         done.append("once")
-    with pytest.raises(KeyboardInterrupt), calls.interrupts_wait():
+    with pytest.raises(KeyboardInterrupt), calls.delay_interrupts():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         done.append("twice")

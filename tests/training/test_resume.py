@@ -48,7 +48,7 @@ def run(model, directory=None, kill=None, every=1, epochs=3):
     callbacks = [early]
     resume = None
     if directory is not None:
-        resume = Resume(directory, every=every, callbacks=[early])
+        resume = Resume(directory, every_batches=every, callbacks=[early])
         callbacks.append(resume)
     if kill is not None:
         callbacks.append(KillAt(kill))
@@ -83,7 +83,7 @@ def test_early_stopping_keeps_its_least_difference(make, tmp_path):
 
     def epochs(directory=None, kill=None):
         early = keras.callbacks.EarlyStopping("val_loss", min_delta=0.5, patience=2)
-        callbacks = [early] if directory is None else [early, Resume(directory, every=1, callbacks=[early])]
+        callbacks = [early] if directory is None else [early, Resume(directory, every_batches=1, callbacks=[early])]
         callbacks += [] if kill is None else [KillAt(kill)]
         data = {"validation_data": (TEXTS[:4], LABELS[:4]), "batch_size": 4, "epochs": 9, "verbose": 0}
         return len(make().fit(TEXTS, LABELS, callbacks=callbacks, **data).epoch)
@@ -166,4 +166,4 @@ def test_another_run_is_refused(make, preset, tmp_path):
     with pytest.raises(ValueError, match="Delete it to start again"):
         run(make(), tmp_path)
     with pytest.raises(ValueError, match="every"):
-        Resume(tmp_path, every=0)
+        Resume(tmp_path, every_batches=0)

@@ -13,7 +13,7 @@ from bertzoo.training.sentence_losses import (
     MultipleNegativesRanking,
     SoftmaxOfPairs,
     Triplet,
-    sentence_loss,
+    get_sentence_loss,
 )
 
 torch = pytest.importorskip("torch")
@@ -190,14 +190,14 @@ def test_gradients_are_finite_where_two_vectors_are_the_same():
 
 @pytest.mark.parametrize("case", [*CASES, "softmax"])
 def test_losses_are_serialised_whole(case):
-    loss = sentence_loss("softmax") if case == "softmax" else CASES[case][0]
+    loss = get_sentence_loss("softmax") if case == "softmax" else CASES[case][0]
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     assert type(again) is type(loss) and again.get_config() == loss.get_config()
 
 
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="loss must be one of cosine, cosent"):
-        sentence_loss("cosin")
+        get_sentence_loss("cosin")
     with pytest.raises(ValueError, match="distance must be"):
         Triplet(distance="manhattan")
     with pytest.raises(ValueError, match="has a dense layer for one width"):

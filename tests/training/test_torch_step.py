@@ -169,9 +169,9 @@ def test_what_cannot_be_compiled_is_an_error(graphs):
     """With a model of one layer, since the others take seconds to trace."""
     import torch
 
-    from bertzoo.training.step import BackendStep
+    from bertzoo.training.step import BackendModel
 
-    class Line(BackendStep, keras.Model):
+    class Line(BackendModel, keras.Model):
         def __init__(self):
             super().__init__()
             self.dense = keras.layers.Dense(1)
