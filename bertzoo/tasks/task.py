@@ -155,17 +155,15 @@ class Task(CompiledTask, PresetTask):
             (x, y, sample_weight), validation_data = self.data.split_validation(x, y, sample_weight, validation_split)
         train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
         steps = min(len(train), steps_per_epoch or len(train))
-        if validation_data is not None:
-            validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
+        validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         optimizer = self._built_optimizer()
         check_learning_rate_callbacks(optimizer, callbacks)
         class_weights = self.data.encode_class_weight(class_weight)
         data, updates = training_batches_and_num_updates(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
-        callbacks = prepend_callback(
-            prepend_callback(callbacks, NaNGuard()), train.initial_epoch_callback(initial_epoch)
-        )
+        callbacks = prepend_callback(callbacks, NaNGuard())
+        callbacks = prepend_callback(callbacks, train.initial_epoch_callback(initial_epoch))
         return super().fit(
             self.dataset_on_device(data),
             epochs=epochs,
@@ -185,7 +183,9 @@ class Task(CompiledTask, PresetTask):
         # With float16, Keras wraps the optimizer in one that scales the loss.
         return getattr(self.optimizer, "inner_optimizer", self.optimizer)
 
-    def _validation(self, data, batch_size: int | None, steps: int | None) -> keras.utils.PyDataset:
+    def _validation(self, data, batch_size: int | None, steps: int | None) -> keras.utils.PyDataset | None:
+        if data is None:
+            return None
         if isinstance(data, tuple) and 2 <= len(data) <= 3:  # a list has rows
             return self.data.batches(*data, batch_size=batch_size, shuffle=False, with_targets=True)
         return self.data.batches(data, batch_size=batch_size, steps=steps, shuffle=False, with_targets=True)

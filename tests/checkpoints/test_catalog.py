@@ -53,7 +53,8 @@ def test_entries_are_well_formed():
 def test_all_families_are_there():
     from bertzoo.models.registry import FAMILIES
 
-    assert {row.model_type for row in load_catalog().values()} == set(FAMILIES)
+    # RoFormer's published checkpoints need its Chinese tokenizer.
+    assert {row.model_type for row in load_catalog().values()} == set(FAMILIES) - {"roformer"}
 
 
 def test_parameters():
