@@ -57,7 +57,7 @@ def prepare_backend() -> None:
     named = os.environ.get("KERAS_BACKEND")
     if named:
         if named in _MODULES and named not in installed:
-            raise ImportError(f"KERAS_BACKEND is {named!r}, which is not installed: pip install {named}.")
+            raise ImportError(f"the backend {named!r} is not installed: pip install {named}.")
         return
     if not installed:
         raise ImportError(

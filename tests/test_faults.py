@@ -102,7 +102,7 @@ def test_the_choice_of_a_backend(python, tmp_path, hidden, keras_json, chosen):
     ("environment", "message"),
     [
         (None, "bertzoo needs one of JAX, PyTorch or TensorFlow and found none: pip install jax (or torch,"),
-        ("torch", "KERAS_BACKEND is 'torch', which is not installed: pip install torch."),
+        ("torch", "the backend 'torch' is not installed: pip install torch."),
     ],
 )
 def test_without_a_backend_one_sentence_says_what_to_install(python, tmp_path, environment, message):

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
+BACKENDS = ("jax", "tensorflow", "torch")
 RUN = """
 import json, sys
 import keras
@@ -38,8 +40,11 @@ json.dump(losses, open(sys.argv[1], "w"))
 
 
 def main() -> None:
+    missing = [name for name in BACKENDS if find_spec(name) is None]
+    if missing:
+        sys.exit(f"one_run.py needs all three backends: pip install {' '.join(missing)}.")
     losses = {}
-    for backend in ("jax", "tensorflow", "torch"):
+    for backend in BACKENDS:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "losses.json"
             subprocess.run(

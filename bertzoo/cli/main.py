@@ -25,17 +25,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(with_backend_and_debug_options(quickstart))
-app.command("list")(with_backend_and_debug_options(list_presets))
-app.command()(with_backend_and_debug_options(compare))
-app.command()(with_backend_and_debug_options(fit))
-app.command()(with_backend_and_debug_options(grid))
-app.command()(with_backend_and_debug_options(predict))
-app.command()(with_backend_and_debug_options(embed))
-app.command()(with_backend_and_debug_options(convert))
-app.command()(with_debug_option(course))
-app.command()(with_debug_option(prepare))
-app.command()(with_backend_and_debug_options(pretrain))
+app.command(short_help="Train a first model in about a minute.")(with_backend_and_debug_options(quickstart))
+app.command("list", short_help="List presets and checkpoints.")(with_backend_and_debug_options(list_presets))
+app.command(short_help="Compare the costs of two or more encoders.")(with_backend_and_debug_options(compare))
+app.command(short_help="Fine-tune a model on a file.")(with_backend_and_debug_options(fit))
+app.command(short_help="Search hyperparameters.")(with_backend_and_debug_options(grid))
+app.command(short_help="Apply a fine-tuned model.")(with_backend_and_debug_options(predict))
+app.command(short_help="Turn texts into vectors.")(with_backend_and_debug_options(embed))
+app.command(short_help="Rewrite a checkpoint in safetensors.")(with_backend_and_debug_options(convert))
+app.command(short_help="List, copy or grade the notebooks.")(with_debug_option(course))
+app.command(short_help="Tokenize a corpus for pretrain.")(with_debug_option(prepare))
+app.command(short_help="Pre-train a model.")(with_backend_and_debug_options(pretrain))
 
 
 def _show_version(wanted: bool) -> None:

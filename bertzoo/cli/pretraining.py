@@ -12,6 +12,7 @@ from bertzoo.cli.paths import check_preset_output_directory
 from bertzoo.data.files import Documents
 
 KINDS = ("wordpiece", "bpe", "unigram")
+RECIPES = sorted(path.stem for path in Path(__file__).parents[1].glob("pretraining/recipes/*.toml"))
 
 
 def prepare(
@@ -89,7 +90,8 @@ def pretrain(
     config: Annotated[
         Path,
         typer.Argument(
-            help="TOML with the tables encoder, training and the list batches; or a recipe's name, such as bert_base."
+            help="A TOML file with the tables encoder and training and the list batches, or a recipe: "
+            f"{', '.join(RECIPES)}."
         ),
     ],
     corpus: Annotated[Path, typer.Option(help="Directory that `bertzoo prepare` made.")],
@@ -101,9 +103,8 @@ def pretrain(
 ) -> None:
     """Pre-train a model: masked tokens (alone, with next sentences or with sentence order), replaced tokens, or
     distillation. When interrupted, it saves its state; `--resume` continues."""
-    from bertzoo.pretraining.config import read_toml
-
-    read_toml(config)  # reports a wrong file before Keras is imported
+    if not config.is_file() and config.name not in RECIPES:
+        raise ValueError(f"{config} must be a TOML file or one of {', '.join(RECIPES)}.")
     if not (out / "training_state").is_dir():
         check_preset_output_directory(out)
     import_bertzoo()
