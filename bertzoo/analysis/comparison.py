@@ -50,7 +50,7 @@ class CostComparison:
     versions: str
     costs: list[EncoderCost]
 
-    def to_json(self) -> dict:
+    def to_dict(self) -> dict:
         """The comparison as plain values."""
         return asdict(self)
 

@@ -52,7 +52,7 @@ class ClassifierPredictions:
         """Whether each prediction is correct: bool (n,)."""
         return np.array([a == b for a, b in zip(self.truth, self.predicted)])
 
-    def error_indices(self) -> list[int]:
+    def error_indices_by_confidence(self) -> list[int]:
         """The indices of the wrong predictions, the most confident first."""
         return [int(i) for i in np.argsort(-self.confidence, kind="stable") if not self.is_correct[i]]
 

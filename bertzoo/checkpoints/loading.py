@@ -190,7 +190,7 @@ def _fill(model: keras.Model, tensors: LazyTensors, head_names: tuple[str, ...],
     for entry in loaded:
         weight = weights[entry.keras_name]
         weight.assign(entry.to_keras_weight(_read(entry, weight, tensors)))
-        model.checkpoint_dtypes |= {name: tensors.dtype(name) for name in entry.hf_names}
+        model.checkpoint_dtypes |= {name: tensors.safetensors_dtype(name) for name in entry.hf_names}
     return _new_parts(entries, [entry for entry in entries if entry not in loaded], encoder_names)
 
 
@@ -201,7 +201,9 @@ def _quantize_as_stored(
     layers = {id(layer.kernel): layer for layer in flatten_layers(model) if isinstance(layer, keras.layers.Dense)}
     for entry in entries:
         layer = layers.get(id(weights.get(entry.keras_name)))
-        is_int8 = entry.has_all_tensors(tensors) and all(tensors.dtype(name) == "I8" for name in entry.hf_names)
+        is_int8 = entry.has_all_tensors(tensors) and all(
+            tensors.safetensors_dtype(name) == "I8" for name in entry.hf_names
+        )
         if is_int8 and layer is not None and layer.quantization_mode is None:
             layer.quantize("int8")
 
@@ -376,7 +378,7 @@ def dequantize_preset(source_directory: Path, target_directory: Path) -> None:
     with open_tensors(source_directory) as tensors:
         floats = {}
         for name in tensors:
-            if tensors.dtype(name) == "I8":
+            if tensors.safetensors_dtype(name) == "I8":
                 floats[name] = tensors[name].astype(np.float32) / tensors[name + SCALE][:, None]
             elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
                 floats[name] = tensors[name]

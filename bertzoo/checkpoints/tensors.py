@@ -71,7 +71,7 @@ class LazyTensors(Mapping[str, np.ndarray]):
         """The same tensors under other names, {new: old}."""
         return LazyTensors({new: self._entries[old] for new, old in new_to_old.items()})
 
-    def dtype(self, name: str) -> str:
+    def safetensors_dtype(self, name: str) -> str:
         """safetensors' name of the type: "F32", "F16", "BF16", "I64", …"""
         return self._entries[name].dtype
 

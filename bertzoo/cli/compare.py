@@ -44,7 +44,7 @@ def compare(
     comparison = measure(names, length or (32, 128), batch_size, repeats)
     _show(comparison)
     if out is not None:
-        write_atomically(out, (json.dumps(comparison.to_json(), indent=1) + "\n").encode())
+        write_atomically(out, (json.dumps(comparison.to_dict(), indent=1) + "\n").encode())
         print(f"the same numbers in {out}")
     if plot is not None:
         from bertzoo.analysis.charts import cost_comparison_figure

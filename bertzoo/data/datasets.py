@@ -8,7 +8,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from bertzoo.data.files import load_table, read_text
-from bertzoo.data.parsing import class_names, label_column_values
+from bertzoo.data.parsing import class_label_names, label_column_values
 
 SPLITS = ("train", "dev", "test")
 FOLDER = "BERTZOO_DATA"
@@ -75,7 +75,7 @@ def load(name: str, split: str = "train", folder: str | Path | None = None) -> A
         ) from error
     path, config, dev = SETS[name]
     table = datasets.load_dataset(path, config, split=dev if split == "dev" else split)
-    for column in [column for column in table.features if class_names(table, column)]:
+    for column in [column for column in table.features if class_label_names(table, column)]:
         names = label_column_values(table, column)
         table = table.remove_columns(column).add_column(column, names)
     return table

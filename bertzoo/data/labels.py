@@ -97,7 +97,7 @@ def _class_index(value: Any, labels: list[str], what: str) -> int:
     return index
 
 
-def encode_class_weight(class_weight: Mapping, labels: list[str]) -> np.ndarray:
+def class_weight_array(class_weight: Mapping, labels: list[str]) -> np.ndarray:
     """Weights of all classes, float32 (classes,), from weights by name or index (see `_class_index`); 1 where left out.
 
     Raises:

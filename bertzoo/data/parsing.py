@@ -51,7 +51,7 @@ def as_list(column: Any) -> list:
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-def class_names(table: Any, column_name: str) -> list[str] | None:
+def class_label_names(table: Any, column_name: str) -> list[str] | None:
     """The names that `datasets` keeps the indices of in a column (`ClassLabel`), or None."""
     feature = (getattr(table, "features", None) or {}).get(column_name)
     return getattr(getattr(feature, "feature", feature), "names", None)
@@ -59,7 +59,7 @@ def class_names(table: Any, column_name: str) -> list[str] | None:
 
 def label_column_values(table: Any, column_name: str) -> list:
     """The values of a column of labels: of a `ClassLabel` the names, and None for a hidden label, -1."""
-    names = class_names(table, column_name)
+    names = class_label_names(table, column_name)
     if not names:
         return as_list(table[column_name])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, choose_num_buckets, is_any_batch_shape_fast
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.data.labels import encode_class_weight, encode_sample_weight, encode_targets
+from bertzoo.data.labels import class_weight_array, encode_sample_weight, encode_targets
 from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS, TextSchema
 from bertzoo.data.streams import StreamDataset, is_batch_stream
@@ -82,7 +82,7 @@ class TaskData:
         """The id of padding tokens."""
         return self.config.pad_token_id if self.tokenizer is None else self.tokenizer.pad_id
 
-    def encode_class_weight(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
+    def class_weight_array(self, class_weight: Mapping[Any, float] | None) -> np.ndarray | None:
         """`fit`'s class_weight as float32 (classes,); None stays None.
 
         Raises:
@@ -95,7 +95,7 @@ class TaskData:
                 "class_weight must be a dict of weights by label, for a task with one label a text or word (a CRF "
                 f"scores whole sentences: pass sample_weight). Received: {class_weight!r:.80}."
             )
-        return encode_class_weight(class_weight, self.weighed_labels)
+        return class_weight_array(class_weight, self.weighed_labels)
 
     def batches(
         self,

@@ -158,7 +158,7 @@ class Task(CompiledTask, PresetTask):
         validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         optimizer = self._built_optimizer()
         check_learning_rate_callbacks(optimizer, callbacks)
-        class_weights = self.data.encode_class_weight(class_weight)
+        class_weights = self.data.class_weight_array(class_weight)
         data, updates = training_batches_and_num_updates(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))

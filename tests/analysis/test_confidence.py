@@ -50,7 +50,7 @@ def test_bins_and_error():
 
 def test_errors_are_the_surest_first():
     actual = made([0.6, 0.9, 0.8, 1.0], [False, False, True, True])
-    assert actual.error_indices() == [1, 0] and actual.is_correct.tolist() == [False, False, True, True]
+    assert actual.error_indices_by_confidence() == [1, 0] and actual.is_correct.tolist() == [False, False, True, True]
     assert actual.bin_by_confidence(2).counts.tolist() == [0, 4]
     with pytest.raises(ValueError, match="bins must be"):
         actual.bin_by_confidence(0)

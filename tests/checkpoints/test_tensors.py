@@ -43,7 +43,7 @@ def assert_is_state(tensors):
     assert set(tensors) == set(STATE)
     for name, expected in STATE.items():
         array = tensors[name]
-        assert tensors.dtype(name) == DTYPES[name]
+        assert tensors.safetensors_dtype(name) == DTYPES[name]
         assert tensors.shape(name) == array.shape == tuple(expected.shape)
         if expected.dtype == torch.bfloat16:
             assert array.dtype == ml_dtypes.bfloat16

@@ -91,15 +91,15 @@ def test_targets_as_tensors_of_tensorflow():
 @pytest.mark.once
 def test_class_weights_are_found_by_name(trained):
     model = bz.TextClassifier.from_preset(trained[0], labels=["1", "2"], verbose=False)
-    assert model.data.encode_class_weight({1: 0.5, 2: 3.0}).tolist() == [0.5, 3.0]
-    assert model.data.encode_class_weight({"1": 0.5, "2": 3.0}).tolist() == [0.5, 3.0]
+    assert model.data.class_weight_array({1: 0.5, 2: 3.0}).tolist() == [0.5, 3.0]
+    assert model.data.class_weight_array({"1": 0.5, "2": 3.0}).tolist() == [0.5, 3.0]
     with pytest.raises(ValueError, match="a key of class_weight must be one of the labels"):
-        model.data.encode_class_weight({3: 1.0})
+        model.data.class_weight_array({3: 1.0})
     with pytest.raises(ValueError, match="class_weight names the class '1' twice"):
-        model.data.encode_class_weight({"1": 1.0, 1: 2.0})
+        model.data.class_weight_array({"1": 1.0, 1: 2.0})
     for wrong in (float("nan"), -1, "2"):
         with pytest.raises(ValueError, match=r"class_weight\['1'\] must be a finite number of at least 0"):
-            model.data.encode_class_weight({"1": wrong})
+            model.data.class_weight_array({"1": wrong})
 
 
 @pytest.mark.once
