@@ -31,7 +31,7 @@ class BucketedDataset(keras.utils.PyDataset):
     generator, and with `callbacks=[batches.initial_epoch_callback(initial_epoch)]`, see there.
 
     A batch is what `transform` makes of inputs `token_ids`, `segment_ids`, `padding_mask`, each (batch, length) int32,
-    and `padded_lengths` (batch,), see `Encoder`.
+    and `lengths` (batch,), see `Encoder`.
 
     Args:
         encoded: n rows of tokens, `Encoded` or `EncodedTuples`.
