@@ -33,7 +33,7 @@ for devices in (1, 4):
             "dropout = 0.1\\nwarmup = 0.0\\nlog_every = 1\\nverbose = 0\\n"
             "[[batches]]\\nlength = 24\\nbatch_size = 16\\n"
         )
-        result = pretrain(folder / "run.toml", folder / "shards", folder / f"{model}_{devices}", devices=devices)
+        result = pretrain(folder / "run.toml", folder / "shards", folder / f"{model}_{devices}", num_devices=devices)
         weights = safetensors.numpy.load_file(folder / f"{model}_{devices}" / "model.safetensors")
         print(json.dumps([result["curve"], {name: float(np.abs(value).sum()) for name, value in weights.items()}]))
 """
