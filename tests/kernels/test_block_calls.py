@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
+
+if keras.backend.backend() != "jax":
+    pytest.skip("other backends call each block", allow_module_level=True)
+
 from bertzoo.kernels import jax_forms
 from bertzoo.kernels import pallas as kernels
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.modernbert import PreNormBlock
 from bertzoo.models.registry import FAMILIES
 
-pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="other backends call each block")
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 16,
