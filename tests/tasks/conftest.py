@@ -1,7 +1,10 @@
-"""Texts of every kind, for what must hold whatever comes."""
+"""Models and texts that several tests of tasks share; texts of every kind, for what must hold whatever comes."""
 
+import keras
 import numpy as np
 import pytest
+
+import bertzoo as bz
 
 # fmt: off
 _PARTS = [
@@ -35,3 +38,64 @@ def plain_texts() -> list[str]:
     """Texts to train tokenizers on, which thus do not know every character of the others."""
     rng = np.random.default_rng(1)
     return [" ".join(rng.choice(_PARTS, 12)) for _ in range(300)]
+
+
+@pytest.fixture
+def make_task(checkpoint, eager):
+    """A task of one encoder without dropout."""
+
+    def make(task, optimizer=None, compiled=True, **options):
+        compile_options = options.pop("compile", {})
+        model = task.from_preset(checkpoint[0], verbose=False, dropout=0.0, **options)
+        if compiled:
+            model.compile(optimizer or keras.optimizers.SGD(1.0), run_eagerly=eager, **compile_options)
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def classifier_preset(write_checkpoint):
+    return write_checkpoint(initializer_range=0.05, num_hidden_layers=1)[0]
+
+
+@pytest.fixture
+def make_classifier(classifier_preset):
+    def make(compiled: bool = True, eager: bool = True, **options):
+        options = {"labels": ["neg", "pos"], **options}
+        model = bz.TextClassifier.from_preset(classifier_preset, verbose=False, dropout=0.0, **options)
+        if compiled:
+            model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def seen_batches(monkeypatch):
+    """The batches that reach a model's training step, in order: (token ids as tuples, targets)."""
+    batches = []
+    original = bz.TextClassifier.compute_loss
+
+    def record(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        if training:
+            ids, mask = (keras.ops.convert_to_numpy(x[name]) for name in ("token_ids", "padding_mask"))
+            rows = [tuple(row[m > 0].tolist()) for row, m in zip(ids, mask)]
+            weight = None if sample_weight is None else keras.ops.convert_to_numpy(sample_weight).tolist()
+            batches.append((rows, keras.ops.convert_to_numpy(y).tolist(), weight, ids.shape[1]))
+        return original(self, x, y, y_pred, sample_weight, training)
+
+    monkeypatch.setattr(bz.TextClassifier, "compute_loss", record)
+    return batches
+
+
+@pytest.fixture(scope="module")
+def st():
+    library = pytest.importorskip("sentence_transformers")
+    library.models = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    return library
+
+
+@pytest.fixture(scope="module")
+def plain(write_checkpoint):
+    return write_checkpoint(num_hidden_layers=1)[0]

@@ -1,85 +1,17 @@
-"""TextClassifier on every form of input, streams, and the mistakes that one can make with them."""
+"""TextClassifier on every form of input, streams, and the mistakes that one can make_classifier with them."""
 
 import keras
 import numpy as np
 import pandas
 import pytest
+from classifier_cases import BAD, FIRSTS, GOOD, IDS, NAMES, SECONDS, TEXTS, pairs_in, rows_of
 
 import bertzoo as bz
 
-# All of eight tokens, so that nearly all tests share one shape: on JAX each new one is compiled, operation by
-# operation.
-GOOD, BAD = "a good film, very bright", "the plot was dull and bad"
-
-TEXTS = [
-    GOOD,
-    BAD,
-    "great story with a good actor",
-    "poor actor, slow and bad",
-    "we saw a great film again",
-    "it was bad and never good",
-    "good friends and a bright film",
-    "dull plot, not very good",
-] * 2
-
-NAMES = ["pos", "neg"] * 8
-
-IDS = [1, 0] * 8
-
-# Two words and three, so that a pair is as long.
-WORDS = [text.replace(",", "").split() for text in TEXTS]
-
-FIRSTS, SECONDS = [" ".join(words[:2]) for words in WORDS], [" ".join(words[-3:]) for words in WORDS]
-
-
-@pytest.fixture(scope="module")
-def preset(write_checkpoint):
-    return write_checkpoint(initializer_range=0.05, num_hidden_layers=1)[0]
-
 
 @pytest.fixture
-def make(preset):
-    def make(compiled: bool = True, eager: bool = True, **options):
-        options = {"labels": ["neg", "pos"], **options}
-        model = bz.TextClassifier.from_preset(preset, verbose=False, dropout=0.0, **options)
-        if compiled:
-            model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
-        return model
-
-    return make
-
-
-@pytest.fixture
-def model(make):
-    return make()
-
-
-@pytest.fixture
-def seen(monkeypatch):
-    """The batches that reach a model's training step, in order: (token ids as tuples, targets)."""
-    batches = []
-    original = bz.TextClassifier.compute_loss
-
-    def record(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        if training:
-            ids, mask = (keras.ops.convert_to_numpy(x[name]) for name in ("token_ids", "padding_mask"))
-            rows = [tuple(row[m > 0].tolist()) for row, m in zip(ids, mask)]
-            weight = None if sample_weight is None else keras.ops.convert_to_numpy(sample_weight).tolist()
-            batches.append((rows, keras.ops.convert_to_numpy(y).tolist(), weight, ids.shape[1]))
-        return original(self, x, y, y_pred, sample_weight, training)
-
-    monkeypatch.setattr(bz.TextClassifier, "compute_loss", record)
-    return batches
-
-
-def rows_of(model, texts, pairs=None):
-    encoded = model.tokenizer.encode(texts, pairs)
-    return [tuple(encoded.row(i).tolist()) for i in range(len(encoded))]
-
-
-def pairs_in(seen):
-    """What was trained on, order aside."""
-    return sorted((row, target) for rows, targets, *_ in seen for row, target in zip(rows, targets))
+def model(make_classifier):
+    return make_classifier()
 
 
 # ---- forms of input
@@ -144,16 +76,16 @@ def as_lists(forms):
 
 
 @pytest.mark.parametrize("form", as_lists(SINGLES))
-def test_forms_of_single_texts(make, seen, form):
+def test_forms_of_single_texts(make_classifier, seen_batches, form):
     """Fault 7: what fit refuses."""
     x, y = SINGLES[form]()
-    model = make()
+    model = make_classifier()
     steps = {"steps_per_epoch": 2} if form == "generator" else {}
     history = model.fit(x, y, batch_size=8, verbose=0, **steps)
     assert np.isfinite(history.history["loss"][0]) and "accuracy" in history.history
-    assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS), IDS))
+    assert pairs_in(seen_batches) == sorted(zip(rows_of(model, TEXTS), IDS))
     if form in STREAMS:  # their own order
-        assert [row for rows, *_ in seen for row in rows] == rows_of(model, TEXTS)
+        assert [row for rows, *_ in seen_batches for row in rows] == rows_of(model, TEXTS)
 
 
 PAIRS = {
@@ -165,23 +97,23 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("form", as_lists(PAIRS))
-def test_forms_of_pairs(make, seen, form):
+def test_forms_of_pairs(make_classifier, seen_batches, form):
     x, y = PAIRS[form]()
-    model = make()
+    model = make_classifier()
     model.fit(x, y, batch_size=8, verbose=0)
-    assert pairs_in(seen) == sorted(zip(rows_of(model, FIRSTS, SECONDS), IDS))
+    assert pairs_in(seen_batches) == sorted(zip(rows_of(model, FIRSTS, SECONDS), IDS))
     assert model.batches(x, shuffle=False)._encoded.token_ids.tolist() == sum(
         map(list, rows_of(model, FIRSTS, SECONDS)), []
     )
 
 
-def test_without_tokenizer_the_caller_tokenizes(preset, model, seen):
-    bare = bz.TextClassifier.from_preset(preset, verbose=False, labels=2, tokenizer=None)
+def test_without_tokenizer_the_caller_tokenizes(classifier_preset, model, seen_batches):
+    bare = bz.TextClassifier.from_preset(classifier_preset, verbose=False, labels=2, tokenizer=None)
     assert bare.tokenizer is None
     bare.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=True)
     inputs = model.tokenizer(TEXTS)
     bare.fit(inputs, np.array(IDS), batch_size=8, verbose=0)
-    assert pairs_in(seen) == sorted(zip(rows_of(model, TEXTS), IDS))
+    assert pairs_in(seen_batches) == sorted(zip(rows_of(model, TEXTS), IDS))
     assert bare.predict(inputs, batch_size=8, verbose=0).shape == (16, 2)
     with pytest.raises(ValueError, match="token_ids"):
         bare.predict(TEXTS, verbose=0)
@@ -226,36 +158,36 @@ def test_mistakes_are_named(model, x, y, options, error, message):
         model.fit(x, y, verbose=0, **options)
 
 
-def test_more_mistakes(make):
+def test_more_mistakes(make_classifier):
     with pytest.raises(ValueError, match="call compile\\(\\) before fit"):
-        make(compiled=False).fit(TEXTS, NAMES, verbose=0)
-    number = make(labels=1)
+        make_classifier(compiled=False).fit(TEXTS, NAMES, verbose=0)
+    number = make_classifier(labels=1)
     with pytest.raises(ValueError, match=r"y\[1\] must be a finite number for regression. Received: nan"):
         number.fit(TEXTS[:2], [1.0, float("nan")], verbose=0)
     with pytest.raises(ValueError, match="labels must be .* different names"):
-        make(labels=["a", "a"])
+        make_classifier(labels=["a", "a"])
     with pytest.raises(ValueError, match="problem_type must be one of"):
-        make(problem_type="ranking")
+        make_classifier(problem_type="ranking")
     with pytest.raises(ValueError, match="at least two labels"):
-        make(labels=1, problem_type="single_label_classification")
+        make_classifier(labels=1, problem_type="single_label_classification")
     with pytest.raises(ValueError, match="no targets"):
-        make().evaluate(TEXTS, verbose=0)
+        make_classifier().evaluate(TEXTS, verbose=0)
     with pytest.raises(ValueError, match="a generator has no length"):
-        make().fit(generator(), verbose=0)
+        make_classifier().fit(generator(), verbose=0)
 
 
-def test_a_dataset_without_end_needs_steps(make):
-    model, endless = make(), tf_dataset().repeat()
+def test_a_dataset_without_end_needs_steps(make_classifier):
+    model, endless = make_classifier(), tf_dataset().repeat()
     with pytest.raises(ValueError, match="the data have no end: pass steps_per_epoch"):
         model.fit(endless, verbose=0)
     assert np.isfinite(model.fit(endless, steps_per_epoch=3, verbose=0).history["loss"][0])
 
 
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.once), 2, 3])
-def test_a_stream_may_give_lists_of_texts_alone(make, size):
+def test_a_stream_may_give_lists_of_texts_alone(make_classifier, size):
     import torch
 
-    model = make(compiled=False)
+    model = make_classifier(compiled=False)
     stream = torch.utils.data.DataLoader(TEXTS[:6], batch_size=size)
     np.testing.assert_allclose(
         model.predict(stream, verbose=0), model.predict(TEXTS[:6], batch_size=size, verbose=0), atol=1e-5
@@ -263,16 +195,16 @@ def test_a_stream_may_give_lists_of_texts_alone(make, size):
 
 
 @pytest.mark.parametrize("rows", [["a"] * 2 + ["a b c"] + ["a"], ["a " * 99] * 2 + ["a b"]])
-def test_a_stream_whose_first_batches_are_alike(make, rows):
+def test_a_stream_whose_first_batches_are_alike(make_classifier, rows):
     """On TensorFlow Keras takes the lengths of the first two for those of all, unless they differ."""
-    model = make()
+    model = make_classifier()
     stream = tf_dataset().from_tensor_slices(rows).batch(1)
     np.testing.assert_allclose(model.predict(stream, verbose=0), model.predict(rows, verbose=0), atol=1e-5)
     labelled = tf_dataset().from_tensor_slices((rows, [0, 1, 0, 1][: len(rows)])).batch(1)
     assert np.isfinite(model.fit(labelled, verbose=0).history["loss"][0])
 
 
-def test_batches_of_a_stream_are_trained_on_once_and_in_order(make, eager):
+def test_batches_of_a_stream_are_trained_on_once_and_in_order(make_classifier, eager):
     """A generator with no batch to spare; a PyDataset of three batches in epochs of two."""
 
     class Seen(keras.callbacks.Callback):
@@ -281,7 +213,7 @@ def test_batches_of_a_stream_are_trained_on_once_and_in_order(make, eager):
 
     def losses_of(x, **options):
         losses.clear()
-        model = make(compiled=False)
+        model = make_classifier(compiled=False)
         model.compile(keras.optimizers.SGD(0.0), run_eagerly=eager)
         model.fit(x, epochs=3, verbose=0, callbacks=[Seen()], **options)
         return list(losses)

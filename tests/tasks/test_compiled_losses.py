@@ -5,123 +5,13 @@ import numpy as np
 import pytest
 import sklearn.metrics
 import sklearn.model_selection
+from loss_cases import CLASSES, SENTENCES, TAGS, TASKS, TEXTS, Stream, log_softmax, once_but
 
 import bertzoo as bz
 from bertzoo.data.task_data import split_row_indices
 from bertzoo.models.electra import ElectraConfig
 from bertzoo.pretraining.distillation import Distillation
 from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining, generator_config
-
-WORDS = "the a film was is good bad dull bright plot actor and not very we saw it with friends in paris".split()  # noqa: SIM905
-
-LENGTHS = [1, 13, 2, 5, 1, 3, 8, 1, 12, 2, 4]
-
-RNG = np.random.default_rng(0)
-
-SENTENCES = [[str(word) for word in RNG.choice(WORDS, length)] for length in LENGTHS]
-
-TAGS = [[str(tag) for tag in RNG.choice(["x", "y", "z"], length)] for length in LENGTHS]
-
-TEXTS = [" ".join(words) for words in SENTENCES]
-
-CLASSES = RNG.integers(0, 3, len(TEXTS)).tolist()
-
-SCORES = RNG.random(len(TEXTS)).tolist()
-
-PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1]))
-
-RECORDS = [
-    {"question": text, "context": other, "answers": [other.split()[-1]] if i % 3 else []}
-    for i, (text, other) in enumerate(PAIRS)
-]
-
-
-@pytest.fixture
-def make(checkpoint, eager):
-    """A task of one encoder without dropout."""
-
-    def make(task, optimizer=None, compiled=True, **options):
-        compile_options = options.pop("compile", {})
-        model = task.from_preset(checkpoint[0], verbose=False, dropout=0.0, **options)
-        if compiled:
-            model.compile(optimizer or keras.optimizers.SGD(1.0), run_eagerly=eager, **compile_options)
-        return model
-
-    return make
-
-
-class Stream(keras.utils.PyDataset):
-    def __init__(self, *batches):
-        super().__init__()
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
-
-
-def tagger(**options):
-    return bz.TokenClassifier, {"labels": ["x", "y", "z"], **options}, (SENTENCES, TAGS)
-
-
-TASKS = {
-    "classes": (bz.TextClassifier, {"labels": 3}, (TEXTS, CLASSES)),
-    "several": (
-        bz.TextClassifier,
-        {"labels": 3, "problem_type": "multi_label_classification"},
-        (TEXTS, (RNG.random((len(TEXTS), 3)) > 0.5).astype(int)),
-    ),
-    "numbers": (bz.TextClassifier, {"labels": 1}, (TEXTS, SCORES)),
-    "tags": tagger(),
-    "crf": tagger(crf=True),
-    "pieces": tagger(label_all_tokens=True),
-    "masked": (bz.MaskedLM, {}, (TEXTS, None)),
-    "answers": (bz.QuestionAnswerer, {}, (RECORDS, None)),
-    "choices": (bz.MultipleChoice, {}, ((TEXTS, [["good film", "bad"]] * len(TEXTS)), [c % 2 for c in CLASSES])),
-    "pairs": (bz.CrossEncoder, {}, (PAIRS, SCORES)),
-    "vectors": (bz.SentenceEncoder, {}, (PAIRS, SCORES)),
-}
-
-
-def log_softmax(x, axis=-1):
-    x = np.asarray(x, "float64")
-    return x - np.log(np.exp(x - x.max(axis, keepdims=True)).sum(axis, keepdims=True)) - x.max(axis, keepdims=True)
-
-
-def expected(kind, model, data, numpy):
-    """The loss and, for tokens, the accuracy of all rows in one batch, by the formula, from the model's outputs."""
-    x, y, *weights = data
-    logits = np.asarray(numpy(model(x)), "float64")
-    if kind in ("tags", "pieces", "masked"):
-        right = np.take_along_axis(log_softmax(logits), y[..., None], -1)[..., 0]
-        hits = logits.argmax(-1) == y
-        return -(right * weights[0]).sum() / weights[0].sum(), (hits * weights[0]).sum() / weights[0].sum()
-    if kind in ("classes", "choices"):
-        return -log_softmax(logits)[np.arange(len(y)), y].mean(), (logits.argmax(-1) == y).mean()
-    if kind == "answers":
-        logs = log_softmax(np.where(y < 0, -1e9, logits), axis=1)
-        result, true = np.where(y < 0, -1e9, logits).argmax(1), y.argmax(1)
-        return -(np.maximum(y, 0) * logs).sum((1, 2)).mean() / 2, (result == true).all(1).mean()
-    if kind in ("several", "pairs"):
-        losses = (np.logaddexp(0, logits) - y * logits).mean()
-        return losses, ((logits > 0) == y).mean() if kind == "several" else None
-    if kind == "numbers":
-        return np.square(logits - y).mean(), np.abs(logits - y).mean()
-    if kind == "vectors":
-        u, v = (rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (logits[:, 0], logits[:, 1]))
-        return np.square((u * v).sum(-1) - y).mean(), None
-    # The likelihood of whole sentences, by enumeration for the short ones, times nothing else: transitions are 0 before
-    # training, so that it is that of its words.
-    right = np.take_along_axis(log_softmax(logits), y[..., None], -1)[..., 0]
-    return -(right * weights[0]).sum() / weights[0].sum(), None
-
-
-def once_but(kinds, everywhere):
-    """Cases that run on every backend, and others, whose difference is no backend's matter."""
-    return [kind if kind in everywhere else pytest.param(kind, marks=pytest.mark.once) for kind in kinds]
-
 
 # ---- validation_split
 
@@ -145,15 +35,15 @@ def test_classes_are_split_as_sklearn_splits_them(sizes, fraction):
 
 @pytest.mark.once
 @pytest.mark.parametrize("form", ["texts", "arrays", "tags"])
-def test_the_split_is_that_of_the_data_whatever_their_form(form, make):
+def test_the_split_is_that_of_the_data_whatever_their_form(form, make_task):
     """Trained at rate 0, so that what `fit` measured can be measured again."""
     y = sorted(CLASSES)
     if form == "tags":
-        model, x, y = make(bz.TokenClassifier, keras.optimizers.SGD(0.0), labels=["x", "y", "z"]), SENTENCES, TAGS
+        model, x, y = make_task(bz.TokenClassifier, keras.optimizers.SGD(0.0), labels=["x", "y", "z"]), SENTENCES, TAGS
     else:
         options = {"tokenizer": None} if form == "arrays" else {}
-        model = make(bz.TextClassifier, keras.optimizers.SGD(0.0), labels=3, **options)
-        x = make(bz.TextClassifier, labels=3).tokenizer(TEXTS) if form == "arrays" else TEXTS
+        model = make_task(bz.TextClassifier, keras.optimizers.SGD(0.0), labels=3, **options)
+        x = make_task(bz.TextClassifier, labels=3).tokenizer(TEXTS) if form == "arrays" else TEXTS
     history = model.fit(x, y, validation_split=0.3, verbose=0).history
     classes = None if form == "tags" else np.array(y)
     _, held = split_row_indices(len(y), 0.3, 0, classes)
@@ -185,9 +75,9 @@ def test_the_split_is_that_of_the_data_whatever_their_form(form, make):
         ),
     ],
 )
-def test_a_loss_by_name_takes_logits(kind, loss, make):
+def test_a_loss_by_name_takes_logits(kind, loss, make_task):
     task, options, (x, y) = TASKS[kind]
-    named, own = make(task, compile={"loss": loss}, **options), make(task, **options)
+    named, own = make_task(task, compile={"loss": loss}, **options), make_task(task, **options)
     named.set_weights(own.get_weights())
     result, right = (model.evaluate(x, y, batch_size=4, verbose=0)[0] for model in (named, own))
     assert result == pytest.approx(right, rel=1e-6)
@@ -195,22 +85,22 @@ def test_a_loss_by_name_takes_logits(kind, loss, make):
 
 @pytest.mark.once
 @pytest.mark.parametrize("name", ["binary_crossentropy", "binary_focal_crossentropy", "categorical_focal_crossentropy"])
-def test_every_loss_of_keras_that_has_from_logits_gets_it(name, make):
-    model = make(bz.TextClassifier, compile={"loss": name}, labels=2, problem_type="multi_label_classification")
+def test_every_loss_of_keras_that_has_from_logits_gets_it(name, make_task):
+    model = make_task(bz.TextClassifier, compile={"loss": name}, labels=2, problem_type="multi_label_classification")
     assert model.loss.get_config()["from_logits"] is True
 
 
 @pytest.mark.once
-def test_a_loss_of_probabilities_is_refused(make):
-    model = make(bz.TextClassifier, compiled=False, labels=3)
+def test_a_loss_of_probabilities_is_refused(make_task):
+    model = make_task(bz.TextClassifier, compiled=False, labels=3)
     with pytest.raises(ValueError, match=r"pass keras\.losses\.SparseCategoricalCrossentropy\(from_logits=True\)"):
         model.compile(loss=keras.losses.SparseCategoricalCrossentropy())
 
 
 @pytest.mark.once
-def test_metrics_by_name_take_logits(make):
+def test_metrics_by_name_take_logits(make_task):
     task, options, (x, y) = TASKS["several"]
-    model = make(task, compile={"metrics": ["accuracy", "binary_accuracy", "AUC"]}, **options)
+    model = make_task(task, compile={"metrics": ["accuracy", "binary_accuracy", "AUC"]}, **options)
     scores = model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True)
     right = ((model.predict(x, verbose=0) > 0) == y).mean()
     assert scores["accuracy"] == pytest.approx(right) and scores["binary_accuracy"] == pytest.approx(right)
@@ -218,8 +108,8 @@ def test_metrics_by_name_take_logits(make):
 
 
 @pytest.mark.once
-def test_a_scheduler_beside_the_optimizers_schedule_is_refused(make):
-    model = make(bz.TextClassifier, bz.AdamW(1e-2), labels=3)
+def test_a_scheduler_beside_the_optimizers_schedule_is_refused(make_task):
+    model = make_task(bz.TextClassifier, bz.AdamW(1e-2), labels=3)
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: 1e-3 / (epoch + 1))
     with pytest.raises(ValueError, match="compile with AdamW"):
         model.fit(TEXTS, CLASSES, callbacks=[scheduler], verbose=0)
@@ -233,8 +123,8 @@ def test_a_scheduler_beside_the_optimizers_schedule_is_refused(make):
 
 
 @pytest.mark.once
-def test_arguments_are_in_the_order_of_keras(make):
-    model = make(bz.TextClassifier, compiled=False, labels=3)
+def test_arguments_are_in_the_order_of_keras(make_task):
+    model = make_task(bz.TextClassifier, compiled=False, labels=3)
     model.compile(keras.optimizers.SGD(0.0), "sparse_categorical_crossentropy", [2.0], ["accuracy"], ["accuracy"])
     doubled = model.evaluate(TEXTS, CLASSES, verbose=0, batch_size=None)[0]
     model.compile(keras.optimizers.SGD(0.0))
@@ -243,18 +133,18 @@ def test_arguments_are_in_the_order_of_keras(make):
 
 
 @pytest.mark.parametrize("kind", once_but(["heads", "rtd", "teacher"], ["heads"]))
-def test_losses_of_several_terms_are_a_sum_of_means(kind, make, numpy, eager):
+def test_losses_of_several_terms_are_a_sum_of_means(kind, make_task, numpy, eager):
     """Those of pre-training, each over its own examples, from batches that were masked before they were cut."""
     if kind == "heads":
-        model = make(bz.ForPreTraining)
+        model = make_task(bz.ForPreTraining)
     else:
-        student = make(bz.MaskedLM)
+        student = make_task(bz.MaskedLM)
         if kind == "rtd":
             sizes = {"vocab_size": student.backbone.config.vocab_size, "hidden_size": 32, "embedding_size": 16}
             config = ElectraConfig(num_hidden_layers=1, num_attention_heads=4, intermediate_size=32, **sizes)
             model = ReplacedTokenTraining(config, generator_config(config, 0.5), student.tokenizer)
         else:
-            model = Distillation(make(bz.MaskedLM), student)
+            model = Distillation(make_task(bz.MaskedLM), student)
         model.compile(keras.optimizers.SGD(0.0), run_eagerly=eager)
     inputs = (model if kind == "heads" else student).tokenizer(TEXTS)
     if kind == "heads":

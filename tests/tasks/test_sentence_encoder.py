@@ -22,18 +22,6 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def st():
-    library = pytest.importorskip("sentence_transformers")
-    library.models = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    return library
-
-
-@pytest.fixture(scope="module")
-def plain(write_checkpoint):
-    return write_checkpoint(num_hidden_layers=1)[0]
-
-
-@pytest.fixture(scope="module")
 def encoder(plain):
     return bz.SentenceEncoder.from_preset(plain, verbose=False)
 

@@ -20,18 +20,6 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def st():
-    library = pytest.importorskip("sentence_transformers")
-    library.models = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    return library
-
-
-@pytest.fixture(scope="module")
-def plain(write_checkpoint):
-    return write_checkpoint(num_hidden_layers=1)[0]
-
-
-@pytest.fixture(scope="module")
 def make_st(st, plain, tmp_path_factory):
     """Parts after the encoder, and options -> (directory that sentence-transformers wrote, its model)."""
 

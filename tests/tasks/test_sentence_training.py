@@ -20,11 +20,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def plain(write_checkpoint):
-    return write_checkpoint(num_hidden_layers=1)[0]
-
-
 # ---- training
 
 FIRSTS, SECONDS = TEXTS[:2] + TEXTS[3:] + ["a film"], TEXTS[3:] + TEXTS[:2] + ["a bad film"]

@@ -8,111 +8,43 @@ import keras
 import numpy as np
 import pandas
 import pytest
+from classifier_cases import FIRSTS, GOOD, IDS, NAMES, SECONDS, TEXTS, pairs_in, rows_of
 
 import bertzoo as bz
 from bertzoo.data.task_data import split_row_indices
 
-# All of eight tokens, so that nearly all tests share one shape: on JAX each new one is compiled, operation by
-# operation.
-GOOD, BAD = "a good film, very bright", "the plot was dull and bad"
-
-TEXTS = [
-    GOOD,
-    BAD,
-    "great story with a good actor",
-    "poor actor, slow and bad",
-    "we saw a great film again",
-    "it was bad and never good",
-    "good friends and a bright film",
-    "dull plot, not very good",
-] * 2
-
-NAMES = ["pos", "neg"] * 8
-
-IDS = [1, 0] * 8
-
-# Two words and three, so that a pair is as long.
-WORDS = [text.replace(",", "").split() for text in TEXTS]
-
-FIRSTS, SECONDS = [" ".join(words[:2]) for words in WORDS], [" ".join(words[-3:]) for words in WORDS]
-
-
-@pytest.fixture(scope="module")
-def preset(write_checkpoint):
-    return write_checkpoint(initializer_range=0.05, num_hidden_layers=1)[0]
-
 
 @pytest.fixture
-def make(preset):
-    def make(compiled: bool = True, eager: bool = True, **options):
-        options = {"labels": ["neg", "pos"], **options}
-        model = bz.TextClassifier.from_preset(preset, verbose=False, dropout=0.0, **options)
-        if compiled:
-            model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
-        return model
-
-    return make
-
-
-@pytest.fixture
-def model(make):
-    return make()
-
-
-@pytest.fixture
-def seen(monkeypatch):
-    """The batches that reach a model's training step, in order: (token ids as tuples, targets)."""
-    batches = []
-    original = bz.TextClassifier.compute_loss
-
-    def record(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        if training:
-            ids, mask = (keras.ops.convert_to_numpy(x[name]) for name in ("token_ids", "padding_mask"))
-            rows = [tuple(row[m > 0].tolist()) for row, m in zip(ids, mask)]
-            weight = None if sample_weight is None else keras.ops.convert_to_numpy(sample_weight).tolist()
-            batches.append((rows, keras.ops.convert_to_numpy(y).tolist(), weight, ids.shape[1]))
-        return original(self, x, y, y_pred, sample_weight, training)
-
-    monkeypatch.setattr(bz.TextClassifier, "compute_loss", record)
-    return batches
-
-
-def rows_of(model, texts, pairs=None):
-    encoded = model.tokenizer.encode(texts, pairs)
-    return [tuple(encoded.row(i).tolist()) for i in range(len(encoded))]
-
-
-def pairs_in(seen):
-    """What was trained on, order aside."""
-    return sorted((row, target) for rows, targets, *_ in seen for row, target in zip(rows, targets))
+def model(make_classifier):
+    return make_classifier()
 
 
 # ---- options of fit
 
 
-def test_validation(model, seen):
+def test_validation(model, seen_batches):
     history = model.fit(TEXTS, NAMES, validation_data=(TEXTS[:8], NAMES[:8]), batch_size=8, verbose=0).history
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history)
     scores = model.evaluate(TEXTS[:8], NAMES[:8], batch_size=8, verbose=0, return_dict=True)
     assert scores["loss"] == pytest.approx(history["val_loss"][0], rel=1e-4)
-    del seen[:]
+    del seen_batches[:]
     history = model.fit(TEXTS, NAMES, validation_split=0.5, batch_size=8, verbose=0).history
     assert "val_loss" in history
     train, _ = split_row_indices(len(TEXTS), 0.5, 0, np.array(IDS))
-    assert pairs_in(seen) == sorted(zip(rows_of(model, [TEXTS[i] for i in train]), [IDS[i] for i in train]))
+    assert pairs_in(seen_batches) == sorted(zip(rows_of(model, [TEXTS[i] for i in train]), [IDS[i] for i in train]))
     frame = pandas.DataFrame({"text": TEXTS, "label": NAMES})
     assert "val_loss" in model.fit(frame, validation_data=frame, batch_size=8, verbose=0).history
 
 
-def test_weights_of_classes_and_rows(model, seen):
+def test_weights_of_classes_and_rows(model, seen_batches):
     model.fit(TEXTS, NAMES, class_weight={"neg": 2.0, "pos": 0.5}, batch_size=8, verbose=0)
-    assert len(seen) == 2
-    for _, targets, weights, _ in seen:
+    assert len(seen_batches) == 2
+    for _, targets, weights, _ in seen_batches:
         assert weights == [0.5 if target else 2.0 for target in targets]
-    del seen[:]
+    del seen_batches[:]
     texts, own = TEXTS[:8], np.arange(8) / 8
     model.fit(texts, NAMES[:8], sample_weight=own, batch_size=8, verbose=0)
-    ((rows, _, weights, _),) = seen
+    ((rows, _, weights, _),) = seen_batches
     assert dict(zip(rows, weights)) == dict(zip(rows_of(model, texts), own))
     with pytest.raises(ValueError, match="key of class_weight must be one of .* Received: 'nice'"):
         model.fit(TEXTS, NAMES, class_weight={"nice": 1.0}, verbose=0)
@@ -137,16 +69,16 @@ def test_weights_of_classes_and_rows(model, seen):
 
 
 @pytest.mark.once  # `fit` takes the order of the batches on each backend: text/test_batches.py
-def test_fit_shuffles_anew_each_epoch_and_from_the_seed(make, seen):
+def test_fit_shuffles_anew_each_epoch_and_from_the_seed(make_classifier, seen_batches):
     """Fault 7: fit(x, y) never shuffles."""
     words = ("good", "bad", "great", "dull")
     distinct = [f"{words[i % 4]} and {words[i // 4]} once again." for i in range(16)]
 
     def orders(seed, **options):
         bz.set_seed(seed)
-        del seen[:]
-        make().fit(distinct, IDS, batch_size=8, epochs=2, verbose=0, **options)
-        order = [row for rows, *_ in seen for row in rows]
+        del seen_batches[:]
+        make_classifier().fit(distinct, IDS, batch_size=8, epochs=2, verbose=0, **options)
+        order = [row for rows, *_ in seen_batches for row in rows]
         return [tuple(order[i * 16 : i * 16 + 16]) for i in range(2)]
 
     first, again, other = orders(0), orders(0), orders(1)
@@ -155,10 +87,10 @@ def test_fit_shuffles_anew_each_epoch_and_from_the_seed(make, seen):
     assert len(set(orders(0, shuffle=False))) == 1
 
 
-def test_rows_are_padded_to_what_the_data_needs(model, seen):
+def test_rows_are_padded_to_what_the_data_needs(model, seen_batches):
     """Fault 2: everything was padded to 512, or beyond the model's positions."""
     model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
-    assert {length for *_, length in seen} == {8}
+    assert {length for *_, length in seen_batches} == {8}
     long = "good film " * 300
     mixed = model.batches([long] * 40 + [GOOD] * 40, [1] * 80, batch_size=2)
     assert {mixed[i][0]["token_ids"].shape for i in range(40)} == {(2, 8), (2, 64)}
@@ -166,10 +98,10 @@ def test_rows_are_padded_to_what_the_data_needs(model, seen):
     assert model.tokenizer(long)["token_ids"].shape == (1, 64)
 
 
-def test_a_shorter_limit_and_a_longer_one(make, preset):
-    assert make(max_length=8).tokenizer("good film " * 300)["token_ids"].shape == (1, 8)
+def test_a_shorter_limit_and_a_longer_one(make_classifier, classifier_preset):
+    assert make_classifier(max_length=8).tokenizer("good film " * 300)["token_ids"].shape == (1, 8)
     with pytest.raises(ValueError, match="max_length must be at most 64.*Received: 512"):
-        make(max_length=512)
+        make_classifier(max_length=512)
 
 
 # ---- kinds of target
@@ -179,8 +111,8 @@ def losses(model, x, y, epochs=12):
     return model.fit(x, y, batch_size=8, epochs=epochs, verbose=0).history["loss"]
 
 
-def test_classes_are_learnt(make):
-    model = make(eager=False)
+def test_classes_are_learnt(make_classifier):
+    model = make_classifier(eager=False)
     assert losses(model, TEXTS, NAMES)[-1] < 0.3
     assert model.evaluate(TEXTS, IDS, batch_size=8, verbose=0, return_dict=True)["accuracy"] > 0.9
     answer = model.classify(GOOD)
@@ -188,10 +120,10 @@ def test_classes_are_learnt(make):
     assert sum(answer["scores"].values()) == pytest.approx(1)
 
 
-def test_several_labels_at_once(make):
+def test_several_labels_at_once(make_classifier):
     """Fault 9."""
     labels = ["nice", "film", "any"]
-    model = make(labels=labels, problem_type="multi_label_classification", eager=False)
+    model = make_classifier(labels=labels, problem_type="multi_label_classification", eager=False)
     named = [
         [name for name, given in zip(labels, ("good" in t or "great" in t, "film" in t, True)) if given] for t in TEXTS
     ]
@@ -217,9 +149,9 @@ def test_several_labels_at_once(make):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1, pytest.param(2, marks=pytest.mark.once)])
-def test_regression(make, width):
+def test_regression(make_classifier, width):
     """Fault 9: num_classes=1 with float targets trained at loss 0."""
-    model = make(labels=width, problem_type="regression", eager=False)
+    model = make_classifier(labels=width, problem_type="regression", eager=False)
     numbers = np.array([len(text) / 10 for text in TEXTS])
     targets = numbers if width == 1 else np.stack([numbers, -numbers], axis=1)
     first = model.evaluate(TEXTS, targets, batch_size=8, verbose=0, return_dict=True)
@@ -232,12 +164,12 @@ def test_regression(make, width):
     assert isinstance(answer["value"], float) if width == 1 else set(answer["values"]) == {"LABEL_0", "LABEL_1"}
 
 
-def test_one_label_means_regression(make):
-    assert make(labels=1).problem_type == "regression"
+def test_one_label_means_regression(make_classifier):
+    assert make_classifier(labels=1).problem_type == "regression"
 
 
 @pytest.mark.parametrize("activation", [pytest.param("gelu", marks=pytest.mark.once), None])
-def test_a_head_of_ones_own_is_trained(make, activation):
+def test_a_head_of_ones_own_is_trained(make_classifier, activation):
     if activation:
         head = bz.layers.ClassificationHead(2, 0.0, dense_activation="gelu")
     else:
@@ -248,7 +180,7 @@ def test_a_head_of_ones_own_is_trained(make, activation):
                 keras.layers.Dense(2, kernel_initializer=second),
             ]
         )
-    model = make(head=head, eager=False)
+    model = make_classifier(head=head, eager=False)
     before = [keras.ops.convert_to_numpy(w) for w in head.weights]
     assert len(before) == 4
     history = losses(model, TEXTS, NAMES)
@@ -257,8 +189,8 @@ def test_a_head_of_ones_own_is_trained(make, activation):
 
 
 @pytest.mark.parametrize("layers", [None, 0, 1])
-def test_freezing(make, layers, eager):
-    model = make(compiled=False)
+def test_freezing(make_classifier, layers, eager):
+    model = make_classifier(compiled=False)
     model.freeze(layers)
     model.compile(bz.AdamW(1e-2, warmup=0.0, schedule="constant"), run_eagerly=eager)
     before = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
@@ -276,8 +208,8 @@ def test_freezing(make, layers, eager):
 # ---- answers
 
 
-def test_answers_come_in_the_order_of_the_question(make):
-    model = make(compiled=False)
+def test_answers_come_in_the_order_of_the_question(make_classifier):
+    model = make_classifier(compiled=False)
     long = "good film " * 9
     whole = model.predict([TEXTS[0], long, *TEXTS[1:8]], batch_size=8, verbose=0)
     alone = np.concatenate([model.predict(texts, batch_size=8, verbose=0) for texts in ([long], TEXTS[:8])])
@@ -285,8 +217,8 @@ def test_answers_come_in_the_order_of_the_question(make):
     assert np.ptp(alone[:, 0]) > 1e-3
 
 
-def test_classify_on_all_it_is_given(make):
-    model = make(compiled=False)
+def test_classify_on_all_it_is_given(make_classifier):
+    model = make_classifier(compiled=False)
     assert model.classify(GOOD) == model.classify([GOOD])[0]
     assert model.classify([]) == []
     assert len(model.classify([GOOD, ""])) == 2  # an empty text is [CLS] [SEP]
@@ -300,8 +232,8 @@ def test_classify_on_all_it_is_given(make):
 # ---- compile and Keras's files
 
 
-def test_compile_without_arguments_is_the_recipe(make, capsys):
-    model = make(compiled=False)
+def test_compile_without_arguments_is_the_recipe(make_classifier, capsys):
+    model = make_classifier(compiled=False)
     model.compile()
     printed = capsys.readouterr().out
     assert "AdamW" in printed and "0.0003" in printed and "10 %" in printed and printed.count("\n") == 1
@@ -328,9 +260,9 @@ def test_the_default_rate_follows_the_width(width):
 
 
 @pytest.mark.parametrize("custom", [pytest.param(False, marks=pytest.mark.once), True])
-def test_keras_files_bring_it_back_as_it_was(make, tmp_path, capsys, custom):
+def test_keras_files_bring_it_back_as_it_was(make_classifier, tmp_path, capsys, custom):
     head = bz.layers.ClassificationHead(2, 0.0, dense_activation="gelu") if custom else None
-    model = make(head=head)
+    model = make_classifier(head=head)
     model.fit(TEXTS, NAMES, batch_size=8, verbose=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -351,8 +283,8 @@ def test_keras_files_bring_it_back_as_it_was(make, tmp_path, capsys, custom):
     )
 
 
-def test_a_preset_whose_own_block_is_null_is_saved(preset, tmp_path):
-    directory = shutil.copytree(preset, tmp_path / "null")
+def test_a_preset_whose_own_block_is_null_is_saved(classifier_preset, tmp_path):
+    directory = shutil.copytree(classifier_preset, tmp_path / "null")
     content = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**content, "bertzoo": None}))
     bz.TextClassifier.from_preset(directory, verbose=False).save_to_preset(tmp_path / "out")
@@ -360,8 +292,8 @@ def test_a_preset_whose_own_block_is_null_is_saved(preset, tmp_path):
     assert "bertzoo" not in saved and saved["problem_type"] == "single_label_classification"
 
 
-def test_a_trained_preset_comes_back_with_its_labels(make, tmp_path):
-    model = make(labels=["x", "y", "z"], problem_type="multi_label_classification")
+def test_a_trained_preset_comes_back_with_its_labels(make_classifier, tmp_path):
+    model = make_classifier(labels=["x", "y", "z"], problem_type="multi_label_classification")
     model.save_to_preset(tmp_path / "out")
     again = bz.TextClassifier.from_preset(tmp_path / "out", verbose=False)
     assert again.labels == ["x", "y", "z"] and again.problem_type == "multi_label_classification"

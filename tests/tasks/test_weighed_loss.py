@@ -5,125 +5,16 @@ import numpy as np
 import pytest
 import sklearn.metrics
 import sklearn.model_selection
+from loss_cases import CLASSES, PAIRS, SENTENCES, TAGS, TASKS, TEXTS, WORDS, Stream, expected, log_softmax, once_but
 
 import bertzoo as bz
-
-WORDS = "the a film was is good bad dull bright plot actor and not very we saw it with friends in paris".split()  # noqa: SIM905
-
-LENGTHS = [1, 13, 2, 5, 1, 3, 8, 1, 12, 2, 4]
-
-RNG = np.random.default_rng(0)
-
-SENTENCES = [[str(word) for word in RNG.choice(WORDS, length)] for length in LENGTHS]
-
-TAGS = [[str(tag) for tag in RNG.choice(["x", "y", "z"], length)] for length in LENGTHS]
-
-TEXTS = [" ".join(words) for words in SENTENCES]
-
-CLASSES = RNG.integers(0, 3, len(TEXTS)).tolist()
-
-SCORES = RNG.random(len(TEXTS)).tolist()
-
-PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1]))
-
-RECORDS = [
-    {"question": text, "context": other, "answers": [other.split()[-1]] if i % 3 else []}
-    for i, (text, other) in enumerate(PAIRS)
-]
-
-
-@pytest.fixture
-def make(checkpoint, eager):
-    """A task of one encoder without dropout."""
-
-    def make(task, optimizer=None, compiled=True, **options):
-        compile_options = options.pop("compile", {})
-        model = task.from_preset(checkpoint[0], verbose=False, dropout=0.0, **options)
-        if compiled:
-            model.compile(optimizer or keras.optimizers.SGD(1.0), run_eagerly=eager, **compile_options)
-        return model
-
-    return make
-
-
-class Stream(keras.utils.PyDataset):
-    def __init__(self, *batches):
-        super().__init__()
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
-
-
-def tagger(**options):
-    return bz.TokenClassifier, {"labels": ["x", "y", "z"], **options}, (SENTENCES, TAGS)
-
-
-TASKS = {
-    "classes": (bz.TextClassifier, {"labels": 3}, (TEXTS, CLASSES)),
-    "several": (
-        bz.TextClassifier,
-        {"labels": 3, "problem_type": "multi_label_classification"},
-        (TEXTS, (RNG.random((len(TEXTS), 3)) > 0.5).astype(int)),
-    ),
-    "numbers": (bz.TextClassifier, {"labels": 1}, (TEXTS, SCORES)),
-    "tags": tagger(),
-    "crf": tagger(crf=True),
-    "pieces": tagger(label_all_tokens=True),
-    "masked": (bz.MaskedLM, {}, (TEXTS, None)),
-    "answers": (bz.QuestionAnswerer, {}, (RECORDS, None)),
-    "choices": (bz.MultipleChoice, {}, ((TEXTS, [["good film", "bad"]] * len(TEXTS)), [c % 2 for c in CLASSES])),
-    "pairs": (bz.CrossEncoder, {}, (PAIRS, SCORES)),
-    "vectors": (bz.SentenceEncoder, {}, (PAIRS, SCORES)),
-}
-
-
-def log_softmax(x, axis=-1):
-    x = np.asarray(x, "float64")
-    return x - np.log(np.exp(x - x.max(axis, keepdims=True)).sum(axis, keepdims=True)) - x.max(axis, keepdims=True)
-
-
-def expected(kind, model, data, numpy):
-    """The loss and, for tokens, the accuracy of all rows in one batch, by the formula, from the model's outputs."""
-    x, y, *weights = data
-    logits = np.asarray(numpy(model(x)), "float64")
-    if kind in ("tags", "pieces", "masked"):
-        right = np.take_along_axis(log_softmax(logits), y[..., None], -1)[..., 0]
-        hits = logits.argmax(-1) == y
-        return -(right * weights[0]).sum() / weights[0].sum(), (hits * weights[0]).sum() / weights[0].sum()
-    if kind in ("classes", "choices"):
-        return -log_softmax(logits)[np.arange(len(y)), y].mean(), (logits.argmax(-1) == y).mean()
-    if kind == "answers":
-        logs = log_softmax(np.where(y < 0, -1e9, logits), axis=1)
-        result, true = np.where(y < 0, -1e9, logits).argmax(1), y.argmax(1)
-        return -(np.maximum(y, 0) * logs).sum((1, 2)).mean() / 2, (result == true).all(1).mean()
-    if kind in ("several", "pairs"):
-        losses = (np.logaddexp(0, logits) - y * logits).mean()
-        return losses, ((logits > 0) == y).mean() if kind == "several" else None
-    if kind == "numbers":
-        return np.square(logits - y).mean(), np.abs(logits - y).mean()
-    if kind == "vectors":
-        u, v = (rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (logits[:, 0], logits[:, 1]))
-        return np.square((u * v).sum(-1) - y).mean(), None
-    # The likelihood of whole sentences, by enumeration for the short ones, times nothing else: transitions are 0 before
-    # training, so that it is that of its words.
-    right = np.take_along_axis(log_softmax(logits), y[..., None], -1)[..., 0]
-    return -(right * weights[0]).sum() / weights[0].sum(), None
-
-
-def once_but(kinds, everywhere):
-    """Cases that run on every backend, and others, whose difference is no backend's matter."""
-    return [kind if kind in everywhere else pytest.param(kind, marks=pytest.mark.once) for kind in kinds]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", once_but(TASKS, ["tags", "masked"]))
-def test_evaluation_is_one_mean_at_every_batch_size(kind, make, numpy, backend):
+def test_evaluation_is_one_mean_at_every_batch_size(kind, make_task, numpy, backend):
     task, options, (x, y) = TASKS[kind]
-    model = make(task, **options)
+    model = make_task(task, **options)
     scores = [
         model.evaluate(x, y, batch_size=size, verbose=0, return_dict=True)
         for size in ([1, 7, 32] if backend == "torch" else [7, 32])
@@ -140,9 +31,9 @@ def test_evaluation_is_one_mean_at_every_batch_size(kind, make, numpy, backend):
 
 
 @pytest.mark.parametrize("kind", once_but(["tags", "masked", "classes"], ["tags"]))
-def test_validation_in_fit_and_sample_weights_are_that_mean_too(kind, make):
+def test_validation_in_fit_and_sample_weights_are_that_mean_too(kind, make_task):
     task, options, (x, y) = TASKS[kind]
-    model = make(task, keras.optimizers.SGD(0.0), **options)
+    model = make_task(task, keras.optimizers.SGD(0.0), **options)
     weights = None if kind == "masked" else np.linspace(0.1, 3, len(x)).astype("float32")
     data = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
     history = model.fit(*data[:2], validation_data=data if len(data) > 1 else x, batch_size=2, verbose=0).history
@@ -157,9 +48,9 @@ def test_validation_in_fit_and_sample_weights_are_that_mean_too(kind, make):
 
 @pytest.mark.once
 @pytest.mark.parametrize("name", ["accuracy", "sparse_categorical_accuracy"])
-def test_metrics_that_a_user_passes_count_labelled_tokens_alone(name, make, numpy):
+def test_metrics_that_a_user_passes_count_labelled_tokens_alone(name, make_task, numpy):
     task, options, (x, y) = TASKS["tags"]
-    model = make(task, compile={"metrics": [name]}, **options)
+    model = make_task(task, compile={"metrics": [name]}, **options)
     scores = model.evaluate(x, y, batch_size=3, verbose=0, return_dict=True)
     assert set(scores) == {"loss", name}
     assert scores[name] == pytest.approx(
@@ -180,12 +71,12 @@ UPDATES = ["tags", "crf", "masked", "answers", "classes", "pairs", "choices"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", once_but(UPDATES, ["tags"]))
-def test_accumulated_batches_are_one_batch(kind, make):
+def test_accumulated_batches_are_one_batch(kind, make_task):
     task, options, (x, y) = TASKS[kind]
     x, y = (part[:8] if isinstance(part, list) else part for part in (x, y))
     x = tuple(part[:8] for part in x) if isinstance(x, tuple) else x
     optimizers = [keras.optimizers.SGD(1.0), keras.optimizers.SGD(1.0, gradient_accumulation_steps=4)]
-    whole, chunks = (make(task, optimizer, **options) for optimizer in optimizers)
+    whole, chunks = (make_task(task, optimizer, **options) for optimizer in optimizers)
     whole.set_weights(chunks.get_weights())
     start = [keras.ops.convert_to_numpy(weight) for weight in whole.trainable_weights]
     result = [weights_after(whole, x, y, batch_size=8), weights_after(chunks, x, y, batch_size=2)]
@@ -196,12 +87,12 @@ def test_accumulated_batches_are_one_batch(kind, make):
 
 @pytest.mark.once
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_accumulation_goes_on_across_epochs(shuffle, make):
+def test_accumulation_goes_on_across_epochs(shuffle, make_task):
     """Five batches an epoch, two to an update: the third takes the last of one epoch and the first of the next."""
     task, options, (x, y) = TASKS["tags"]
     x, y = x[:10], y[:10]
-    model = make(task, keras.optimizers.SGD(0.5, gradient_accumulation_steps=2), **options)
-    other = make(task, keras.optimizers.SGD(0.5), **options)
+    model = make_task(task, keras.optimizers.SGD(0.5, gradient_accumulation_steps=2), **options)
+    other = make_task(task, keras.optimizers.SGD(0.5), **options)
     other.set_weights(model.get_weights())
     data = model.batches(x, y, batch_size=2, shuffle=shuffle)
     for pair in ([(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4), (1, 0)], [(1, 1), (1, 2)], [(1, 3), (1, 4)]):
@@ -216,9 +107,9 @@ def test_accumulation_goes_on_across_epochs(shuffle, make):
 
 
 @pytest.mark.once
-def test_too_few_batches_for_an_update_are_told(make):
+def test_too_few_batches_for_an_update_are_told(make_task):
     task, options, (x, y) = TASKS["classes"]
-    model = make(task, bz.AdamW(1e-2, gradient_accumulation_steps=4), **options)
+    model = make_task(task, bz.AdamW(1e-2, gradient_accumulation_steps=4), **options)
     with pytest.warns(UserWarning, match="2 batches and gradient_accumulation_steps is 4"):
         model.fit(x, y, batch_size=6, verbose=0)
     model.fit(x, y, batch_size=6, verbose=0)  # the third and the fourth
@@ -226,9 +117,9 @@ def test_too_few_batches_for_an_update_are_told(make):
 
 
 @pytest.mark.once
-def test_a_run_of_one_update_trains(make):
+def test_a_run_of_one_update_trains(make_task):
     """As a chunk of a stream or a round of active learning is one."""
-    model = make(bz.TextClassifier, compiled=False, labels=3)
+    model = make_task(bz.TextClassifier, compiled=False, labels=3)
     model.compile()
     before = model.get_weights()
     model.fit(TEXTS, CLASSES, verbose=0)
@@ -238,7 +129,7 @@ def test_a_run_of_one_update_trains(make):
 @pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["tags", "masked", "answers", "negatives"])
-def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
+def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make_task):
     """Of 64 short and 64 long rows, a random batch of 16 has 8 of each, give or take; one by length has one kind."""
     lengths = [1, 12] * 64
     words = [WORDS[:length] for length in lengths]
@@ -250,7 +141,7 @@ def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
         "answers": (bz.QuestionAnswerer, {}, (asked, None)),
         "negatives": (bz.SentenceEncoder, {"compile": {"loss": "multiple_negatives"}}, (list(zip(texts, texts)), None)),
     }[kind]
-    data = make(task, **options).batches(x, y, batch_size=16)
+    data = make_task(task, **options).batches(x, y, batch_size=16)
     shapes = set()
     for epoch in range(3):
         data.epoch = epoch
@@ -262,8 +153,8 @@ def test_batches_to_train_on_are_drawn_whatever_their_lengths(kind, make):
 
 
 @pytest.mark.once
-def test_negatives_are_measured_in_the_order_of_the_rows(make):
-    model = make(bz.SentenceEncoder, compile={"loss": "multiple_negatives"})
+def test_negatives_are_measured_in_the_order_of_the_rows(make_task):
+    model = make_task(bz.SentenceEncoder, compile={"loss": "multiple_negatives"})
     data = model.data.batches(PAIRS, batch_size=4, shuffle=False, with_targets=True)
     assert data.row_order.tolist() == list(range(len(PAIRS)))
 
@@ -272,9 +163,9 @@ def test_negatives_are_measured_in_the_order_of_the_rows(make):
 
 
 @pytest.mark.parametrize("kind", ["tags", pytest.param("classes", marks=pytest.mark.once)])
-def test_class_weights_weigh_each_example(kind, make, numpy):
+def test_class_weights_weigh_each_example(kind, make_task, numpy):
     task, options, (x, y) = TASKS[kind]
-    model = make(task, keras.optimizers.SGD(0.0), **options)
+    model = make_task(task, keras.optimizers.SGD(0.0), **options)
     names = {"LABEL_0": 3.0, "LABEL_2": 0.5} if kind == "classes" else {"x": 3.0, "z": 0.5}
     history = model.fit(x, y, class_weight=names, batch_size=4, verbose=0, sample_weight=[2.0] * len(x)).history
     inputs, targets, *counts = model.data.batches(x, y, batch_size=100, shuffle=False)[0]
@@ -285,18 +176,18 @@ def test_class_weights_weigh_each_example(kind, make, numpy):
 
 
 @pytest.mark.once
-def test_class_weights_and_a_crf_do_not_go_together(make):
+def test_class_weights_and_a_crf_do_not_go_together(make_task):
     task, options, (x, y) = TASKS["crf"]
     with pytest.raises(ValueError, match="a CRF scores whole sentences"):
-        make(task, **options).fit(x, y, class_weight={"x": 2.0}, verbose=0)
+        make_task(task, **options).fit(x, y, class_weight={"x": 2.0}, verbose=0)
     with pytest.raises(ValueError, match="must be one of the labels .* Received: 'w'"):
-        make(bz.TokenClassifier, labels=["x", "y", "z"]).fit(x, y, class_weight={"w": 2.0}, verbose=0)
+        make_task(bz.TokenClassifier, labels=["x", "y", "z"]).fit(x, y, class_weight={"w": 2.0}, verbose=0)
 
 
 @pytest.mark.parametrize("kind", ["classes", pytest.param("several", marks=pytest.mark.once)])
-def test_macro_f1_is_that_of_sklearn_at_every_batch_size(kind, make, backend):
+def test_macro_f1_is_that_of_sklearn_at_every_batch_size(kind, make_task, backend):
     task, options, (x, y) = TASKS[kind]
-    model = make(task, keras.optimizers.SGD(0.0), compile={"metrics": [bz.training.MacroF1()]}, **options)
+    model = make_task(task, keras.optimizers.SGD(0.0), compile={"metrics": [bz.training.MacroF1()]}, **options)
     logits = model.predict(x, verbose=0)
     predicted = logits.argmax(1) if kind == "classes" else logits > 0
     for size in (3, 32) if backend == "torch" else (3,):
@@ -309,8 +200,8 @@ def test_macro_f1_is_that_of_sklearn_at_every_batch_size(kind, make, backend):
 
 
 @pytest.mark.once
-def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make):
-    model = make(bz.TokenClassifier, labels=["x", "y", "z"])
+def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make_task):
+    model = make_task(bz.TokenClassifier, labels=["x", "y", "z"])
     data = model.data.batches(SENTENCES, TAGS, batch_size=4, shuffle=False)
     ready = [(x, np.where(w > 0, y, -100)) for x, y, w in data]
     right = model.evaluate(SENTENCES, TAGS, verbose=0)
@@ -324,15 +215,15 @@ def test_ready_batches_of_tags_count_neither_padding_nor_what_has_no_label(make)
 
 
 @pytest.mark.once
-def test_targets_out_of_range_are_named(make):
-    x = make(bz.TextClassifier, labels=3).tokenizer(TEXTS)
-    model = make(bz.TokenClassifier, labels=["x", "y"], tokenizer=None)
+def test_targets_out_of_range_are_named(make_task):
+    x = make_task(bz.TextClassifier, labels=3).tokenizer(TEXTS)
+    model = make_task(bz.TokenClassifier, labels=["x", "y"], tokenizer=None)
     with pytest.raises(ValueError, match="y holds 2; labels are numbers from 0 to 1"):
         model.fit(x, np.full_like(x["token_ids"], 2), verbose=0)
-    model = make(bz.QuestionAnswerer, tokenizer=None)
+    model = make_task(bz.QuestionAnswerer, tokenizer=None)
     with pytest.raises(ValueError, match=r"y\[0\] is \[0, 3\]; the row has 3 tokens"):
         model.fit(x, np.stack([np.zeros(len(TEXTS), int), x["padding_mask"].sum(1)], axis=1), verbose=0)
-    model = make(bz.MultipleChoice, tokenizer=None)
+    model = make_task(bz.MultipleChoice, tokenizer=None)
     choices = {name: np.stack([part, part], axis=1) for name, part in x.items()}
     with pytest.raises(ValueError, match="from 0 to 1, one of the 2 choices. Received: values from 2 to 2"):
         model.fit(Stream((choices, np.full(len(TEXTS), 2))), verbose=0)
