@@ -7,7 +7,7 @@ inside the compiled step (dropout, sampling) from an integer hash in int32 arith
 import zlib
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -94,19 +94,50 @@ def _high_bits(x, count: int):
     return moved & ((1 << (32 - count)) - 1)
 
 
-def fold_in(key: Tensor, number: int) -> Tensor:
-    """Derives a key from a key and a number: int32 (2,) -> int32 (2,)."""
+class TokenKey(NamedTuple):
+    """A key for rows in which several texts stand side by side: a token's random numbers are those that it has where
+    each text is a row of its own.
+
+    Attributes:
+        key: int32 (2,).
+        text_ids, position_ids: int32 (rows, length): the text that a token belongs to, and its position there.
+    """
+
+    key: Tensor
+    text_ids: Tensor
+    position_ids: Tensor
+
+
+def drop_token_indices(key: Tensor | TokenKey | None) -> Tensor | None:
+    """The same key, for tensors that are not of packed rows."""
+    return key.key if isinstance(key, TokenKey) else key
+
+
+def fold_in(key: Any, number: int) -> Any:
+    """Derives a key from a key and a number: int32 (2,) -> int32 (2,), or TokenKey -> TokenKey."""
+    if isinstance(key, TokenKey):
+        return key._replace(key=fold_in(key.key, number))
     number = int(number)  # JAX does not accept members of an enumeration
     return _hash32(_hash32(key + _signed((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF)) ^ _signed(number))
 
 
-def random_bits(key: Tensor, shape: Sequence[int]) -> Tensor:
+def random_bits(key: Tensor | TokenKey, shape: Sequence[int]) -> Tensor:
     """Uniform int32 tensor of `shape` (example, …, channel), two axes or more.
 
     Each number depends on the key and its own indices only, so a mask does not change with padding, bucket or replica.
+    With a TokenKey the shape is (rows, length, channels), or (rows, heads, length, length) for attention weights.
     """
-    first, second = _row_words(key, shape[:-1])
-    return random_bits_of_channels(first[..., None], second[..., None], ops.arange(shape[-1], dtype="int32"))
+    channels = ops.arange(shape[-1], dtype="int32")
+    if not isinstance(key, TokenKey):
+        first, second = _row_words(key, shape[:-1])
+    elif len(shape) == 3:
+        first, second = position_hash_words(*key)
+    else:
+        heads = ops.arange(shape[1], dtype="int32")[:, None]
+        text_ids, position_ids = key.text_ids[:, None], key.position_ids[:, None]
+        first, second = position_hash_words(key.key, text_ids, heads, position_ids)
+        channels = position_ids[:, :, None]
+    return random_bits_of_channels(first[..., None], second[..., None], channels)
 
 
 def _row_words(key: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,6 @@ def record_attention_weights(
     seen: list = []
     with ExitStack() as stack:
         for block in encoder.blocks:
-            stack.enter_context(_replaced(block.attention, "supports_query_subset", False))
             stack.enter_context(_recorded(block.attention, seen, weight_offsets))
         yield seen
 

@@ -1,9 +1,8 @@
-"""Batches of rows, of similar length or drawn at random, in an order that a seed fixes on every backend."""
+"""Batches of rows in an order that a seed fixes on every backend: the base of data sets, and rows of similar length."""
 
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,18 +12,9 @@ import numpy as np
 from bertzoo.data.batch_shapes import batch_starts, choose_padded_lengths
 from bertzoo.text.encoded import Encoded
 
-RANDOM_LENGTHS = 4  # shapes of random batches, of which most reach about the same length
-EPOCHS_LOOKED_AT = 4
-ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
 
-
-class BucketedDataset(keras.utils.PyDataset):
-    """A Keras data set in which examples of similar length share a batch, so that little padding is computed.
-
-    Rows are padded to one of a few lengths chosen from the data (`choose_padded_lengths`). Each epoch shuffles the
-    rows, sorts them by padded length, cuts full batches (left-overs of one length move up to the next), and shuffles
-    the batches; at most one batch of an epoch is smaller. No row is repeated or made up. The shapes (batch, length) are
-    the same in every epoch, so that each is compiled once.
+class SeededDataset(keras.utils.PyDataset):
+    """A Keras data set of rows, each of which is in one batch of an epoch; at most one batch is smaller.
 
     The order of epoch `e` depends on `(seed, e)` alone (NumPy's Philox), so that a run is the same on every backend and
     can be resumed anywhere: set `epoch`. Pass it to `fit` with `shuffle=False`, since Keras shuffles with an unseeded
@@ -37,26 +27,11 @@ class BucketedDataset(keras.utils.PyDataset):
         encoded: n rows of tokens, `Encoded` or `EncodedTuples`.
         batch_size: Rows in a batch.
         pad_id: The id of padding tokens.
-        shuffle: False, for evaluate and predict: rows come shortest first, nothing changes between epochs, and
-            `unsort` brings outputs back into the order of the rows.
+        shuffle: False, for evaluate and predict: nothing changes between epochs.
         seed: Of the order.
         transform: Called as `transform(inputs, rows, rng)` with the padded inputs, the numbers of the rows (batch,) and
             a generator of its own for (seed, epoch, batch); it returns the batch, with targets and weights if any
             (masked-LM masking draws its masks here). `(inputs,)` where None.
-        num_buckets: The largest number of shapes. None, for where nothing is compiled: every batch is as long as its
-            longest row, and has no `padding_mask` where all its rows are.
-        pad_to_multiple_of: Lengths are multiples of this, up to the longest row.
-        max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
-            their lengths change, so that most batches have no padding.
-        group_by_length: False: a batch is the next rows of the shuffled order, or of the given one, whatever their
-            lengths, for losses in which the weight of a token or an example depends on the rest of its batch. The
-            lengths are chosen from those that batches reach.
-        keep_apart_ids: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that
-            equal texts are not negatives of each other. Needs `group_by_length=False`.
-        padded_lengths: The padded lengths, ascending, in place of a choice.
-
-    Raises:
-        ValueError: There are no rows, or a number is out of range.
     """
 
     def __init__(
@@ -68,26 +43,33 @@ class BucketedDataset(keras.utils.PyDataset):
         shuffle: bool = True,
         seed: int = 0,
         transform: Callable | None = None,
-        num_buckets: int | None = 8,
-        pad_to_multiple_of: int = 8,
-        max_tokens: int | None = None,
-        group_by_length: bool = True,
-        keep_apart_ids: np.ndarray | None = None,
-        padded_lengths: np.ndarray | None = None,
     ):
         # One worker: with more, Keras 3.15 serves the batches that it read ahead before an epoch again in that epoch.
         super().__init__(workers=1, use_multiprocessing=False)
-        if num_buckets is not None and num_buckets < 2:
-            raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets!r}.")
         self._encoded, self._transform = encoded, transform or (lambda inputs, rows, rng: (inputs,))
         self.batch_size, self._pad_id, self._shuffle, self._seed = batch_size, pad_id, shuffle, seed
-        self._free, self._max_tokens = num_buckets is None, max_tokens
-        self._by_length, self._apart = group_by_length, keep_apart_ids
-        self.lengths = (
-            self._choose_lengths(num_buckets, pad_to_multiple_of) if padded_lengths is None else padded_lengths
-        )
-        self._bucket = np.searchsorted(self.lengths, encoded.lengths)
+        self._choose_shapes()
         self.epoch = self.passes = 0  # `passes` counts what was read to its end, where rows are not shuffled too
+
+    def _choose_shapes(self) -> None:
+        """Decides the shapes of batches, before the first plan is made."""
+        raise NotImplementedError
+
+    def _make_plan(self, epoch: int) -> list[np.ndarray]:
+        """The rows of each batch of an epoch."""
+        raise NotImplementedError
+
+    def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
+        """A batch of a plan."""
+        raise NotImplementedError
+
+    def _num_tokens(self, rows: np.ndarray) -> int:
+        """How many tokens are computed for a batch, padding included."""
+        raise NotImplementedError
+
+    def _pad(self, epoch: int, index: int, rows: np.ndarray, length: int) -> tuple:
+        inputs = self._encoded.pad(rows, length, self._pad_id, return_lengths=True)
+        return self._transform(inputs, rows, batch_generator(self._seed, epoch, index + 1))
 
     @property
     def epoch(self) -> int:
@@ -108,8 +90,7 @@ class BucketedDataset(keras.utils.PyDataset):
     @property
     def padding_efficiency(self) -> float:
         """Of the tokens computed in an epoch, the fraction that are not padding."""
-        computed = sum(len(rows) * self._length_of(rows) for rows in self._plan)
-        return len(self._encoded.token_ids) / computed
+        return len(self._encoded.token_ids) / sum(map(self._num_tokens, self._plan))
 
     def split_into_datasets(self, rows_per_dataset: int) -> Iterator[BucketedDataset]:
         """The batches of this epoch in data sets of about so many rows each, for outputs that are to be fetched before
@@ -188,48 +169,87 @@ class BucketedDataset(keras.utils.PyDataset):
         if self._begun and index == len(self._plan) - 1:
             self._read_to_the_end = True
 
+    def _vary_first_two(self, batches: list[np.ndarray]) -> list[np.ndarray]:
+        # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.
+        for other in range(1, len(batches)):
+            if self._num_tokens(batches[other]) != self._num_tokens(batches[0]):
+                batches[1], batches[other] = batches[other], batches[1]
+                break
+        return batches
+
+
+def batch_generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
+    """The generator of an epoch's order (stream 0), or of its batches (from 1 on)."""
+    # The counter's top word keeps the streams of an epoch 2^192 draws apart.
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))
+
+
+class BucketedDataset(SeededDataset):
+    """A data set in which examples of similar length share a batch, so that little padding is computed.
+
+    It is for outputs that do not depend on the rest of the batch; training takes random rows, see
+    `bertzoo.data.packed_batches.PackedDataset`. Rows are padded to one of a few lengths chosen from the data
+    (`choose_padded_lengths`). Each epoch shuffles the rows, sorts them by padded length, cuts full batches (left-overs
+    of one length move up to the next), and shuffles the batches. The shapes (batch, length) are the same in every
+    epoch, so that each is compiled once. Without `shuffle` rows come shortest first, and `unsort` brings outputs back
+    into the order of the rows.
+
+    Args:
+        encoded, batch_size, pad_id, shuffle, seed, transform: As for `SeededDataset`.
+        num_buckets: The largest number of shapes. None, for where nothing is compiled: every batch is as long as its
+            longest row, and has no `padding_mask` where all its rows are.
+        pad_to_multiple_of: Lengths are multiples of this, up to the longest row.
+        max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
+            their lengths change, so that most batches have no padding.
+        padded_lengths: The padded lengths, ascending, in place of a choice.
+
+    Raises:
+        ValueError: There are no rows, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        *,
+        num_buckets: int | None = 8,
+        pad_to_multiple_of: int = 8,
+        max_tokens: int | None = None,
+        padded_lengths: np.ndarray | None = None,
+        **options: Any,
+    ):
+        if num_buckets is not None and num_buckets < 2:
+            raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets!r}.")
+        self._num_buckets, self._multiple, self._max_tokens = num_buckets, pad_to_multiple_of, max_tokens
+        self.lengths = padded_lengths
+        super().__init__(encoded, **options)
+
+    def _choose_shapes(self) -> None:
+        longest = int(self._encoded.lengths.max(initial=1))
+        if self.lengths is None and self._num_buckets is None:
+            self.lengths = np.arange(1, longest + 1)
+        elif self.lengths is None:
+            partial = len(self._encoded) % self.batch_size > 0
+            self.lengths = choose_padded_lengths(
+                self._encoded.lengths, longest, self._num_buckets - partial, self._multiple
+            )
+        self._bucket = np.searchsorted(self.lengths, self._encoded.lengths)
+
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
-        rows = plan[index]
-        inputs = self._encoded.pad(rows, self._length_of(rows), self._pad_id, return_lengths=True)
-        batch = self._transform(inputs, rows, _generator(self._seed, epoch, index + 1))
-        if self._free and inputs["padding_mask"].all():
+        batch = self._pad(epoch, index, plan[index], self._length_of(plan[index]))
+        if self._num_buckets is None and batch[0]["padding_mask"].all():
             batch[0].pop("padding_mask")
         return batch
 
+    def _num_tokens(self, rows: np.ndarray) -> int:
+        return len(rows) * self._length_of(rows)
+
     def _length_of(self, rows: np.ndarray) -> int:
-        if not self._by_length and len(rows) < self.batch_size:
-            return int(self.lengths[-1])  # one shape, whatever rows the smaller batch of an epoch has
         return int(self.lengths[self._bucket[rows].max()])
 
-    def _choose_lengths(self, num_buckets: int | None, pad_to_multiple_of: int) -> np.ndarray:
-        longest, partial = int(self._encoded.lengths.max(initial=1)), len(self._encoded) % self.batch_size > 0
-        if num_buckets is None:
-            return np.arange(1, longest + 1)
-        options = {"max_length": longest, "pad_to_multiple_of": pad_to_multiple_of}
-        if self._by_length:
-            return choose_padded_lengths(self._encoded.lengths, max_count=num_buckets - partial, **options)
-        reached = []  # by the random batches of some epochs
-        for epoch in range(EPOCHS_LOOKED_AT if self._shuffle else 1):
-            rows = self._order(_generator(self._seed, epoch, 0))
-            batches = np.split(rows, range(self.batch_size, len(rows), self.batch_size))
-            reached.append(np.array([self._encoded.lengths[rows].max() for rows in batches]))
-        count = min(num_buckets - partial, RANDOM_LENGTHS)
-        lengths = choose_padded_lengths(np.concatenate(reached), max_count=count, **options)
-        # On TensorFlow Keras takes the length of the first two batches that it sees, those of epoch 0, for that of all
-        # if they are alike.
-        return lengths if len(set(np.searchsorted(lengths, reached[0]))) > 1 else lengths[-1:]
-
-    def _order(self, rng: np.random.Generator) -> np.ndarray:
-        """The rows in the order that random batches are cut from."""
-        rows = rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
-        return rows if self._apart is None else _kept_apart(rows, self._apart, self.batch_size, rng)
-
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
-        rng = _generator(self._seed, epoch, 0)
-        rows = self._order(rng)
-        if not self._by_length:
-            return self._vary_first_two(np.split(rows, np.arange(self.batch_size, len(rows), self.batch_size)))
+        rng = batch_generator(self._seed, epoch, 0)
         if self._shuffle:
+            rows = rng.permutation(len(self._encoded))
             rows = rows[np.argsort(self._bucket[rows], kind="stable")]
         else:
             rows = np.argsort(self._encoded.lengths, kind="stable")
@@ -241,42 +261,3 @@ class BucketedDataset(keras.utils.PyDataset):
         if self._shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]
         return self._vary_first_two(batches)
-
-    def _vary_first_two(self, batches: list[np.ndarray]) -> list[np.ndarray]:
-        # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.
-        for other in range(1, len(batches)):
-            if self._length_of(batches[other]) != self._length_of(batches[0]):
-                batches[1], batches[other] = batches[other], batches[1]
-                break
-        return batches
-
-
-def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Reorders rows so that no batch of `size` has a number twice, as far as possible: a row that shares a number with
-    another of its batch swaps places with a row of another batch, drawn until both fit."""
-    rows, numbers_of = rows.copy(), numbers.tolist()
-    counts = [Counter(n for row in rows[i : i + size] for n in set(numbers_of[row])) for i in range(0, len(rows), size)]
-
-    def fits(row: int, batch: int, removed: int) -> bool:
-        return all(counts[batch][number] <= (number in numbers_of[removed]) for number in numbers_of[row])
-
-    for _ in range(ROUNDS):
-        clashing = [i for i, row in enumerate(rows) if any(counts[i // size][n] > 1 for n in numbers_of[row])]
-        if not clashing:
-            break
-        for index in clashing:
-            row, batch = rows[index], index // size
-            for other in rng.integers(0, len(rows), DRAWS).tolist() if not fits(row, batch, row) else ():
-                other_row, other_batch = rows[other], other // size
-                if other_batch != batch and fits(row, other_batch, other_row) and fits(other_row, batch, row):
-                    rows[index], rows[other] = other_row, row
-                    for changed, removed, added in ((batch, row, other_row), (other_batch, other_row, row)):
-                        counts[changed].subtract(set(numbers_of[removed]))
-                        counts[changed].update(set(numbers_of[added]))
-                    break
-    return rows
-
-
-def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
-    # The counter's top word keeps the streams of an epoch 2^192 draws apart.
-    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, choose_num_buckets, is_any_batch_shape_fast
-from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.batches import BucketedDataset, SeededDataset
 from bertzoo.data.labels import class_weight_array, encode_sample_weight, encode_targets
+from bertzoo.data.packed_batches import PackedDataset
 from bertzoo.data.parsing import Examples, Schema, parse_inputs, take_rows
 from bertzoo.data.schemas import TEXTS, TextSchema
 from bertzoo.data.streams import StreamDataset, is_batch_stream
@@ -34,9 +35,6 @@ class TaskData:
         schema: What the task reads.
     """
 
-    # Whether training batches are drawn whatever the lengths of their rows. Where the loss is a mean over examples,
-    # rows of similar length may share a batch: each example weighs the same anyway.
-    random_batches: bool = False
     # The labels that `fit`'s class_weight weighs; None where it can't.
     weighed_labels: list[str] | None = None
 
@@ -52,7 +50,7 @@ class TaskData:
         return Examples(x if isinstance(x, dict) else {"token_ids": x}, y)
 
     def encode(self, examples: Examples) -> Any:
-        """Tokenizes examples, to `Encoded` or another class that `BucketedDataset` takes."""
+        """Tokenizes examples, to `Encoded` or another class that `SeededDataset` takes."""
         if self.tokenizer is None:
             return encoded_from_arrays(examples.columns, self.config.vocab_size)
         return self.tokenizer.encode(examples["text"], examples.get("second text"))
@@ -108,7 +106,7 @@ class TaskData:
         with_targets: bool | None = None,
         prompt: str = "",
         batch_size: int | None = None,
-    ) -> BucketedDataset | StreamDataset:
+    ) -> SeededDataset | StreamDataset:
         """Batches of what a user passes.
 
         Args:
@@ -121,7 +119,7 @@ class TaskData:
             prompt: Text before the first text of each example of a stream.
             batch_size: Examples in a batch; 32 where None.
         """
-        if isinstance(x, (BucketedDataset, StreamDataset)):
+        if isinstance(x, (SeededDataset, StreamDataset)):
             return x
         if is_batch_stream(x):
             if y is not None or sample_weight is not None:
@@ -149,7 +147,7 @@ class TaskData:
 
     def make_dataset_of_examples(
         self, examples: Examples, sample_weights: np.ndarray | None, with_targets: bool, **options
-    ) -> BucketedDataset:
+    ) -> SeededDataset:
         """Examples -> tokens and targets -> batches; `options` are those of `make_dataset`."""
         encoded = self.encode(examples)
         targets = self.encode_targets(examples) if with_targets else None
@@ -163,20 +161,33 @@ class TaskData:
         *,
         batch_size: int | None = None,
         shuffle: bool = False,
+        group_by_length: bool | None = None,
         **options,
-    ) -> BucketedDataset:
-        """Rows of tokens -> batches; `options` are further ones of `BucketedDataset`."""
+    ) -> SeededDataset:
+        """Rows of tokens -> batches.
+
+        Args:
+            encoded: The rows.
+            targets, sample_weights: Arrays (n, …) that go into the batches.
+            batch_size: Rows in a batch; 32 where None.
+            shuffle: A seeded order, another one in each epoch.
+            group_by_length: Whether rows of similar length share a batch, for outputs that do not depend on the rest of
+                the batch; where None, those that are not shuffled. Else batches are packed.
+            options: Further ones of `BucketedDataset`, or of `PackedDataset`.
+        """
         batch_size = 32 if batch_size is None else batch_size
         check_batch_size(batch_size)
-        if targets is None and not shuffle and options.get("transform") is None and is_any_batch_shape_fast():
+        packs = shuffle if group_by_length is None else not group_by_length
+        if not packs and targets is None and options.get("transform") is None and is_any_batch_shape_fast():
             options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
-        options.setdefault("num_buckets", choose_num_buckets(len(encoded), batch_size, shuffle))
-        options.setdefault("group_by_length", not (shuffle and self.random_batches))
+        options.setdefault(
+            "max_shapes" if packs else "num_buckets", choose_num_buckets(len(encoded), batch_size, training=packs)
+        )
         if targets is not None:
             columns = [targets] if sample_weights is None else [targets, sample_weights]
             options["transform"] = lambda inputs, rows, rng: (inputs, *(column[rows] for column in columns))
         options |= {"batch_size": batch_size, "pad_id": self.pad_id, "shuffle": shuffle, "seed": self.seed}
-        return BucketedDataset(encoded, **options)
+        return PackedDataset(encoded, **options) if packs else BucketedDataset(encoded, **options)
 
     def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
         """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `choose_length`."""
@@ -249,8 +260,6 @@ class MaskedData(TaskData):
         masking: The rule.
     """
 
-    random_batches = True
-
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, masking: Masking | None):
         super().__init__(tokenizer, config, TextSchema(targets=()))
         self.masking: Any = masking  # None only without a tokenizer, and then there is nothing to mask
@@ -267,7 +276,7 @@ class MaskedData(TaskData):
             return super().encode(examples)
         return encode_without_truncation(self.require_tokenizer(), examples["text"])
 
-    def dataset_and_mask_counts(self, x: Any, batch_size: int | None) -> tuple[BucketedDataset, np.ndarray]:
+    def dataset_and_mask_counts(self, x: Any, batch_size: int | None) -> tuple[SeededDataset, np.ndarray]:
         """Batches with the positions of [MASK] tokens, and the number of these in each text, int (n,).
 
         Texts that are longer than the model takes are truncated, so that each is one row.
@@ -290,7 +299,7 @@ class MaskedData(TaskData):
 
     def make_dataset(
         self, encoded: Encoded, targets: Any = None, sample_weights: Any = None, *, shuffle: bool = False, **options
-    ) -> BucketedDataset:
+    ) -> SeededDataset:
         if sample_weights is not None:
             raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
         if shuffle:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from bertzoo._keras_hooks import num_batches_seen
-from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.batches import SeededDataset
 
 DIVISOR = "divisor"
 
@@ -31,7 +31,7 @@ class _TrainingBatches(keras.utils.PyDataset):
     def __init__(self, data: Any, class_weights: np.ndarray | None, accumulated: int, begun: int, epoch: int):
         super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
         self.data, self.class_weights = data, class_weights
-        self.accumulated = accumulated if isinstance(data, BucketedDataset) else 1
+        self.accumulated = accumulated if isinstance(data, SeededDataset) else 1
         self.begun, self.first = begun, epoch
         self._group: tuple[int, float, dict] = (-1, 1.0, {})
 

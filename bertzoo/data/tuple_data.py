@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo.data.batch_shapes import check_batch_size, choose_batch_size, choose_num_buckets_for_embedding
-from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.batches import SeededDataset
 from bertzoo.data.labels import encode_choice_targets, encode_sentence_targets
 from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES, TupleSchema
@@ -23,7 +23,7 @@ from bertzoo.training.sentence_losses import SentenceLoss
 
 @dataclass(frozen=True)
 class EncodedTuples:
-    """Rows of several texts, as `BucketedDataset` takes them; padded they are int32 (rows, columns, length).
+    """Rows of several texts, as `SeededDataset` takes them; padded they are int32 (rows, columns, length).
 
     With `present` bool (n, columns), False where a row lacks a text, batches have a `choice_mask`.
     """
@@ -35,9 +35,14 @@ class EncodedTuples:
         return len(self.columns[0])
 
     @cached_property
+    def text_lengths(self) -> np.ndarray:
+        """(n, columns) int64: tokens of each text."""
+        return np.stack([column.lengths for column in self.columns], axis=1)
+
+    @property
     def lengths(self) -> np.ndarray:
         """(n,) int64: tokens of the longest text of each row."""
-        return np.max([column.lengths for column in self.columns], axis=0)
+        return self.text_lengths.max(axis=1)
 
     def pad(
         self, row_indices: Any, length: int, pad_id: int = 0, return_lengths: bool = False
@@ -50,7 +55,7 @@ class EncodedTuples:
 
 def flatten_tuple_inputs(inputs: Mapping) -> dict:
     """Inputs for tuples of texts, (rows, columns, …), as those for rows * columns single texts."""
-    return {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
+    return {name: x if name == "packing" else ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
 
 
 def _repeated_texts(tuples: EncodedTuples) -> np.ndarray | None:
@@ -109,7 +114,7 @@ class TupleData(TaskData):
         include_prompt: bool,
         batch_size: int | None,
         padded_lengths: np.ndarray | None = None,
-    ) -> BucketedDataset | None:
+    ) -> SeededDataset | None:
         """Batches of single texts, to predict vectors from; None for no texts.
 
         Args:
@@ -157,12 +162,12 @@ class TupleData(TaskData):
 
     def make_dataset(
         self, encoded: Any, targets: Any = None, sample_weights: Any = None, *, shuffle: bool = False, **options
-    ) -> BucketedDataset:
+    ) -> SeededDataset:
         if targets is not None:
             loss = self.require_loss()
             loss.check_columns(getattr(encoded, "columns", [encoded]))
-            # Texts of similar length would be the negatives of each other.
-            options["group_by_length"] = not loss.compares_examples
+            if loss.compares_examples:  # texts of similar length would be the negatives of each other
+                options["group_by_length"] = False
             if shuffle and loss.in_batch_negatives:
                 options["keep_apart_ids"] = _repeated_texts(encoded)
         return super().make_dataset(encoded, targets, sample_weights, shuffle=shuffle, **options)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.batches import SeededDataset
 from bertzoo.data.labels import IGNORED, encode_word_targets
 from bertzoo.data.parsing import Examples, take_rows
 from bertzoo.data.schemas import QUESTIONS, WORDS
@@ -20,8 +20,6 @@ from bertzoo.text.word_alignment import align_words
 class WindowedData(TaskData):
     """Texts of any length, cut into windows, with a target for each token of the windows, end to end; padding is
     `IGNORED`."""
-
-    random_batches = True
 
     def make_windows(self, examples: Examples) -> Windows:
         """The windows of the texts."""
@@ -42,7 +40,7 @@ class WindowedData(TaskData):
 
     def make_dataset_of_examples(
         self, examples: Examples, sample_weights: np.ndarray | None, with_targets: bool, **options
-    ) -> BucketedDataset:
+    ) -> SeededDataset:
         if self.tokenizer is None:
             encoded = self.encode(examples)
             targets = None if examples.targets is None else self._array_targets(examples, encoded)
@@ -53,7 +51,7 @@ class WindowedData(TaskData):
 
     def make_dataset(
         self, encoded: Encoded, targets: Any = None, sample_weights: Any = None, **options
-    ) -> BucketedDataset:
+    ) -> SeededDataset:
         if targets is not None:
             flat = Encoded(targets, np.zeros(len(targets), np.int8), encoded.row_splits)
 
@@ -68,7 +66,7 @@ class WindowedData(TaskData):
         x, *rest = batch
         if is_tokenized(x):
             return batch
-        data = self.batches(x, *rest, batch_size=1 << 30)
+        data = self.batches(x, *rest, batch_size=1 << 30, shuffle=False)
         # The only batch is as long as the last of the lengths.
         data.lengths[-1] = choose_length(int(data.lengths[-1]), self.require_tokenizer().max_length)
         return data[0]

@@ -1,6 +1,7 @@
 """Multi-head self-attention (Vaswani et al. 2017, section 3.2) with one fused projection for query, key and value."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -9,7 +10,7 @@ from keras import ops
 from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.base import DropoutLayer, build_dense
 from bertzoo.layers.functional import apply_dense, dropout
-from bertzoo.random import Salt
+from bertzoo.random import Salt, TokenKey
 from bertzoo.types import Tensor
 
 # The score of a token that is masked: far below any other, yet finite, so that a row of padding alone gives no NaN.
@@ -17,11 +18,17 @@ MASKED = -1e30
 
 
 class AttentionMask(NamedTuple):
-    """Which keys a query may attend to: bool, broadcastable to (batch, heads, queries, keys). Where all padding is at
-    the end of a row, `lengths` may hold the numbers of real tokens, int32 (batch,)."""
+    """Which keys a query may attend to: bool, broadcastable to (batch, heads, queries, keys).
+
+    Attributes:
+        mask: The mask.
+        lengths: Where all padding is at the end of a row, the numbers of real tokens, int32 (batch,).
+        text_ids: Where rows hold several texts, the text of each token, int32 (batch, length), -1 at padding.
+    """
 
     mask: Tensor
     lengths: Tensor | None = None
+    text_ids: Tensor | None = None
 
 
 def make_attention_mask(padding_mask: Tensor | None, lengths: Tensor | None = None) -> AttentionMask | None:
@@ -32,6 +39,15 @@ def make_attention_mask(padding_mask: Tensor | None, lengths: Tensor | None = No
         lengths: int32 (batch,), the number of real tokens where all padding is at the end of a row.
     """
     return None if padding_mask is None else AttentionMask(ops.cast(padding_mask, "bool")[:, None, None], lengths)
+
+
+def make_text_mask(text_ids: Tensor) -> AttentionMask:
+    """The mask for rows of several texts, each of which attends to itself.
+
+    Args:
+        text_ids: int32 (batch, length), the text of each token, -1 at padding.
+    """
+    return AttentionMask((text_ids[:, :, None] == text_ids[:, None, :])[:, None], text_ids=text_ids)
 
 
 def as_attention_mask(mask: AttentionMask | Tensor | None) -> AttentionMask | None:
@@ -54,6 +70,7 @@ class AttentionLayer(DropoutLayer):
         key: Tensor | None = None,
         return_attention: bool = False,
         query: Tensor | None = None,
+        select: Callable[[Tensor], Tensor] | None = None,
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The output, (batch, length, hidden) or as long as `query`; with `return_attention` also the weights.
@@ -62,17 +79,22 @@ class AttentionLayer(DropoutLayer):
             x: (batch, length, hidden).
             attention_mask: From `make_attention_mask`, or bool, broadcastable to the weights; None for no mask.
             position_bias: What the encoder's `position_bias` layer made of x for all blocks; here, added to the scores.
-            key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
+            key: Dropout key, int32 (2,), or a TokenKey for packed rows; where none is passed, one of the layer's own
+                in training.
             return_attention: Also return the attention weights (batch, heads, queries, keys).
             query: Other vectors (batch, queries, hidden) that attend to x, in place of x itself.
+            select: (batch, length, width) -> (examples, count, width), the tokens whose output is wanted: what follows
+                attention computes no others. All where None.
         """
         key = self.resolve_dropout_key(key, training)
         if query is not None and not self.accepts_query:
             raise ValueError(f"{type(self).__name__} {self.name!r} does not support query.")
-        out, weights = self._forward(x, attention_mask, position_bias, key, return_attention, query)
+        out, weights = self._forward(x, attention_mask, position_bias, key, return_attention, query, select)
         return (out, weights) if return_attention else out
 
-    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+    def _forward(
+        self, x, attention_mask, position_bias, key, return_attention, query, select
+    ) -> tuple[Tensor, Tensor | None]:
         """The output, and with `return_attention` the weights."""
         raise NotImplementedError
 
@@ -88,7 +110,6 @@ class SelfAttention(AttentionLayer):
     """
 
     splits_projection = True  # queries, keys and values are the output of `qkv` and nothing else
-    supports_query_subset = True  # there may be fewer queries than keys
 
     def __init__(
         self,
@@ -111,9 +132,11 @@ class SelfAttention(AttentionLayer):
         build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.hidden_size, self.initializer_range)
 
-    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+    def _forward(
+        self, x, attention_mask, position_bias, key, return_attention, query, select
+    ) -> tuple[Tensor, Tensor | None]:
         context, weights = self.compute_context(x, attention_mask, position_bias, key, return_attention, query)
-        return apply_dense(self.output_dense, context), weights
+        return apply_dense(self.output_dense, context if select is None else select(context)), weights
 
     @dispatched_operation
     def compute_context(
@@ -121,7 +144,7 @@ class SelfAttention(AttentionLayer):
         x: Tensor,
         attention_mask: AttentionMask | Tensor | None,
         position_bias: Tensor | None,
-        key: Tensor | None,
+        key: Tensor | TokenKey | None,
         return_attention: bool,
         query: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:

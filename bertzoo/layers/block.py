@@ -8,7 +8,7 @@ from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.attention import AttentionLayer, SelfAttention
 from bertzoo.layers.base import Layer, build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, apply_dense, dense_then_activation, dropout
-from bertzoo.random import Salt
+from bertzoo.random import Salt, drop_token_indices
 from bertzoo.types import Tensor
 
 
@@ -55,10 +55,6 @@ class EncoderBlock(AttentionLayer):
         self.output_dense = keras.layers.Dense(hidden_size, name="output", dtype=dtype)
         self.output_norm = LayerNorm(layer_norm_eps, name="output_norm", dtype=dtype)
 
-    @property
-    def supports_query_subset(self) -> bool:
-        return self.attention.supports_query_subset
-
     def build(self, input_shape: Any) -> None:
         shape = (None, None, self.hidden_size)
         if not self.attention.built:  # the caller's own may be, or belong to another block too
@@ -68,10 +64,14 @@ class EncoderBlock(AttentionLayer):
         build_dense(self, self.output_dense, self.intermediate_size, self.initializer_range)
         self.output_norm.build(shape)
 
-    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+    def _forward(
+        self, x, attention_mask, position_bias, key, return_attention, query, select
+    ) -> tuple[Tensor, Tensor | None]:
         attention, rate, salt = self.attention, self.attention_output_dropout, Salt.ATTENTION_OUTPUT
         context, weights = attention.compute_context(x, attention_mask, position_bias, key, return_attention, query)
         residual = x if query is None else query
+        if select is not None:
+            context, residual, key = select(context), select(residual), drop_token_indices(key)
         x = residual_norm(self.attention_norm, attention.output_dense, context, residual, rate, key, salt)
         inner = dense_then_activation(self.intermediate, self.activation, x)
         x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, Salt.FEED_FORWARD)

@@ -20,7 +20,7 @@ from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.embeddings import Embeddings
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout, lookup_rows
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead
-from bertzoo.random import Salt, fold_in
+from bertzoo.random import Salt, drop_token_indices, fold_in
 from bertzoo.types import Tensor
 
 DECODER_STEPS = 2
@@ -57,7 +57,7 @@ class RelativeEmbeddings(Layer):
         if self.norm is not None:
             self.norm.build(self.table.shape)
 
-    def call(self, x: Tensor | None) -> Tensor:
+    def call(self, x: Tensor | None, position_ids: Tensor | None = None) -> Tensor:
         table = ops.convert_to_tensor(self.table)
         return ops.cast(table if self.norm is None else self.norm(table), self.compute_dtype)
 
@@ -79,7 +79,6 @@ class DisentangledAttention(SelfAttention):
     """
 
     splits_projection = False
-    supports_query_subset = False
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class DisentangledAttention(SelfAttention):
             mask = mask._replace(mask=ops.logical_and(mask.mask, ops.transpose(mask.mask, (0, 1, 3, 2))))
         if bias is None or not self.terms:
             return mask, None
-        table = dropout(bias, self.position_dropout, key, Salt.POSITION_TABLE)
+        table = dropout(bias, self.position_dropout, drop_token_indices(key), Salt.POSITION_TABLE)
         position_query, position_key = self._positions_by_distance(table, ops.shape(queries)[1])
         head_size = queries.shape[-1]
         scaled_query = scaled_key = None
@@ -275,7 +274,7 @@ class MaskedEmbeddings(Embeddings):
 class ConvolvedBlock(EncoderBlock):
     """(batch, length, hidden) -> (batch, length, hidden): LayerNorm(block(x) + activation(convolution(x))).
 
-    Both the convolution's and the final result are 0 at padding.
+    Both the convolution's and the final result are 0 at padding. Beyond the ends of a text the convolution reads zeros.
 
     Args:
         kernel_size: How many tokens the convolution sees; odd.
@@ -283,7 +282,7 @@ class ConvolvedBlock(EncoderBlock):
         args, kwargs: EncoderBlock's.
     """
 
-    accepts_query = supports_query_subset = False
+    accepts_query = False
 
     def __init__(self, *args, kernel_size: int = 3, convolution_activation: str = "tanh", **kwargs):
         super().__init__(*args, **kwargs)
@@ -298,17 +297,41 @@ class ConvolvedBlock(EncoderBlock):
         build_dense(self, self.convolution, self.hidden_size, self.initializer_range)
         self.convolution_norm.build((None, None, self.hidden_size))
 
-    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
-        out, weights = super()._forward(x, attention_mask, position_bias, key, return_attention, query)
-        near, mask = self.convolution(x), as_attention_mask(attention_mask)
-        if mask is not None:
-            real = ops.transpose(mask.mask[:, 0], (0, 2, 1))  # (batch, length, 1)
+    def _forward(
+        self, x, attention_mask, position_bias, key, return_attention, query, select
+    ) -> tuple[Tensor, Tensor | None]:
+        out, weights = super()._forward(x, attention_mask, position_bias, key, return_attention, query, select)
+        mask, real = as_attention_mask(attention_mask), None
+        if mask is None:
+            near = self.convolution(x)
+        elif mask.text_ids is None:
+            near, real = self.convolution(x), ops.transpose(mask.mask[:, 0], (0, 2, 1))  # (batch, length, 1)
+        else:
+            near, real = self._convolve_texts(x, mask.text_ids), mask.text_ids[:, :, None] >= 0
+        if real is not None:
             near = ops.where(real, near, ops.zeros((), near.dtype))
         near = activation(self.convolution_activation)(dropout(near, self.hidden_dropout, key, Salt.CONVOLUTION))
+        if select is not None:
+            near, real = select(near), None  # a selected token is real, or nothing reads it
         out = self.convolution_norm(add(out, near))
-        if mask is not None:
+        if real is not None:
             out = ops.where(real, out, ops.zeros((), out.dtype))
         return out, weights
+
+    def _convolve_texts(self, x: Tensor, text_ids: Tensor) -> Tensor:
+        """The convolution, of each text alone: a product of each token's neighbours in its text."""
+        half, length = self.kernel_size // 2, ops.shape(x)[1]
+        beyond = ops.zeros_like(x[:, :1])
+        ends = [beyond] * half
+        padded, ids = ops.concatenate([*ends, x, *ends], axis=1), text_ids[:, :, None]
+        no_text = [ops.full_like(ids[:, :1], -2)] * half
+        padded_ids = ops.concatenate([*no_text, ids, *no_text], axis=1)
+        neighbours = [
+            ops.where(padded_ids[:, i : i + length] == ids, padded[:, i : i + length], ops.zeros((), x.dtype))
+            for i in range(self.kernel_size)
+        ]
+        kernel = ops.cast(ops.reshape(self.convolution.kernel, (-1, self.hidden_size)), x.dtype)
+        return ops.matmul(ops.concatenate(neighbours, axis=-1), kernel) + ops.cast(self.convolution.bias, x.dtype)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -332,22 +355,30 @@ class EnhancedMaskDecoder(MaskedLMHead):
         self.position = self.add_embedding_table("position", self.max_positions, input_shape[-1])
 
     def hidden_states_to_decode(
-        self, last_output: Tensor, last_input: Tensor, last_block: Callable, dropout_key: Tensor | None
+        self,
+        last_output: Tensor,
+        last_input: Tensor,
+        last_block: Callable,
+        dropout_key: Tensor | None,
+        position_ids: Tensor | None,
     ) -> Tensor:
-        """The decoded vectors, (batch, length, hidden).
+        """The decoded vectors, (batch, length or count, hidden).
 
         Args:
-            last_output, last_input, last_block, dropout_key: As for `MaskedLMHead.hidden_states_to_decode`.
+            last_output, last_input, last_block, dropout_key, position_ids: As for
+                `MaskedLMHead.hidden_states_to_decode`.
         """
-        length = last_input.shape[1]
-        if length is not None and length > self.max_positions:
+        length = ops.shape(last_input)[1]
+        if isinstance(length, int) and position_ids is None and length > self.max_positions:
             raise ValueError(
                 f"Expected at most {self.max_positions} tokens, the positions of this masked-LM head. Received: "
                 f"{length} tokens. Truncate the texts (max_length), or take a model with more positions."
             )
-        query = last_input + ops.cast(self.position[: ops.shape(last_input)[1]], last_input.dtype)
+        positions = self.position[:length] if position_ids is None else lookup_rows(self.position, position_ids)
+        query = last_input + ops.cast(positions, last_input.dtype)
         for step in range(DECODER_STEPS):
-            query = last_block(query, None if dropout_key is None else fold_in(dropout_key, step))
+            key = None if dropout_key is None else fold_in(dropout_key, step)
+            query = last_block(query, key, selected=step == DECODER_STEPS - 1)
         return query
 
 

@@ -68,17 +68,20 @@ class Embeddings(DropoutLayer):
         padding_mask: Tensor | None = None,
         key: Tensor | None = None,
         perturbation: Tensor | None = None,
+        position_ids: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
         """
         Args:
             token_ids, segment_ids: int (batch, length); segments are all 0 where left out.
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
-            key: Dropout key, int32 (2,); where none is passed, one of the layer's own in training.
+            key: Dropout key, int32 (2,), or a TokenKey for packed rows; where none is passed, one of the layer's own in
+                training.
             perturbation: float (batch, length, norm_width), added between normalisation and scale.
+            position_ids: int (batch, length), rows of the position table; those of `position_rows` where left out.
         """
         key = self.resolve_dropout_key(key, training)
-        return self._finish(self._sum_tables(token_ids, segment_ids), padding_mask, key, perturbation)
+        return self._finish(self._sum_tables(token_ids, segment_ids, position_ids), padding_mask, key, perturbation)
 
     def _finish(self, x, padding_mask, key, perturbation) -> Tensor:
         x = dropout(self._normalize(x, perturbation), self.hidden_dropout, key)
@@ -90,23 +93,37 @@ class Embeddings(DropoutLayer):
             return x
         return x + ops.cast(ops.cast(perturbation, "float32") * self.norm.gamma, x.dtype)
 
-    def _sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
+    def _sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None, position_ids: Tensor | None) -> Tensor:
         x = lookup_rows(self.token, token_ids)
         # The order of the sum is Hugging Face's, for equality to the last bits.
         if self.segment is not None:
             x = x + (lookup_in_small_table(self.segment, segment_ids) if segment_ids is not None else self.segment[0])
         if self.position is not None:
-            x = x + self._positions(token_ids)
+            x = x + self._positions(token_ids, position_ids)
         return ops.cast(x, self.compute_dtype)
 
-    def _positions(self, token_ids: Tensor) -> Tensor:
+    def _positions(self, token_ids: Tensor, position_ids: Tensor | None) -> Tensor:
+        if position_ids is not None:
+            return lookup_rows(self.position, position_ids)
+        self._check_length(token_ids)
+        if self.pad_id is None:
+            return self.position[: ops.shape(token_ids)[1]]
+        return lookup_rows(self.position, self.position_rows(token_ids))
+
+    def position_rows(self, token_ids: Tensor) -> Tensor | None:
+        """The rows of the position table for texts, int (batch, length) -> int32 (batch, length); None without one."""
+        if self.position is None:
+            return None
+        self._check_length(token_ids)
+        if self.pad_id is None:
+            return ops.broadcast_to(ops.arange(ops.shape(token_ids)[1], dtype="int32"), ops.shape(token_ids))
+        real = ops.cast(token_ids != self.pad_id, "int32")
+        return ops.cumsum(real, axis=1) * real + self.pad_id
+
+    def _check_length(self, token_ids: Tensor) -> None:
         length, longest = token_ids.shape[1], self.max_positions - (0 if self.pad_id is None else self.pad_id + 1)
         if length is not None and length > longest:
             raise ValueError(
                 f"Expected at most {longest} tokens, the rows of the position table. Received: {length} tokens. "
                 f"Truncate the texts (max_length={longest}), or take a model with more positions."
             )
-        if self.pad_id is None:
-            return self.position[: ops.shape(token_ids)[1]]
-        real = ops.cast(token_ids != self.pad_id, "int32")
-        return lookup_rows(self.position, ops.cumsum(real, axis=1) * real + self.pad_id)

@@ -9,11 +9,11 @@ from keras import ops
 from bertzoo.backend import with_dense_gradient
 from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.base import Layer
-from bertzoo.random import fold_in, random_bits
+from bertzoo.random import TokenKey, fold_in, random_bits
 from bertzoo.types import Tensor
 
 
-def dropout(x: Tensor, rate: float, key: Tensor | None, salt: int = 0) -> Tensor:
+def dropout(x: Tensor, rate: float, key: Tensor | TokenKey | None, salt: int = 0) -> Tensor:
     """Sets a random fraction `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate).
 
     The mask is a hash of the key and each element's indices, so it is the same on every backend.
@@ -21,7 +21,7 @@ def dropout(x: Tensor, rate: float, key: Tensor | None, salt: int = 0) -> Tensor
     Args:
         x: Float tensor (batch, …, channels), two axes or more; the result has the same shape.
         rate: Fraction to drop, from 0 up to but not including 1.
-        key: int32 tensor (2,), or None for no dropout (inference).
+        key: int32 tensor (2,), a TokenKey for x of packed rows, or None for no dropout (inference).
         salt: Distinguishes dropouts that share a key; see `bertzoo.random.Salt`.
 
     Raises:

@@ -104,14 +104,23 @@ class MaskedLMHead(Layer):
         self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
     def hidden_states_to_decode(
-        self, last_output: Tensor, last_input: Tensor, last_block: Callable, dropout_key: Tensor | None
+        self,
+        last_output: Tensor,
+        last_input: Tensor,
+        last_block: Callable,
+        dropout_key: Tensor | None,
+        position_ids: Tensor | None,
     ) -> Tensor:
-        """What the head reads, (batch, length, hidden); here, the encoder's output.
+        """What the head reads, shaped as `last_output`; here, the encoder's output.
 
         Args:
-            last_output, last_input: The encoder's last block's output, and its input; each (batch, length, hidden).
-            last_block: Applies the last block once more to `last_input`: (query vectors, dropout key) -> its output.
+            last_output: The output of the encoder's last block, (batch, length, hidden), or of the tokens at which the
+                head predicts alone, (batch, count, hidden).
+            last_input: The last block's input, (batch, length, hidden).
+            last_block: Applies the last block once more to `last_input`: (query vectors, dropout key, selected=False)
+                -> its output; with `selected=True` shaped as `last_output`.
             dropout_key: Dropout key, int32 (2,); None at inference.
+            position_ids: int32 (batch, length), each token's position in its text; None where a row is a text.
         """
         return last_output
 

@@ -11,7 +11,7 @@ from bertzoo.layers.attention import AttentionLayer, AttentionMask, SelfAttentio
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
-from bertzoo.random import Salt
+from bertzoo.random import Salt, drop_token_indices
 from bertzoo.types import Tensor
 
 
@@ -28,7 +28,6 @@ class RotaryAttention(SelfAttention):
     """
 
     splits_projection = False
-    supports_query_subset = False
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class PreNormBlock(AttentionLayer):
         name: The layer's name.
     """
 
-    accepts_query = supports_query_subset = False
+    accepts_query = False
 
     def __init__(
         self,
@@ -151,11 +150,15 @@ class PreNormBlock(AttentionLayer):
         build_dense(self, self.intermediate, self.hidden_size, self.initializer_range)
         build_dense(self, self.output_dense, self.intermediate_size, self.output_initializer_range)
 
-    def _forward(self, x, attention_mask, position_bias, key, return_attention, query) -> tuple[Tensor, Tensor | None]:
+    def _forward(
+        self, x, attention_mask, position_bias, key, return_attention, query, select
+    ) -> tuple[Tensor, Tensor | None]:
         read = x if self.is_first else self.attention_norm(x)
-        options = {"attention_mask": attention_mask, "position_bias": position_bias, "key": key}
+        options = {"attention_mask": attention_mask, "position_bias": position_bias, "key": key, "select": select}
         out = self.attention(read, **options, return_attention=return_attention)
         out, weights = out if return_attention else (out, None)
+        if select is not None:
+            x, key = select(x), drop_token_indices(key)
         x = add(x, dropout(out, self.attention_output_dropout, key, Salt.ATTENTION_OUTPUT))
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
         inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, Salt.FEED_FORWARD)

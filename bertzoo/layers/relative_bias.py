@@ -45,7 +45,8 @@ class RelativeBias(Layer):
         self.table = self.add_embedding_table("table", self.num_buckets, self.num_heads)
         self._offset_buckets = as_backend_constant(_buckets_of_offsets(self.num_buckets, self.max_distance))
 
-    def call(self, x: Tensor) -> Tensor:
+    def call(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        # Distances in a row that texts share are those in the text, so that position_ids are not needed.
         position = ops.arange(ops.shape(x)[1], dtype="int32")
         offset = ops.clip(position[None, :] - position[:, None], -self.max_distance, self.max_distance)
         by_offset = lookup_rows(self.table, self._offset_buckets)

@@ -9,12 +9,14 @@ from keras import ops
 
 from bertzoo.layers.attention import AttentionMask, SelfAttention
 from bertzoo.layers.base import Layer
+from bertzoo.layers.functional import lookup_rows
 from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
 class RotaryTable(Layer):
-    """(batch, length, …) -> float32 (2, length, 1, head size / 2): the sine and cosine of each position's angles.
+    """(batch, length, …) -> float32 (2, length, 1, head size / 2), or with `position_ids` (2, batch, length, 1, head
+    size / 2): the sine and cosine of each position's angles.
 
     They are a weight that is not trained, since files hold them.
 
@@ -37,13 +39,17 @@ class RotaryTable(Layer):
             autocast=False,
         )
 
-    def call(self, x: Tensor) -> Tensor:
+    def call(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        half = self.head_size // 2
+        if position_ids is not None:
+            table = lookup_rows(self.table, position_ids)
+            return ops.stack([table[..., :half], table[..., half:]])[:, :, :, None]
         if x.shape[1] is not None and x.shape[1] > self.max_positions:
             raise ValueError(
                 f"Expected at most {self.max_positions} tokens, the rows of the position table. Received: {x.shape[1]} "
                 f"tokens. Truncate the texts (max_length={self.max_positions}), or take a model with more positions."
             )
-        table, half = self.table[: ops.shape(x)[1]], self.head_size // 2
+        table = self.table[: ops.shape(x)[1]]
         return ops.stack([table[:, :half], table[:, half:]])[:, :, None]
 
 
@@ -65,7 +71,6 @@ class RoFormerAttention(SelfAttention):
     """
 
     splits_projection = False
-    supports_query_subset = False
 
     def __init__(self, *args, rotary_value: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
@@ -75,7 +80,7 @@ class RoFormerAttention(SelfAttention):
         queries, keys, values = super()._project(x, query, position_bias)
         if position_bias is None:
             return queries, keys, values
-        queries = _rotate_neighbours(queries, position_bias[:, : ops.shape(queries)[1]])
+        queries = _rotate_neighbours(queries, position_bias[..., : ops.shape(queries)[1], :, :])
         keys = _rotate_neighbours(keys, position_bias)
         return queries, keys, _rotate_neighbours(values, position_bias) if self.rotary_value else values
 
@@ -91,7 +96,7 @@ def _rotate_neighbours(x: Tensor, sin_cos: Tensor) -> Tensor:
 
     Args:
         x: (batch, length, heads, head size).
-        sin_cos: (2, length, 1, head size / 2).
+        sin_cos: (2, length, 1, head size / 2) or (2, batch, length, 1, head size / 2).
     """
     sin, cos = (ops.cast(sin_cos[i], "float32") for i in range(2))
     even, odd = ops.cast(x[..., ::2], "float32"), ops.cast(x[..., 1::2], "float32")

@@ -1,18 +1,20 @@
 """The encoder: embeddings, blocks and, where the family has one, the pooler."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from bertzoo.dispatch import make_block_caller, rematerialize_block_calls
-from bertzoo.layers.attention import make_attention_mask
-from bertzoo.layers.functional import gather_positions
+from bertzoo.layers.attention import make_attention_mask, make_text_mask
+from bertzoo.layers.functional import FIRST, gather_positions
+from bertzoo.layers.packed_rows import PackedRows
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
 from bertzoo.models.registry import FAMILIES, check_family_config
-from bertzoo.random import StepCounter, fold_in
-from bertzoo.text.encoded import ARRAYS, check_input_names
+from bertzoo.random import StepCounter, TokenKey, fold_in
+from bertzoo.text.encoded import ARRAYS, PACKING, check_input_names
 from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
 
@@ -24,8 +26,9 @@ class Encoder(BackendModel, EncoderBase):
     Inputs: a dict of int arrays `token_ids` (batch, length), and optionally `segment_ids` (default 0) and
     `padding_mask` (1 at real tokens; default 1); or the token ids alone. Ids must be below `config.vocab_size`, which
     JAX does not check. Pass the number of real tokens, `lengths` (batch,), besides the mask when all padding is at the
-    end of each row: JAX is then faster on a GPU. A `perturbation` (batch, length, width) is added to the normalised
-    embeddings; see `bertzoo.training.SiFT`.
+    end of each row: JAX is then faster on a GPU. With `packing` and `text_starts` too (see `bertzoo.data.packing`), the
+    texts are computed side by side in fewer rows; the outputs are the same, 0 at padding. A `perturbation` (batch,
+    length, width) is added to the normalised embeddings; see `bertzoo.training.SiFT`.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
     (batch, hidden). With `return_all=True` also lists: `hidden_states`, the outputs of the embeddings and of each
@@ -100,16 +103,19 @@ class Encoder(BackendModel, EncoderBase):
             query_positions: FIRST or int (batch, count), the tokens to return; the last block may compute no others.
         """
         inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
-        check_input_names(inputs, (*ARRAYS, "perturbation"))
+        check_input_names(inputs, (*ARRAYS, *PACKING, "perturbation"))
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
+        rows = None if return_all else _packed_rows(inputs)
         # The number of a layer, from the embeddings on -> its key.
-        key_of = (lambda i: fold_in(dropout_key, i)) if training else lambda i: None
+        key_of = (lambda i: _layer_key(dropout_key, i, rows)) if training else lambda i: None
 
-        x, shared = self._embed(inputs, key_of(0))
+        x, shared = self._embed(inputs, rows, key_of(0))
         blocks = [self.blocks[i] for i in self.block_order]
         call_block = rematerialize_block_calls(make_block_caller()) if self.remat and training else make_block_caller()
-        queries = None if return_all or not blocks[-1].supports_query_subset else query_positions
+        # The pooler reads the first token, whatever else is read.
+        adds_first = self.pooler is not None and query_positions is not None and not isinstance(query_positions, str)
+        select = _make_selection(query_positions, rows, adds_first)
         hidden_states, attentions = [x], []
         for number, block in enumerate(blocks, start=1):
             before, key = x, key_of(number)
@@ -117,42 +123,73 @@ class Encoder(BackendModel, EncoderBase):
                 x, weights = block(x, **shared, key=key, return_attention=True)
                 hidden_states.append(x)
                 attentions.append(weights)
-            elif queries is not None and number == len(blocks):
-                pooler_input, x = self._call_at(queries, block, x, key, **shared)
+            elif select is not None and number == len(blocks):
+                x = block(x, **shared, key=key, select=select)
             else:
                 x = call_block(block, x, **shared, key=key)
-
-        outputs: dict[str, Any] = {"sequence_output": x}
+        outputs: dict[str, Any] = {"sequence_output": select(x) if return_all and select is not None else x}
         if decoder is not None:
 
-            def last_block(query, key):
-                return blocks[-1](before, **shared, key=key, query=query)
+            def last_block(query, key, selected=False):
+                return blocks[-1](before, **shared, key=key, query=query, select=select if selected else None)
 
-            outputs["decoded_output"] = decoder.hidden_states_to_decode(x, before, last_block, key_of(len(blocks) + 1))
-        if query_positions is not None and queries is None:
-            outputs = {name: gather_positions(vectors, query_positions) for name, vectors in outputs.items()}
+            outputs["decoded_output"] = decoder.hidden_states_to_decode(
+                outputs["sequence_output"],
+                before,
+                last_block,
+                key_of(len(blocks) + 1),
+                None if rows is None else rows.position_ids,
+            )
+        pooler_input = outputs["sequence_output"]
+        if rows is not None and select is None:
+            outputs = {name: rows.unpack(vectors, inputs["padding_mask"]) for name, vectors in outputs.items()}
+            pooler_input = rows.gather(pooler_input, FIRST)
+        elif adds_first:
+            outputs = {name: vectors[:, 1:] for name, vectors in outputs.items()}
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x if queries is None else pooler_input)
+            outputs["pooled_output"] = self.pooler(pooler_input)
         if return_all:
             outputs.update(hidden_states=hidden_states, attentions=attentions)
         return outputs
 
-    def _embed(self, inputs: dict[str, Tensor], key: Tensor | None) -> tuple[Tensor, dict[str, Any]]:
+    def _embed(
+        self, inputs: dict[str, Tensor], rows: PackedRows | None, key: Tensor | TokenKey | None
+    ) -> tuple[Tensor, dict[str, Any]]:
         """The embeddings' output, and what all blocks read besides."""
         token_ids, segment_ids, padding_mask = map(inputs.get, ("token_ids", "segment_ids", "padding_mask"))
-        x = self.embeddings(token_ids, segment_ids, padding_mask, key=key, perturbation=inputs.get("perturbation"))
-        bias = None if self.position_bias is None else self.position_bias(x)
-        return x, {"attention_mask": make_attention_mask(padding_mask, inputs.get("lengths")), "position_bias": bias}
+        arrays = token_ids, segment_ids, padding_mask, inputs.get("perturbation")
+        if rows is None:
+            positions = None
+            attention_mask = make_attention_mask(padding_mask, inputs.get("lengths"))
+        else:
+            positions = rows.pack(self.embeddings.position_rows(token_ids))
+            arrays = tuple(map(rows.pack, arrays))
+            attention_mask = make_text_mask(rows.text_ids)
+        x = self.embeddings(*arrays[:3], key=key, perturbation=arrays[3], position_ids=positions)
+        bias = None
+        if self.position_bias is not None:
+            bias = self.position_bias(x, None if rows is None else rows.position_ids)
+        return x, {"attention_mask": attention_mask, "position_bias": bias}
 
-    def _call_at(self, positions: Any, block: Any, x: Tensor, key: Any, attention_mask: Any, position_bias: Any) -> Any:
-        """A block's output for the pooler, and the output at these positions; it computes no other tokens."""
-        bias, with_first = position_bias, self.pooler is not None and not isinstance(positions, str)
-        if with_first:  # the pooler reads the first token, whatever else is read
-            # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
-            positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
-        if bias is not None and isinstance(positions, str):
-            bias = bias[:, :, :1]
-        elif bias is not None:  # (1, heads, length, length) -> (batch, heads, count, length)
-            bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
-        x = block(x, attention_mask=attention_mask, position_bias=bias, key=key, query=gather_positions(x, positions))
-        return x, x[:, 1:] if with_first else x
+
+def _packed_rows(inputs: dict[str, Tensor]) -> PackedRows | None:
+    if "packing" not in inputs:
+        return None
+    return PackedRows(inputs["packing"], inputs["text_starts"], ops.shape(inputs["token_ids"])[1])
+
+
+def _layer_key(dropout_key: Tensor, number: int, rows: PackedRows | None) -> Tensor | TokenKey:
+    key = fold_in(dropout_key, number)
+    return key if rows is None else TokenKey(key, rows.text_ids, rows.position_ids)
+
+
+def _make_selection(
+    positions: Tensor | str | None, rows: PackedRows | None, adds_first: bool
+) -> Callable[[Tensor], Tensor] | None:
+    """(batch, length, width) or packed rows -> (batch, count, width), the tokens at these positions; None for None."""
+    if positions is None:
+        return None
+    if adds_first:
+        # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
+        positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
+    return lambda x: gather_positions(x, positions) if rows is None else rows.gather(x, positions)

@@ -43,14 +43,12 @@ def flops_by_part(
     blocks = [encoder.blocks[index] for index in encoder.block_order]
     projections = [_kernels(block.attention.qkv) + _kernels(block.attention.output_dense) for block in blocks]
     feed_forward = [_kernels(block) - _kernels(block.attention) for block in blocks]
-    spared = 0.0 * length  # tokens that the last block does not compute
-    if num_queries is not None and blocks[-1].supports_query_subset:
-        spared = np.maximum(length - num_queries, 0.0)
-    # Keys and values are computed of all tokens; queries and what comes out, which are as wide, of those that are read.
+    # Tokens of which the last block computes attention, and nothing that follows.
+    spared = 0.0 * length if num_queries is None else np.maximum(length - num_queries, 0.0)
     flops = {
         "embeddings": length * _kernels(encoder.embeddings),
-        "projections": length * sum(projections) - spared * (projections[-1] // 2),
-        "attention": 4 * length * config.hidden_size * (length * len(blocks) - spared),
+        "projections": length * sum(projections) - spared * _kernels(blocks[-1].attention.output_dense),
+        "attention": 4 * length**2 * config.hidden_size * len(blocks),
         "relative": 0.0 * length,
         "feed-forward": length * sum(feed_forward) - spared * feed_forward[-1],
     }

@@ -115,6 +115,10 @@ class FamilyHeads:
         """Dropout before a task's last layer."""
         return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
 
+    def head_reads_padding(self, config: Any, head_name: str) -> bool:
+        """Whether a head reads the output at padding, so that rows can't be packed."""
+        return False
+
     def pool_for_head(
         self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:

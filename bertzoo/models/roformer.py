@@ -79,6 +79,9 @@ class RoFormer(Family):
         )
         return super().build_block(config, index, attention=attention, **options)
 
+    def head_reads_padding(self, config: Any, head_name: str) -> bool:
+        return head_name == "multiple_choice" and config.summary_type != "first"
+
     def pool_for_head(
         self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:

@@ -7,12 +7,11 @@ from keras import ops
 
 from bertzoo.data.tuple_data import ChoiceData, flatten_tuple_inputs
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.probabilities import softmax
+from bertzoo.tasks.probabilities import ABSENT, softmax
 from bertzoo.tasks.task import Task, token_ids_shape
+from bertzoo.text.encoded import PACKING
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
-
-ABSENT = -1e9  # the logit of a choice that is none
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -47,6 +46,8 @@ class MultipleChoice(Task):
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
         present = inputs.pop("choice_mask", None)
+        if self.backbone.family.head_reads_padding(self.backbone.config, self.heads[0]):
+            inputs = {key: array for key, array in inputs.items() if key not in PACKING}
         choices, rows = ops.shape(inputs["token_ids"])[1], flatten_tuple_inputs(inputs)
         outputs, key = self.encode_inputs(rows, training, query_positions=self.backbone.head_query_positions)
         name = self.heads[0]

@@ -4,6 +4,8 @@ import numpy as np
 
 from bertzoo.types import Tensor
 
+ABSENT = -1e9  # the logit of what cannot be chosen
+
 
 def softmax(logits: Tensor, axis: int = -1) -> np.ndarray:
     """The probabilities of exclusive classes, which add up to 1 along the axis."""

@@ -10,7 +10,7 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import AnswerData
 from bertzoo.metrics.squad import best_no_answer_threshold
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.probabilities import softmax
+from bertzoo.tasks.probabilities import ABSENT, softmax
 from bertzoo.tasks.task import WindowedTask, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
@@ -34,7 +34,8 @@ class QuestionAnswerer(WindowedTask):
             having none exceeds that of the best answer by more (SQuAD 2.0); `fit_threshold` finds it.
         name: Name of the Keras model.
 
-    The output is float32 logits (batch, length, 2): at each token, for the answer's start and for its end.
+    The output is float32 logits (batch, length, 2): at each token, for the answer's start and for its end; -1e9 at
+    padding, so that the loss of a row does not depend on the rows beside it.
     """
 
     heads = ("qa",)
@@ -59,7 +60,9 @@ class QuestionAnswerer(WindowedTask):
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training)
-        return self.qa(outputs["sequence_output"], key=key)
+        logits = self.qa(outputs["sequence_output"], key=key)
+        mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+        return logits if mask is None else ops.where(mask[:, :, None] > 0, logits, ABSENT)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_ids_shape(input_shape), 2)

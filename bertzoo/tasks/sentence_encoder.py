@@ -15,7 +15,7 @@ from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.checkpoints.loading import check_constructor_options, save_model
 from bertzoo.checkpoints.sentence_transformers import build_sentence_transformer_files, read_sentence_transformer_files
 from bertzoo.checkpoints.tensors import open_tensors
-from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.batches import SeededDataset
 from bertzoo.data.labels import encode_sentence_targets
 from bertzoo.data.streams import ROWS_AT_ONCE, is_text_loader, iterate_chunks
 from bertzoo.data.tuple_data import TupleData, flatten_tuple_inputs
@@ -267,7 +267,7 @@ class SentenceEncoder(PromptedTask, Task):
                 lengths = np.union1d(data.lengths, self.tokenizer.max_length or self.backbone.config.max_length)
             yield self._vectors(data, bar)
 
-    def _vectors(self, data: BucketedDataset, bar: bool | None) -> np.ndarray:
+    def _vectors(self, data: SeededDataset, bar: bool | None) -> np.ndarray:
         if bar is None:
             bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
         progress, done = keras.utils.Progbar(len(data), verbose=1 if bar else 0), 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_config
-from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.batches import SeededDataset
 from bertzoo.data.parsing import Examples
 from bertzoo.data.streams import StreamDataset, is_batch_stream, refuse_steps_without_stream
 from bertzoo.data.task_data import TaskData, is_tokenized
@@ -237,7 +237,7 @@ class Task(CompiledTask, PresetTask):
             return self.predict_examples(examples, batch_size, **options)
         data = self.data.batches(x, steps=options.get("steps"), prompt=prompt)
         outputs = self.predict_batches(data, **options)
-        return data.unsort(outputs) if isinstance(data, BucketedDataset) else outputs
+        return data.unsort(outputs) if isinstance(data, SeededDataset) else outputs
 
     def predict_examples(self, examples: Examples, batch_size: int | None, **options) -> Any:
         """The model's outputs in the order of the examples; `options` are those of `keras.Model.predict`."""
@@ -285,7 +285,7 @@ class WindowedTask(Task):
     data: WindowedData
 
     def logits(self, x: Any, batch_size: int | None = None, **options) -> Any:
-        if is_batch_stream(x) and not isinstance(x, BucketedDataset):
+        if is_batch_stream(x) and not isinstance(x, SeededDataset):
             x = StreamDataset(x, _inputs_alone, options.get("steps"))
         return super().logits(x, batch_size, **options)
 

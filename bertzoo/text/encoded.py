@@ -12,6 +12,7 @@ import numpy as np
 
 HF_NAMES = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
 ARRAYS = ("token_ids", "segment_ids", "padding_mask", "lengths")  # what a batch of rows is made of
+PACKING = ("packing", "text_starts")  # where its tokens stand in packed rows
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Encoded:
     def lengths(self) -> np.ndarray:
         """(n,) int64: tokens in each row, special tokens included."""
         return np.diff(self.row_splits)
+
+    @property
+    def text_lengths(self) -> np.ndarray:
+        """(n,) int64: tokens of the text of each row, which is one text here."""
+        return self.lengths
 
     def row(self, index: int) -> np.ndarray:
         """The token ids of one row, (length,) int32, without a copy. Raises `IndexError` past the end."""

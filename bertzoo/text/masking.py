@@ -254,7 +254,7 @@ class Masking:
 class StaticMasking:
     """Examples masked once, for evaluation: their masks depend on their order and the seed, not on the batches.
 
-    `examples` are the masked ones; `batch` completes a batch of them, as the `transform` of `BucketedDataset`.
+    `examples` are the masked ones; `batch` completes a batch of them, as the `transform` of `SeededDataset`.
 
     Args:
         masking: The masking.

@@ -1,0 +1,99 @@
+"""Packed batches: random examples whatever their lengths, their texts side by side in rows without padding."""
+
+from collections import Counter
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo.data.batches import SeededDataset, batch_generator
+from bertzoo.data.packing import choose_packed_shape, packing_arrays, rows_needed
+from bertzoo.text.encoded import Encoded
+
+ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
+
+
+class PackedDataset(SeededDataset):
+    """A data set whose batches are the next rows of a seeded shuffle, or of the given order, whatever their lengths.
+
+    So the loss is that of the same examples padded to the longest. Texts are packed into rows of one length
+    (`bertzoo.data.packing`): besides the padded arrays, all of which are as long as the longest text, a batch has
+    `packing` and `text_starts`, and an `Encoder` computes hardly any padding. The numbers of rows are few and the same
+    in every epoch, so that each is compiled once.
+
+    Args:
+        encoded, options: As for `SeededDataset`.
+        max_shapes: The largest number of shapes, the smaller batch of an epoch not counted.
+        keep_apart_ids: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that
+            equal texts are not negatives of each other.
+
+    Raises:
+        ValueError: There are no rows.
+    """
+
+    def __init__(
+        self, encoded: Encoded, *, max_shapes: int = 4, keep_apart_ids: np.ndarray | None = None, **options: Any
+    ):
+        self._max_shapes, self._apart = max_shapes, keep_apart_ids
+        super().__init__(encoded, **options)
+
+    def _choose_shapes(self) -> None:
+        if len(self._encoded) == 0:
+            raise ValueError("there are no rows to make batches of.")
+        self._length = int(self._encoded.lengths.max(initial=1))
+        self._num_groups = _num_devices(self.batch_size)
+        rng = batch_generator(self._seed, 0, -1)
+        self.shape = choose_packed_shape(
+            self._encoded.text_lengths, self.batch_size, rng, self._max_shapes, self._num_groups
+        )
+
+    def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
+        rows = plan[index]
+        inputs, *targets = self._pad(epoch, index, rows, self._length)
+        groups = self._num_groups if len(rows) == self.batch_size else 1
+        return {**inputs, **packing_arrays(inputs["lengths"], self._length, self.shape, groups)}, *targets
+
+    def _num_tokens(self, rows: np.ndarray) -> int:
+        lengths = self._encoded.text_lengths[rows].ravel()
+        groups = self._num_groups if len(rows) == self.batch_size else 1
+        return self.shape.num_rows(rows_needed(lengths, self.shape.row_length, groups)) * self.shape.row_length
+
+    def _make_plan(self, epoch: int) -> list[np.ndarray]:
+        rng = batch_generator(self._seed, epoch, 0)
+        rows = rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
+        if self._apart is not None:
+            rows = _kept_apart(rows, self._apart, self.batch_size, rng)
+        return self._vary_first_two(np.split(rows, np.arange(self.batch_size, len(rows), self.batch_size)))
+
+
+def _num_devices(batch_size: int) -> int:
+    """On how many devices a batch is computed."""
+    distribution = keras.distribution.distribution()
+    count = 1 if distribution is None else int(np.prod(distribution.device_mesh.shape))
+    return count if batch_size % count == 0 else 1
+
+
+def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Reorders rows so that no batch of `size` has a number twice, as far as possible: a row that shares a number with
+    another of its batch swaps places with a row of another batch, drawn until both fit."""
+    rows, numbers_of = rows.copy(), numbers.tolist()
+    counts = [Counter(n for row in rows[i : i + size] for n in set(numbers_of[row])) for i in range(0, len(rows), size)]
+
+    def fits(row: int, batch: int, removed: int) -> bool:
+        return all(counts[batch][number] <= (number in numbers_of[removed]) for number in numbers_of[row])
+
+    for _ in range(ROUNDS):
+        clashing = [i for i, row in enumerate(rows) if any(counts[i // size][n] > 1 for n in numbers_of[row])]
+        if not clashing:
+            break
+        for index in clashing:
+            row, batch = rows[index], index // size
+            for other in rng.integers(0, len(rows), DRAWS).tolist() if not fits(row, batch, row) else ():
+                other_row, other_batch = rows[other], other // size
+                if other_batch != batch and fits(row, other_batch, other_row) and fits(other_row, batch, row):
+                    rows[index], rows[other] = other_row, row
+                    for changed, removed, added in ((batch, row, other_row), (other_batch, other_row, row)):
+                        counts[changed].subtract(set(numbers_of[removed]))
+                        counts[changed].update(set(numbers_of[added]))
+                    break
+    return rows

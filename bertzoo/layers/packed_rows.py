@@ -1,0 +1,51 @@
+"""Packed rows: the texts of a padded batch side by side in fewer rows, so that hardly any padding is computed."""
+
+from typing import Any
+
+from keras import ops
+
+from bertzoo.layers.functional import lookup_rows
+from bertzoo.types import Tensor
+
+
+class PackedRows:
+    """Where the tokens of a padded batch (batch, length) stand in packed rows (rows, row length).
+
+    Args:
+        packing: int32 (rows, row length): the index of each token in the flattened batch, -1 at padding. The tokens of
+            a text stand side by side in one row.
+        text_starts: int32 (batch,): the index of each text's first token in the flattened rows.
+        length: That of the padded batch.
+    """
+
+    def __init__(self, packing: Tensor, text_starts: Tensor, length: Any):
+        real, self._indices = packing >= 0, ops.maximum(packing, 0)
+        self._text_starts, self._length = ops.cast(text_starts, "int32"), length
+        # The number of each token's text, -1 at padding, and the token's position in its text.
+        self.text_ids = ops.where(real, self._indices // length, -1)
+        self.position_ids = self._indices % length
+
+    def pack(self, x: Tensor | None) -> Tensor | None:
+        """(batch, length, …) -> (rows, row length, …), with any of x's elements at padding. None stays None."""
+        if x is None:
+            return None
+        return lookup_rows(ops.reshape(x, (-1, *ops.shape(x)[2:])), self._indices)
+
+    def gather(self, x: Tensor, positions: Tensor | str) -> Tensor:
+        """(rows, row length, width) -> (batch, count, width): the tokens at these positions, int (batch, count), of
+        each text; the first where `positions` is FIRST."""
+        indices = self._text_starts[:, None]
+        if not isinstance(positions, str):
+            indices = indices + ops.cast(positions, "int32")
+        return lookup_rows(ops.reshape(x, (-1, x.shape[-1])), indices)
+
+    def unpack(self, x: Tensor, padding_mask: Tensor) -> Tensor:
+        """(rows, row length, width) -> (batch, length, width), 0 at padding.
+
+        Args:
+            x: Packed vectors.
+            padding_mask: (batch, length), 1 at real tokens.
+        """
+        real = ops.cast(padding_mask, "bool")
+        positions = ops.where(real, ops.arange(self._length, dtype="int32"), 0)
+        return ops.where(real[:, :, None], self.gather(x, positions), ops.zeros((), x.dtype))

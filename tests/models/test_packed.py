@@ -1,0 +1,150 @@
+"""Packed rows give what the padded batch gives: outputs, losses, and one update, with dropout of both kinds."""
+
+import keras
+import numpy as np
+import pytest
+from models.test_families import ALL_CASES
+
+import bertzoo as bz
+from bertzoo.data.packing import PackedShape, packing_arrays
+from bertzoo.layers.functional import FIRST
+from bertzoo.models.config import EncoderConfig
+from bertzoo.training.sentence_losses import MultipleNegativesRanking
+
+LENGTHS = np.array([7, 3, 12, 1, 5, 9, 2, 4], "int32")
+LENGTH = 14  # two more than the longest text
+SHAPE = PackedShape(16, (4,))
+FAMILIES = [case for case in ALL_CASES if case not in ("xlm-roberta", "camembert") and "long" not in case]
+
+
+def make_encoder(case, **options):
+    model_type, arguments = ALL_CASES[case]
+    config = EncoderConfig.from_hf({"model_type": model_type, **arguments, "initializer_range": 0.3})
+    return bz.Encoder(config, dropout=0.2, attention_dropout=0.2, **options)
+
+
+def make_inputs(pad_id=0, columns=None):
+    """A padded batch, and the same packed."""
+    rng = np.random.default_rng(0)
+    lengths = LENGTHS if columns is None else LENGTHS.reshape(-1, columns)
+    mask = (np.arange(LENGTH) < lengths[..., None]).astype("int32")
+    ids = np.where(mask, rng.integers(5, 50, mask.shape), pad_id).astype("int32")
+    padded = {"token_ids": ids, "segment_ids": np.zeros_like(ids), "padding_mask": mask, "lengths": lengths}
+    return padded, {**padded, **packing_arrays(lengths, LENGTH, SHAPE)}
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_outputs(case, compiled, close, numpy):
+    encoder = make_encoder(case)
+    decoder = bz.MaskedLM(encoder).masked_lm
+    padded, packed = make_inputs(encoder.config.pad_token_id)
+    assert packed["packing"].size < padded["token_ids"].size
+    positions = keras.ops.convert_to_tensor(np.stack([LENGTHS - 1, LENGTHS // 2, 0 * LENGTHS], 1))
+
+    def run(key, *arrays):
+        results = {}
+        for name, inputs in (("padded", padded), ("packed", packed)):
+            call = {"training": True, "dropout_key": key, "decoder": decoder}
+            results[name] = [
+                encoder(inputs, **call),
+                encoder(inputs, **call, query_positions=positions),
+                encoder(inputs, **call, query_positions=FIRST),
+                encoder(inputs)["sequence_output"],
+            ]
+        return results
+
+    results = numpy(compiled(run, encoder, decoder)(keras.ops.convert_to_tensor(np.array([12345, -678], "int32"))))
+    real = padded["padding_mask"][:, :, None]
+
+    def real_alone(output):
+        return output * real if output.ndim == 3 and output.shape[1] == LENGTH else output
+
+    for one, other in zip(*map(keras.tree.flatten, results.values())):
+        close(other, real_alone(one))
+
+
+def test_texts_do_not_see_each_other(compiled, numpy):
+    encoder = make_encoder("deberta-v2-xl")
+    _, packed = make_inputs()
+    other = {**packed, "token_ids": packed["token_ids"].copy()}
+    other["token_ids"][2] = 7
+    before, after = (
+        numpy(compiled(lambda ids, x=x: encoder({**x, "token_ids": ids})["sequence_output"], encoder)(x["token_ids"]))
+        for x in (packed, other)
+    )
+    changed = (before != after).any(axis=(1, 2))
+    assert changed.tolist() == [i == 2 for i in range(len(LENGTHS))]
+
+
+def classifier(encoder, inputs):
+    return bz.TextClassifier(encoder, labels=["a", "b", "c"]), (inputs, LENGTHS % 3)
+
+
+def tagger(encoder, inputs):
+    tags, weights = inputs["token_ids"] % 3, inputs["padding_mask"].astype("float32")
+    return bz.TokenClassifier(encoder, labels=["a", "b", "c"]), (inputs, tags, weights)
+
+
+def crf_tagger(encoder, inputs):
+    tags, weights = inputs["token_ids"] % 3, inputs["padding_mask"].astype("float32")
+    return bz.TokenClassifier(encoder, labels=["a", "b", "c"], crf=True), (inputs, tags, weights)
+
+
+def answerer(encoder, inputs):
+    ends = np.zeros((*inputs["token_ids"].shape, 2), "float32")
+    ends[np.arange(len(ends)), LENGTHS // 2, 0] = ends[np.arange(len(ends)), LENGTHS - 1, 1] = 1.0
+    return bz.QuestionAnswerer(encoder), (inputs, ends)
+
+
+def masked_lm(encoder, inputs):
+    positions = np.stack([LENGTHS - 1, LENGTHS // 2], axis=1)
+    inputs = {**inputs, "mask_positions": positions}
+    return bz.MaskedLM(encoder), (inputs, positions + 5, (positions > 0).astype("float32"))
+
+
+TASKS = {task.__name__: task for task in (classifier, tagger, answerer, masked_lm, crf_tagger)}
+
+
+def losses_and_changes(model, batch):
+    """The losses of two steps, and what the first of them changed."""
+    before = [keras.ops.convert_to_numpy(weight).copy() for weight in model.trainable_weights]
+    first = float(np.ravel(model.train_on_batch(*batch))[0])
+    changes = [keras.ops.convert_to_numpy(w) - b for w, b in zip(model.trainable_weights, before)]
+    model.reset_metrics()
+    return (first, float(np.ravel(model.train_on_batch(*batch))[0])), changes
+
+
+def check_equal(padded, packed):
+    assert np.allclose(padded[0], packed[0], rtol=1e-5)
+    largest = max(np.abs(change).max() for change in padded[1])
+    assert largest > 1e-3
+    for one, other in zip(padded[1], packed[1]):
+        assert np.abs(one - other).max() <= 1e-5 * largest
+
+
+# Compiling takes JAX seconds for each, and what tasks see of a packed batch is the same in every family.
+EVERYWHERE = [("bert", task) for task in TASKS] + [("mpnet", "masked_lm"), ("deberta-v2-xl", "tagger")]
+ELSEWHERE = [(case, task) for case in FAMILIES for task in TASKS if (case, task) not in EVERYWHERE]
+
+
+@pytest.mark.parametrize(
+    ("case", "task"), [*EVERYWHERE, *(pytest.param(*pair, marks=pytest.mark.once) for pair in ELSEWHERE)]
+)
+def test_update(case, task, eager):
+    results = []
+    for inputs in make_inputs(pad_id=1 if case.startswith(("roberta", "mpnet")) else 0):
+        bz.set_seed(1)
+        model, batch = TASKS[task](make_encoder(case), inputs)
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=eager)
+        results.append(losses_and_changes(model, batch))
+    check_equal(*results)
+
+
+def test_update_of_sentences(eager):
+    results = []
+    for inputs in make_inputs(columns=2):
+        bz.set_seed(1)
+        model = bz.SentenceEncoder(make_encoder("bert"))
+        model.compile(keras.optimizers.SGD(0.01), MultipleNegativesRanking(), run_eagerly=eager)
+        results.append(losses_and_changes(model, (inputs, np.zeros(len(inputs["lengths"])))))
+    check_equal(*results)
