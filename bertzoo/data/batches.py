@@ -67,6 +67,10 @@ class SeededDataset(keras.utils.PyDataset):
         """How many tokens are computed for a batch, padding included."""
         raise NotImplementedError
 
+    def _arrange(self, batches: list[np.ndarray]) -> list[np.ndarray]:
+        """The batches of an epoch in the order in which they are served."""
+        return batches
+
     def _pad(self, epoch: int, index: int, rows: np.ndarray, length: int) -> tuple:
         inputs = self._encoded.pad(rows, length, self._pad_id, return_lengths=True)
         return self._transform(inputs, rows, batch_generator(self._seed, epoch, index + 1))
@@ -98,7 +102,7 @@ class SeededDataset(keras.utils.PyDataset):
         size = max(2, rows_per_dataset // self.batch_size)
         for begin in range(0, len(self._plan), size):
             chunk = copy.copy(self)
-            chunk._plan = self._vary_first_two(self._plan[begin : begin + size])
+            chunk._plan = self._arrange(self._plan[begin : begin + size])
             yield chunk
 
     def unsort(self, outputs: Any) -> Any:
@@ -168,14 +172,6 @@ class SeededDataset(keras.utils.PyDataset):
         """Takes notice that a batch of this epoch is served."""
         if self._begun and index == len(self._plan) - 1:
             self._read_to_the_end = True
-
-    def _vary_first_two(self, batches: list[np.ndarray]) -> list[np.ndarray]:
-        # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.
-        for other in range(1, len(batches)):
-            if self._num_tokens(batches[other]) != self._num_tokens(batches[0]):
-                batches[1], batches[other] = batches[other], batches[1]
-                break
-        return batches
 
 
 def batch_generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
@@ -260,4 +256,12 @@ class BucketedDataset(SeededDataset):
         batches = np.split(rows, starts[1:])
         if self._shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]
-        return self._vary_first_two(batches)
+        return self._arrange(batches)
+
+    def _arrange(self, batches: list[np.ndarray]) -> list[np.ndarray]:
+        # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.
+        for other in range(1, len(batches)):
+            if self._num_tokens(batches[other]) != self._num_tokens(batches[0]):
+                batches[1], batches[other] = batches[other], batches[1]
+                break
+        return batches

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from bertzoo.data.batches import SeededDataset, batch_generator
-from bertzoo.data.packing import choose_packed_shape, packing_arrays, rows_needed
+from bertzoo.data.packing import PackedShape, choose_packed_shape, packing_arrays, rows_needed
 from bertzoo.text.encoded import Encoded
 
 ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
@@ -23,7 +23,7 @@ class PackedDataset(SeededDataset):
 
     Args:
         encoded, options: As for `SeededDataset`.
-        max_shapes: The largest number of shapes, the smaller batch of an epoch not counted.
+        max_shapes: The largest number of shapes; the smaller batch of an epoch has one more.
         keep_apart_ids: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that
             equal texts are not negatives of each other.
 
@@ -42,28 +42,30 @@ class PackedDataset(SeededDataset):
             raise ValueError("there are no rows to make batches of.")
         self._length = int(self._encoded.lengths.max(initial=1))
         self._num_groups = _num_devices(self.batch_size)
-        rng = batch_generator(self._seed, 0, -1)
-        self.shape = choose_packed_shape(
-            self._encoded.text_lengths, self.batch_size, rng, self._max_shapes, self._num_groups
-        )
+        rng, lengths = batch_generator(self._seed, 0, -1), self._encoded.text_lengths
+        self.shape = choose_packed_shape(lengths, self.batch_size, rng, self._max_shapes, self._num_groups)
+        rest = len(self._encoded) % self.batch_size or self.batch_size
+        self._smaller = choose_packed_shape(lengths, rest, rng, max_count=1, row_length=self.shape.row_length)
 
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
-        rows = plan[index]
-        inputs, *targets = self._pad(epoch, index, rows, self._length)
-        groups = self._num_groups if len(rows) == self.batch_size else 1
-        return {**inputs, **packing_arrays(inputs["lengths"], self._length, self.shape, groups)}, *targets
+        inputs, *targets = self._pad(epoch, index, plan[index], self._length)
+        arrays = packing_arrays(inputs["lengths"], self._length, *self._shape_and_groups(plan[index]))
+        return {**inputs, **arrays}, *targets
+
+    def _shape_and_groups(self, rows: np.ndarray) -> tuple[PackedShape, int]:
+        return (self.shape, self._num_groups) if len(rows) == self.batch_size else (self._smaller, 1)
 
     def _num_tokens(self, rows: np.ndarray) -> int:
-        lengths = self._encoded.text_lengths[rows].ravel()
-        groups = self._num_groups if len(rows) == self.batch_size else 1
-        return self.shape.num_rows(rows_needed(lengths, self.shape.row_length, groups)) * self.shape.row_length
+        shape, groups = self._shape_and_groups(rows)
+        needed = rows_needed(self._encoded.text_lengths[rows].ravel(), shape.row_length, groups)
+        return shape.num_rows(needed) * shape.row_length
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
         rng = batch_generator(self._seed, epoch, 0)
         rows = rng.permutation(len(self._encoded)) if self._shuffle else np.arange(len(self._encoded))
         if self._apart is not None:
             rows = _kept_apart(rows, self._apart, self.batch_size, rng)
-        return self._vary_first_two(np.split(rows, np.arange(self.batch_size, len(rows), self.batch_size)))
+        return np.split(rows, np.arange(self.batch_size, len(rows), self.batch_size))
 
 
 def _num_devices(batch_size: int) -> int:

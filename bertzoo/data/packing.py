@@ -96,7 +96,12 @@ def packing_arrays(
 
 
 def choose_packed_shape(
-    text_lengths: np.ndarray, batch_size: int, rng: np.random.Generator, max_count: int = 4, num_groups: int = 1
+    text_lengths: np.ndarray,
+    batch_size: int,
+    rng: np.random.Generator,
+    max_count: int = 4,
+    num_groups: int = 1,
+    row_length: int | None = None,
 ) -> PackedShape:
     """The shapes that make the least padding of batches drawn at random.
 
@@ -106,18 +111,19 @@ def choose_packed_shape(
         rng: Draws the batches.
         max_count: The largest number of shapes.
         num_groups: As for `packing_arrays`.
+        row_length: Tokens of a row, in place of a choice.
     """
     text_lengths = np.maximum(text_lengths, 1)
     size = min(batch_size, len(text_lengths))
     draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)].ravel() for _ in range(BATCHES)]
     best, least = None, np.inf
-    for row_length in _row_lengths(int(text_lengths.max())):
-        needed = np.array([rows_needed(lengths, row_length, num_groups) for lengths in draws])
+    for tokens in [row_length] if row_length else _row_lengths(int(text_lengths.max())):
+        needed = np.array([rows_needed(lengths, tokens, num_groups) for lengths in draws])
         most = int(needed.max()) + -(-max(1, int(needed.max() * SPARE)) // num_groups) * num_groups
         counts = choose_padded_lengths(np.append(needed, most), most, max_count, num_groups, tolerance=0.0)
-        computed = counts[np.searchsorted(counts, needed)].sum() * row_length
+        computed = counts[np.searchsorted(counts, needed)].sum() * tokens
         if computed < least:
-            best, least = PackedShape(row_length, tuple(counts.tolist())), computed
+            best, least = PackedShape(tokens, tuple(counts.tolist())), computed
     assert best is not None
     return best
 

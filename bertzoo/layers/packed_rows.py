@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from bertzoo.layers.functional import lookup_rows
@@ -29,7 +30,9 @@ class PackedRows:
         """(batch, length, …) -> (rows, row length, …), with any of x's elements at padding. None stays None."""
         if x is None:
             return None
-        return lookup_rows(ops.reshape(x, (-1, *ops.shape(x)[2:])), self._indices)
+        flat = ops.reshape(x, (-1, *ops.shape(x)[2:]))
+        has_gradient = "float" in keras.backend.standardize_dtype(x.dtype)
+        return lookup_rows(flat, self._indices) if has_gradient else ops.take(flat, self._indices, axis=0)
 
     def gather(self, x: Tensor, positions: Tensor | str) -> Tensor:
         """(rows, row length, width) -> (batch, count, width): the tokens at these positions, int (batch, count), of

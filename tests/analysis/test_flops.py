@@ -138,9 +138,14 @@ def test_of_pretraining(case, pooler):
     assert 3 * expected == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
-def test_families_whose_last_block_computes_all():
-    config, expected = counted("deberta-v2")
-    assert encoder_flops(config, LENGTH, num_queries=1) == pytest.approx(expected, rel=1e-9)
+@pytest.mark.parametrize("case", ["modernbert", "roformer", "mpnet"])
+def test_of_one_token(case):
+    """The last block computes attention of all, and what follows of the token that is read."""
+    config, _ = counted(case)
+    encoder = bz.Encoder(config, pooler=False, attention_dropout=0.1)
+    with FlopCounterMode(display=False) as counter:
+        encoder(torch.full((1, LENGTH), 5), training=True, query_positions=torch.tensor([[1]]))
+    assert encoder_flops(config, LENGTH, num_queries=1) == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
 @pytest.mark.parametrize("case", ["bert", "albert", "modernbert"])

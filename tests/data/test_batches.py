@@ -1,38 +1,14 @@
-import csv
-import gzip
-import json
-import os
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
+from encoded_rows import labelled, make_encoded, rows_of
 
 from bertzoo.data.batch_shapes import choose_padded_lengths
 from bertzoo.data.batches import BucketedDataset
-from bertzoo.text.encoded import Encoded, lengths_to_row_splits
-from bertzoo.text.tokenizer import Tokenizer
-
-
-def make_encoded(rows: int, longest: int = 60, seed: int = 0) -> Encoded:
-    """Row i starts with token i + 1, so that a batch tells its rows."""
-    lengths = np.minimum(np.random.default_rng(seed).geometric(0.08, rows) + 1, longest)
-    starts = lengths_to_row_splits(lengths)
-    ids = np.full(starts[-1], 100_000, np.int32)
-    ids[starts[:-1]] = np.arange(rows) + 1
-    return Encoded(ids, np.zeros(len(ids), np.int8), starts)
-
-
-def labelled(labels):
-    return lambda inputs, rows, rng: (inputs, labels[rows])
 
 
 def zeros(rows):
     return labelled(np.zeros((rows, 1), "float32"))
-
-
-def rows_of(batch) -> list[int]:
-    return (batch[0]["token_ids"][:, 0] - 1).tolist()
 
 
 def read_epoch(data) -> list[list[int]]:
@@ -59,46 +35,6 @@ def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
         assert epoch == 0 or now == shapes
         shapes = now
     assert len(shapes) <= 5
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("rows", [1, 5, 32, 33, 100, 517])
-def test_random_batches_hold_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
-    encoded = make_encoded(rows, seed=rows)
-    data = BucketedDataset(
-        encoded, transform=labelled(np.arange(rows)), batch_size=16, shuffle=shuffle, group_by_length=False
-    )
-    shapes, epochs = set(), []
-    for epoch in range(6):
-        data.epoch = epoch
-        batches = list(data)
-        epochs.append([rows_of(batch) for batch in batches])
-        assert sorted(row for batch in batches for row in rows_of(batch)) == list(range(rows))
-        assert len(batches) == -(-rows // 16) and sum(len(rows_of(batch)) < 16 for batch in batches) <= 1
-        shapes |= {batch[0]["token_ids"].shape for batch in batches}
-        for x, _ in batches:
-            np.testing.assert_array_equal(x["padding_mask"].sum(1), encoded.lengths[x["token_ids"][:, 0] - 1])
-            longest = x["padding_mask"].sum(1).max()  # the next of the lengths, or in a smaller batch the last
-            wanted = data.lengths[np.searchsorted(data.lengths, longest)] if len(x["token_ids"]) == 16 else longest
-            assert x["token_ids"].shape[1] in (wanted, data.lengths[-1])
-        for index in range(len(data)):  # looked at from another epoch, a batch is what it is when it is served
-            other = data.peek_batch((epoch + 1) % 6, index)
-            assert len(epochs) <= (epoch + 1) % 6 or rows_of(other) == epochs[(epoch + 1) % 6][index]
-    assert len(shapes) <= 5
-    assert (epochs[0] != epochs[1]) == (shuffle and rows > 1)
-    if not shuffle:
-        assert sorted(map(tuple, epochs[0])) == [tuple(range(i, min(i + 16, rows))) for i in range(0, rows, 16)]
-
-
-@pytest.mark.once
-def test_the_first_two_random_batches_show_whether_lengths_vary():
-    """On TensorFlow Keras takes what is alike in them for fixed."""
-    for seed in range(20):
-        data = BucketedDataset(make_encoded(70, seed=seed), batch_size=16, group_by_length=False, seed=seed)
-        seen = [data[i][0]["token_ids"].shape[1] for i in range(2)]
-        later = {data.peek_batch(epoch, i)[0]["token_ids"].shape[1] for epoch in range(20) for i in range(len(data))}
-        assert seen[0] != seen[1] or later == {seen[0]}
 
 
 @pytest.mark.once
@@ -278,62 +214,3 @@ def test_validation_does_not_move_and_predictions_can_be_put_in_order():
     assert validation.row_order.tolist() == before and validation.epoch == 0
     outputs = validation.unsort(model.predict(validation, verbose=0))
     np.testing.assert_allclose(outputs[:, 0], np.arange(1, 41) / 100, rtol=1e-5)
-
-
-def data_folder() -> Path:
-    folder = Path(os.environ.get("BERTZOO_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    if not (folder / "stsb" / "train.tsv").is_file():
-        pytest.skip("the data sets are not here: set BERTZOO_DATA")
-    return folder
-
-
-def read_columns(path: Path, *names: str) -> list[list[str]]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    return [[row[name] for row in rows] for name in names]
-
-
-def squad_pairs(path: Path) -> list[list[str]]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        articles = json.load(file)["data"]
-    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-    pairs = [(qa["question"], paragraph["context"]) for paragraph in paragraphs for qa in paragraph["qas"]]
-    return [list(column) for column in zip(*pairs)]
-
-
-@pytest.mark.slow
-@pytest.mark.once
-@pytest.mark.parametrize(("name", "at_least"), [("sst2", 0.75), ("stsb", 0.80), ("squad", 0.88)])
-def test_share_of_real_tokens(minilm, name, at_least):
-    folder, tokenizer = data_folder(), Tokenizer.from_directory(minilm)
-    if name == "sst2":  # every fourth row keeps the distribution and the test short
-        encoded = tokenizer.encode(read_columns(folder / "sst2" / "train.tsv.gz", "sentence")[0][::4])
-    elif name == "stsb":
-        encoded = tokenizer.encode(*read_columns(folder / "stsb" / "train.tsv", "sentence1", "sentence2"))
-    else:
-        encoded = tokenizer.encode(*squad_pairs(folder / "squad" / "train.json.gz"), max_length=384)
-    data = BucketedDataset(encoded, batch_size=32)
-    masks = [x["padding_mask"] for (x,) in data]
-    fraction = sum(int(mask.sum()) for mask in masks) / sum(mask.size for mask in masks)
-    assert fraction >= at_least
-    assert fraction == pytest.approx(data.padding_efficiency)
-    assert len({mask.shape for mask in masks}) <= 8
-
-
-def test_rows_that_share_a_text_do_not_meet():
-    """All rows once, batches as large as ever, none with a number twice while another batch has room."""
-    rng = np.random.default_rng(0)
-    numbers = np.stack([rng.integers(0, 40, 200), 40 + rng.integers(0, 150, 200)], axis=1)
-    data = BucketedDataset(make_encoded(200), batch_size=16, group_by_length=False, keep_apart_ids=numbers, seed=1)
-    orders = []
-    for _ in range(3):
-        plan = data._plan
-        assert sorted(np.concatenate(plan)) == list(range(200))
-        assert sorted(map(len, plan)) == [8, *[16] * 12]
-        for rows in plan:
-            assert all(len(set(column)) == len(column) for column in numbers[rows].T)
-        orders.append(data.row_order.tolist())
-        data.epoch += 1
-    assert len({str(order) for order in orders}) == 3
-    same = BucketedDataset(make_encoded(6), batch_size=3, group_by_length=False, keep_apart_ids=np.zeros((6, 1), int))
-    assert sorted(same.row_order) == list(range(6))  # where all are alike, they meet
