@@ -14,6 +14,7 @@ from bertzoo.data.batch_shapes import choose_padded_lengths
 SHORT_ROW = 128  # up to this many tokens, attention in a row costs little beside the rest
 ROW_LENGTHS = 8  # how many lengths of rows are tried
 BATCHES = 128  # drawn at random, to see how many rows they need
+FEW_BATCHES = 32  # of them, to choose the length of rows
 SPARE = 0.03  # of the largest number of rows, one at least, for batches that need more than all that were drawn
 
 
@@ -116,16 +117,18 @@ def choose_packed_shape(
     text_lengths = np.maximum(text_lengths, 1)
     size = min(batch_size, len(text_lengths))
     draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)].ravel() for _ in range(BATCHES)]
-    best, least = None, np.inf
-    for tokens in [row_length] if row_length else _row_lengths(int(text_lengths.max())):
+
+    def choose(tokens: int, draws: list[np.ndarray]) -> tuple[int, PackedShape]:
+        """The tokens that are computed for the draws in rows of so many tokens, and the shape."""
         needed = np.array([rows_needed(lengths, tokens, num_groups) for lengths in draws])
         most = int(needed.max()) + -(-max(1, int(needed.max() * SPARE)) // num_groups) * num_groups
         counts = choose_padded_lengths(np.append(needed, most), most, max_count, num_groups, tolerance=0.0)
-        computed = counts[np.searchsorted(counts, needed)].sum() * tokens
-        if computed < least:
-            best, least = PackedShape(tokens, tuple(counts.tolist())), computed
-    assert best is not None
-    return best
+        return counts[np.searchsorted(counts, needed)].sum() * tokens, PackedShape(tokens, tuple(counts.tolist()))
+
+    if row_length is None:
+        candidates = _row_lengths(int(text_lengths.max()))
+        row_length = min(candidates, key=lambda tokens: choose(tokens, draws[:FEW_BATCHES])[0])
+    return choose(row_length, draws)[1]
 
 
 def _row_lengths(longest: int) -> list[int]:

@@ -22,7 +22,7 @@ from bertzoo.kernels.general import bias_in_stored_dtype, is_plain_dense, is_pla
 from bertzoo.kernels.pallas import kernel_rows_per_device, shard_over_devices
 from bertzoo.layers import block, functional
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask, dot_product_attention
-from bertzoo.random import fold_in
+from bertzoo.random import TokenKey, fold_in
 from bertzoo.types import Tensor
 
 HALF = ("bfloat16", "float16")
@@ -156,7 +156,7 @@ def _rows(dense: keras.layers.Layer, x: Tensor) -> int | None:
 
 
 @register_faster_form(SelfAttention.compute_context, backend="jax")
-def _short_context(
+def _fused_context(
     layer: SelfAttention,
     x: Tensor,
     attention_mask: AttentionMask | Tensor | None,
@@ -165,25 +165,62 @@ def _short_context(
     return_attention: bool,
     query: Tensor | None,
 ) -> tuple[Tensor, None] | None:
-    """Attention over short sequences in one kernel."""
+    """Attention over short rows, or over rows of several texts, in one kernel."""
     mask, qkv = as_attention_mask(attention_mask), layer.qkv
     if return_attention or (key is not None and layer.attention_dropout > 0):
         return None  # the kernel does not store the weights
     if not layer.splits_projection or query is not None or position_bias is not None:
         return None
-    if x.dtype not in HALF or (mask is not None and mask.lengths is None) or _rows(qkv, x) is None:
+    if x.dtype not in HALF or _rows(qkv, x) is None:
         return None
-    from bertzoo.kernels.short_attention import short_attention, supports_shape
+    from bertzoo.kernels import row_attention, short_attention
 
-    batch, length, _ = x.shape
-    if not supports_shape(length, layer.hidden_size // layer.num_heads):
+    text_ids, shape = _text_ids(mask, x.shape[:2]), (x.shape[1], layer.hidden_size // layer.num_heads)
+    if text_ids is not None and short_attention.supports_shape(*shape):
+        kernel = short_attention.short_attention
+    elif mask is not None and mask.text_ids is not None and row_attention.supports_shape(*shape):
+        kernel = row_attention.row_attention
+    else:
         return None
-    lengths = ops.full((batch,), length, "int32") if mask is None else mask.lengths
     product = ops.matmul(x, ops.convert_to_tensor(qkv.kernel))
     call = shard_over_devices(
-        lambda product, bias, lengths: short_attention(product, bias, lengths, layer.num_heads), (True, False, True)
+        lambda product, bias, text_ids: kernel(product, bias, text_ids, layer.num_heads), (True, False, True)
     )
-    return call(product, bias_in_stored_dtype(qkv), lengths), None
+    return call(product, bias_in_stored_dtype(qkv), text_ids), None
+
+
+def _text_ids(mask: AttentionMask | None, shape: tuple[int, int]) -> Tensor | None:
+    """The text of each token of (batch, length), int32, where tokens attend to all of their text; else None."""
+    if mask is None:
+        return jax.numpy.zeros(shape, "int32")
+    if mask.text_ids is not None or mask.lengths is None:
+        return mask.text_ids
+    return ops.where(jax.lax.broadcasted_iota("int32", shape, 1) < mask.lengths[:, None], 0, -1)
+
+
+@register_faster_form(functional.lookup_positions, backend="jax")
+def _lookup_positions(table: Tensor, position_ids: Tensor) -> Tensor | None:
+    """With the gradient as a product: a look-up's adds all tokens of a batch to a few rows, one after another."""
+    return _lookup_with_product(jax.numpy.asarray(table), position_ids) if jax.default_backend() == "gpu" else None
+
+
+@jax.custom_vjp
+def _lookup_with_product(table, row_indices):
+    return table[row_indices]
+
+
+def _looked_up(table, row_indices):
+    return table[row_indices], (row_indices, table.shape[0])
+
+
+def _product_gradient(kept, gradient):
+    row_indices, count = kept
+    gradient = gradient.reshape(-1, gradient.shape[-1])
+    is_row = jnp.arange(count)[:, None] == row_indices.reshape(-1)[None, :]
+    return jnp.matmul(is_row.astype(gradient.dtype), gradient, precision="highest"), None
+
+
+_lookup_with_product.defvjp(_looked_up, _product_gradient)
 
 
 @register_faster_form(functional.dense_then_activation, backend="jax")
@@ -213,17 +250,16 @@ def _residual_norm(
         return None
     from bertzoo.kernels.residual_norm import residual_norm_kernel, supports_width
 
-    batch, _, width = residual.shape
+    width = residual.shape[-1]
     if not supports_width(width):
         return None
     rate = 0.0 if key is None else rate
-    # Indices in the whole batch, on whatever device: dropout masks depend on them.
-    dropped = (fold_in(key, salt), ops.arange(batch, dtype="int32")) if rate else ()
+    dropped = _key_and_indices(fold_in(key, salt), residual.shape[:2]) if rate else ()
     call = shard_over_devices(
         lambda product, bias, residual, gamma, beta, *dropped: residual_norm_kernel(
             product, bias, residual, gamma, beta, dropped, rate, norm.epsilon
         ),
-        (True, False, True, False, False, *(False, True)[: len(dropped)]),
+        (True, False, True, False, False, *(False, True, True)[: len(dropped)]),
     )
     normed = call(
         ops.reshape(ops.matmul(x, ops.convert_to_tensor(dense.kernel)), (-1, width)),
@@ -234,6 +270,14 @@ def _residual_norm(
         *dropped,
     )
     return ops.reshape(normed, residual.shape)
+
+
+def _key_and_indices(key: Tensor | TokenKey, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """A dropout key, and the text and the position of each token of (batch, length), flattened; of the whole batch, on
+    whatever device."""
+    if not isinstance(key, TokenKey):
+        key = TokenKey(key, *(jax.lax.broadcasted_iota("int32", shape, axis) for axis in range(2)))
+    return key.key, ops.reshape(key.text_ids, (-1,)), ops.reshape(key.position_ids, (-1,))
 
 
 # ---- calls of blocks

@@ -42,8 +42,8 @@ def residual_norm_kernel(product, bias, residual, gamma, beta, dropout_key_and_i
     Args:
         product, residual: (rows, width).
         bias, gamma, beta: (width,).
-        dropout_key_and_indices: The dropout key, int32 (2,), and the examples' consecutive indices, int32 (examples,);
-            () for no dropout.
+        dropout_key_and_indices: The dropout key, int32 (2,), and of each row the text and the position in it, int32
+            (rows,) each; () for no dropout.
         rate: Fraction to drop.
         epsilon: Added to the variance.
     """
@@ -58,13 +58,13 @@ def _fused(*arguments):
 def _forward(product, bias, residual, gamma, beta, dropped, rate, epsilon):
     """The result, and each row's mean and reciprocal standard deviation."""
     rows, width = product.shape
-    size, length = _rows_per_load(rows, width), _length(rows, dropped)
+    size = _rows_per_load(rows, width)
 
     def kernel(*refs):
         *inputs, out, means, scales = refs
         first = pl.program_id(0) * size
         row = pl.ds(first, size)
-        sums, _ = _sums(inputs, first, size, length, rate)
+        sums, _ = _sums(inputs, first, size, rate)
         mean = sum(jnp.sum(values, axis=1, keepdims=True) for values in sums) / width
         centred = [values - mean for values in sums]
         variance = sum(jnp.sum(values * values, axis=1, keepdims=True) for values in centred) / width
@@ -92,7 +92,7 @@ def _backward(rate, epsilon, kept, gradient):
     (product, bias, residual, gamma, beta, dropped), statistics = kept
     rows, width = product.shape
     size, chunk = _rows_per_load(rows, width), _channels_per_chunk(width)
-    blocks, length = rows // size, _length(rows, dropped)
+    blocks = rows // size
     programs = min(PROGRAMS, blocks)
 
     def kernel(*refs):
@@ -102,7 +102,7 @@ def _backward(rate, epsilon, kept, gradient):
         def block(i, totals):
             first = (program + i * programs) * size
             row = pl.ds(first, size)
-            sums, keeps = _sums(inputs, first, size, length, rate)
+            sums, keeps = _sums(inputs, first, size, rate)
             mean, scale = (triton.load(statistic.at[row])[:, None] for statistic in (means, scales))
             normed = [(values - mean) * scale for values in sums]
             outer = [_load(gradient, row, _channels(c, width)) for c in range(len(normed))]
@@ -148,22 +148,14 @@ def _load(ref, *index):
     return triton.load(ref.at[index]).astype(jnp.float32)
 
 
-def _length(rows: int, dropped) -> int | None:
-    """The number of rows per example."""
-    return rows // dropped[1].shape[0] if dropped else None
-
-
-def _sums(inputs, first, size, length, rate):
+def _sums(inputs, first, size, rate):
     """The residual sums of `size` rows from `first` on, in chunks of channels, and their dropout masks or None."""
     product, bias, residual, _, _, *dropped = inputs
     row, width = pl.ds(first, size), product.shape[1]
     if dropped:
-        key, examples = dropped
-        position = first + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
-        example = triton.load(examples.at[np.int32(0)]) + jax.lax.div(position, length)
-        words = position_hash_words(
-            [triton.load(key.at[np.int32(i)]) for i in range(2)], example, jax.lax.rem(position, length)
-        )
+        key, *indices = dropped
+        text, position = (triton.load(index.at[row])[:, None] for index in indices)
+        words = position_hash_words([triton.load(key.at[np.int32(i)]) for i in range(2)], text, position)
     sums, keeps = [], []
     for c in range(width // _channels_per_chunk(width)):
         channels = _channels(c, width)

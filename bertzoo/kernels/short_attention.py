@@ -29,36 +29,36 @@ def supports_shape(length: int, head_size: int) -> bool:
 
 # Tracing and lowering a kernel takes 50 ms, and a model calls it dozens of times.
 @functools.partial(jax.jit, static_argnums=(3,))
-def short_attention(product, bias, lengths, num_heads: int):
+def short_attention(product, bias, text_ids, num_heads: int):
     """softmax(q·k / √head size)·v of (q, k, v) = product + bias.
 
     Args:
         product: (batch, length, 3 * hidden): queries, keys and values, each with its heads side by side.
         bias: (3 * hidden,).
-        lengths: int32 (batch,), the number of real tokens of each row.
+        text_ids: int32 (batch, length), the text of each token; tokens attend to those of their text.
         num_heads: Number of heads.
 
     Returns:
         (batch, length, hidden).
     """
-    return _attention(product, bias, lengths, num_heads)
+    return _attention(product, bias, text_ids, num_heads)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _attention(product, bias, lengths, num_heads):
-    return _forward(product, bias, lengths, num_heads)[0]
+def _attention(product, bias, text_ids, num_heads):
+    return _forward(product, bias, text_ids, num_heads)[0]
 
 
-def _forward(product, bias, lengths, num_heads):
+def _forward(product, bias, text_ids, num_heads):
     """The context, and the base-2 logarithm of the sum of each query's exponentials."""
     batch, length, size = _shape(product, num_heads)
     rows = _rows(length)
 
-    def kernel(product, bias, lengths, context, logarithm):
+    def kernel(product, bias, text_ids, context, logarithm):
         (query, real), (key, _), (value, _) = (_load(product, bias, i, 0, length) for i in (QUERY, KEY, VALUE))
         scores = triton.dot(query, key, trans_b=True) * _scale(size)
-        present = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) < triton.load(lengths.at[pl.program_id(0)])
-        scores = jnp.where(present, scores, MASKED)
+        texts = _load_text_ids(text_ids, 0, rows, length)
+        scores = jnp.where(texts[:, None] == texts[None, :], scores, MASKED)
         highest = jnp.max(scores, axis=1)
         exponentials = jnp.exp2(scores - highest[:, None])
         total = jnp.sum(exponentials, axis=1)
@@ -70,28 +70,28 @@ def _forward(product, bias, lengths, num_heads):
         jax.ShapeDtypeStruct((batch, length, num_heads, size), product.dtype),
         jax.ShapeDtypeStruct((batch, num_heads, rows), jnp.float32),
     )
-    arrays, specs = _operands(product, bias, lengths, num_heads)
+    arrays, specs = _operands(product, bias, text_ids, num_heads)
     specs = {"in_specs": specs, "out_specs": (_head(rows, size), _queries(rows))}
     call = make_kernel_call(kernel, outs, (batch, num_heads), 8 if rows > 64 else 4, "short_attention", **specs)
     context, logarithm = call(*arrays)
     return context.reshape(batch, length, num_heads * size), logarithm
 
 
-def _kept(product, bias, lengths, num_heads):
-    context, logarithm = _forward(product, bias, lengths, num_heads)
-    return context, (product, bias, lengths, logarithm)
+def _kept(product, bias, text_ids, num_heads):
+    context, logarithm = _forward(product, bias, text_ids, num_heads)
+    return context, (product, bias, text_ids, logarithm)
 
 
 @functools.partial(jax.jit, static_argnums=(0,))
 def _backward(num_heads, kept, gradient):
-    product, bias, lengths, logarithm = kept
+    product, bias, text_ids, logarithm = kept
     batch, length, size = _shape(product, num_heads)
     rows = _rows(length)
     block = min(QUERIES, rows)
 
-    def kernel(product, bias, lengths, logarithm, gradient, d_product, d_bias):
+    def kernel(product, bias, text_ids, logarithm, gradient, d_product, d_bias):
         (key, real), (value, _) = (_load(product, bias, projection, 0, length) for projection in (KEY, VALUE))
-        present = jax.lax.broadcasted_iota(jnp.int32, (rows, block), 0) < triton.load(lengths.at[pl.program_id(0)])
+        texts = _load_text_ids(text_ids, 0, rows, length)
 
         def queries(i, totals):
             """Adds a block of queries to the gradients of keys and values; scores have a row for each key."""
@@ -100,6 +100,7 @@ def _backward(num_heads, kept, gradient):
             query, real = _load(product, bias, QUERY, i * block, length, block)
             outer = triton.load(gradient.at[here, :], mask=real, other=0.0)
             scores = triton.dot(key, query, trans_b=True) * _scale(size) - triton.load(logarithm.at[here])[None, :]
+            present = texts[:, None] == _load_text_ids(text_ids, i * block, block, length)[None, :]
             weights = jnp.where(present, jnp.exp2(scores), 0.0)
             d_value += triton.dot(weights.astype(outer.dtype), outer)
             slope = triton.dot(value, outer, trans_b=True)
@@ -119,7 +120,7 @@ def _backward(num_heads, kept, gradient):
             triton.store(d_product.at[:, projection, :], d_projection.astype(d_product.dtype), mask=real)
             triton.store(d_bias.at[projection, :], jnp.sum(d_projection, axis=0))
 
-    arrays, specs = _operands(product, bias, lengths, num_heads)
+    arrays, specs = _operands(product, bias, text_ids, num_heads)
     outs = (
         jax.ShapeDtypeStruct(arrays[0].shape, product.dtype),
         jax.ShapeDtypeStruct((batch, 3, num_heads, size), jnp.float32),
@@ -150,14 +151,14 @@ def _scale(size: int) -> float:
     return math.log2(math.e) / math.sqrt(size)
 
 
-def _operands(product, bias, lengths, num_heads: int):
+def _operands(product, bias, text_ids, num_heads: int):
     """The inputs of both kernels, and the block that a program sees: a head of an example."""
     batch, length, size = _shape(product, num_heads)
-    arrays = product.reshape(batch, length, 3, num_heads, size), bias.reshape(3, num_heads, size), lengths
+    arrays = product.reshape(batch, length, 3, num_heads, size), bias.reshape(3, num_heads, size), text_ids
     specs = (
         pl.BlockSpec((None, _rows(length), 3, None, size), lambda b, h: (b, 0, 0, h, 0)),
         pl.BlockSpec((3, None, size), lambda b, h: (0, h, 0)),
-        pl.BlockSpec((batch,), lambda b, h: (0,)),
+        pl.BlockSpec((None, _rows(length)), lambda b, h: (b, 0)),
     )
     return arrays, specs
 
@@ -170,6 +171,12 @@ def _head(rows: int, size: int) -> pl.BlockSpec:
 def _queries(rows: int) -> pl.BlockSpec:
     """The block of an array (batch, heads, rows)."""
     return pl.BlockSpec((None, None, rows), lambda b, h: (b, h, 0))
+
+
+def _load_text_ids(text_ids, first, count: int, length: int):
+    """The texts of `count` rows from `first` on; -2 for those beyond the length."""
+    real = jax.lax.broadcasted_iota(jnp.int32, (count,), 0) + first < length
+    return triton.load(text_ids.at[pl.ds(first, count)], mask=real, other=-2)
 
 
 def _load(product, bias, projection, first, length: int, count: int | None = None):

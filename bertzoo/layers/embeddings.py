@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from bertzoo.layers.base import DropoutLayer, build_dense
-from bertzoo.layers.functional import LayerNorm, dropout, lookup_in_small_table, lookup_rows
+from bertzoo.layers.functional import LayerNorm, dropout, lookup_in_small_table, lookup_positions, lookup_rows
 from bertzoo.types import Tensor
 
 
@@ -104,7 +104,7 @@ class Embeddings(DropoutLayer):
 
     def _positions(self, token_ids: Tensor, position_ids: Tensor | None) -> Tensor:
         if position_ids is not None:
-            return lookup_rows(self.position, position_ids)
+            return lookup_positions(self.position, position_ids)
         self._check_length(token_ids)
         if self.pad_id is None:
             return self.position[: ops.shape(token_ids)[1]]

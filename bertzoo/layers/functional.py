@@ -131,6 +131,12 @@ def lookup_rows(table: Tensor, row_indices: Tensor) -> Tensor:
     return ops.take(with_dense_gradient(ops.convert_to_tensor(table)), row_indices, axis=0)
 
 
+@dispatched_operation
+def lookup_positions(table: Tensor, position_ids: Tensor) -> Tensor:
+    """`lookup_rows` in a table of positions, a few rows of which all tokens share."""
+    return lookup_rows(table, position_ids)
+
+
 def lookup_in_small_table(table: Tensor, ids: Tensor) -> Tensor:
     """Rows of a small table: (rows, width), int (…) -> (…, width), and NaN for ids out of range.
 

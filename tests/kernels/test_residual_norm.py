@@ -36,7 +36,7 @@ def plain(product, bias, residual, gamma, beta, rate):
 def test_values_and_gradients(rate):
     rows = (BATCH * LENGTH, WIDTH)
     *inputs, gradient = arrays(rows, WIDTH, rows, WIDTH, WIDTH, rows)
-    dropped = (fold_in(KEY, 0), jnp.arange(BATCH)) if rate else ()
+    dropped = (fold_in(KEY, 0), *(index.ravel() for index in jnp.indices((BATCH, LENGTH)))) if rate else ()
 
     def both(function):
         out, back = jax.vjp(function, *inputs)
@@ -71,13 +71,13 @@ def test_what_does_not_fit():
 def test_they_lower_for_a_gpu(abstract_gpu):
     rows = jax.ShapeDtypeStruct((64, 768), "bfloat16")
     vector = jax.ShapeDtypeStruct((768,), "float32")
-    key, examples = (jax.ShapeDtypeStruct((size,), "int32") for size in (2, 4))
+    key, texts, positions = (jax.ShapeDtypeStruct((size,), "int32") for size in (2, 64, 64))
 
     def gradients(product, bias, residual, gamma, beta, dropped):
         inputs = (product, bias, residual, gamma, beta)
         return jax.vjp(lambda *args: residual_norm_kernel(*args, dropped, 0.1, 1e-12), *inputs)[1](product)
 
-    for dropped in ((key, examples), ()):
+    for dropped in ((key, texts, positions), ()):
         traced = jax.jit(gradients).trace(rows, vector, rows, vector, vector, dropped)
         lowered = traced.lower(lowering_platforms=("cuda",))
         assert lowered.as_text().count("residual_norm_gradient") >= 1

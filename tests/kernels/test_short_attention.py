@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import bertzoo as bz
+from bertzoo.data.packing import PackedShape, packing_arrays
 from bertzoo.kernels import pallas as kernels
 from bertzoo.kernels import short_attention
 from bertzoo.layers import SelfAttention, make_attention_mask
@@ -19,11 +20,11 @@ HEADS = 3
 ROUNDING = 200 if jax.default_backend() == "gpu" else 1  # a GPU rounds the factors of float32 products to ten bits
 
 
-def formula(product, bias, lengths):
+def formula(product, bias, text_ids):
     batch, length, width = product.shape
     query, key, value = jnp.moveaxis((product + bias).reshape(batch, length, 3, HEADS, width // (3 * HEADS)), 2, 0)
     scores = jnp.einsum("bthd,bshd->bhts", query, key) / np.sqrt(query.shape[-1])
-    scores = jnp.where((jnp.arange(length) < lengths[:, None])[:, None, None], scores, -jnp.inf)
+    scores = jnp.where((text_ids[:, :, None] == text_ids[:, None, :])[:, None], scores, -jnp.inf)
     return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), value).reshape(batch, length, -1)
 
 
@@ -34,14 +35,16 @@ def test_values_and_gradients(length, size):
     width = 3 * HEADS * size
     shapes = (3, length, width), width, (3, length, width // 3)
     product, bias, gradient = (jnp.array(draws.normal(size=shape), "float32") for shape in shapes)
-    lengths = jnp.array([length, 1, length - 2], "int32")
+    columns = jnp.arange(length)
+    ids = [columns < length, columns < 1, columns // 3 * (columns < length - 2) - 1 * (columns >= length - 2)]
+    text_ids = jnp.stack(ids).astype("int32")
 
     def both(function):
         out, back = jax.vjp(function, product, bias)
         return out, *back(gradient)
 
-    actual = jax.jit(lambda: both(lambda *inputs: short_attention.short_attention(*inputs, lengths, HEADS)))()
-    expected = jax.jit(lambda: both(lambda *inputs: formula(*inputs, lengths)))()
+    actual = jax.jit(lambda: both(lambda *inputs: short_attention.short_attention(*inputs, text_ids, HEADS)))()
+    expected = jax.jit(lambda: both(lambda *inputs: formula(*inputs, text_ids)))()
     for values, expected_values, error in zip(actual, expected, (3e-5, 1e-4, 1e-4), strict=True):
         np.testing.assert_allclose(values, expected_values, atol=error * ROUNDING)
 
@@ -50,18 +53,21 @@ def test_a_row_without_tokens_has_no_nan():
     product, bias = jnp.ones((2, 8, 3 * HEADS * 16)), jnp.ones(3 * HEADS * 16)
 
     def total(product):
-        return short_attention.short_attention(product, bias, jnp.array([0, 8], "int32"), HEADS).sum()
+        text_ids = jnp.array([[-1] * 8, [0] * 8], "int32")
+        return short_attention.short_attention(product, bias, text_ids, HEADS).sum()
 
     value, slope = jax.value_and_grad(total)(product)
     assert np.isfinite(value) and np.isfinite(slope).all()
 
 
-def test_an_encoder_computes_the_same_with_it(monkeypatch, compiled):
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_encoder_computes_the_same_with_it(monkeypatch, compiled, packed):
     shape = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 64}
     config = bz.EncoderConfig(vocab_size=50, **shape)
     ids = np.arange(1, 17, dtype="int32").reshape(2, 8)
     inputs = {"token_ids": ids, "lengths": np.array([8, 5], "int32")}
     inputs["padding_mask"] = (np.arange(8) < inputs["lengths"][:, None]).astype("int32")
+    inputs |= packing_arrays(inputs["lengths"], 8, PackedShape(16, (1,))) if packed else {}
 
     def outputs():
         encoder = bz.Encoder(config, dtype="mixed_bfloat16")
@@ -103,11 +109,11 @@ def test_who_does_not_take_it(monkeypatch):
 
 def test_it_lowers_for_a_gpu(abstract_gpu):
 
-    def gradients(product, bias, lengths):
-        out, back = jax.vjp(lambda *inputs: short_attention.short_attention(*inputs, lengths, 12), product, bias)
+    def gradients(product, bias, text_ids):
+        out, back = jax.vjp(lambda *inputs: short_attention.short_attention(*inputs, text_ids, 12), product, bias)
         return back(out)
 
     for length in (16, 100, 128):
-        shapes = ((4, length, 3 * 768), "bfloat16"), ((3 * 768,), "float32"), ((4,), "int32")
+        shapes = ((4, length, 3 * 768), "bfloat16"), ((3 * 768,), "float32"), ((4, length), "int32")
         traced = jax.jit(gradients).trace(*(jax.ShapeDtypeStruct(*shape) for shape in shapes))
         assert "short_attention_gradient" in traced.lower(lowering_platforms=("cuda",)).as_text()

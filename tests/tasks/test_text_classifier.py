@@ -93,7 +93,8 @@ def test_rows_are_padded_to_what_the_data_needs(model, seen_batches):
     assert {length for *_, length in seen_batches} == {8}
     long = "good film " * 300
     mixed = model.batches([long] * 40 + [GOOD] * 40, [1] * 80, batch_size=2)
-    assert {mixed[i][0]["token_ids"].shape for i in range(40)} == {(2, 8), (2, 64)}
+    real, computed = zip(*((x["lengths"].sum(), x["packing"].size) for x, _ in mixed))
+    assert sum(computed) <= 1.25 * sum(real)
     assert model.predict([long], verbose=0).shape == (1, 2)
     assert model.tokenizer(long)["token_ids"].shape == (1, 64)
 
