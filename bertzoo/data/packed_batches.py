@@ -44,8 +44,8 @@ class PackedDataset(SeededDataset):
         self._num_groups = _num_devices(self.batch_size)
         rng, lengths = batch_generator(self._seed, 0, -1), self._encoded.text_lengths
         self.shape = choose_packed_shape(lengths, self.batch_size, rng, self._max_shapes, self._num_groups)
-        rest = len(self._encoded) % self.batch_size or self.batch_size
-        self._smaller = choose_packed_shape(lengths, rest, rng, max_count=1, row_length=self.shape.row_length)
+        if rest := len(self._encoded) % self.batch_size:
+            self._smaller = choose_packed_shape(lengths, rest, rng, max_count=1, row_length=self.shape.row_length)
 
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         inputs, *targets = self._pad(epoch, index, plan[index], self._length)

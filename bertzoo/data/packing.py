@@ -13,8 +13,8 @@ from bertzoo.data.batch_shapes import choose_padded_lengths
 
 SHORT_ROW = 128  # up to this many tokens, attention in a row costs little beside the rest
 ROW_LENGTHS = 8  # how many lengths of rows are tried
-BATCHES = 128  # drawn at random, to see how many rows they need
-FEW_BATCHES = 32  # of them, to choose the length of rows
+TEXTS, FEWEST, MOST = 8192, 32, 128  # drawn at random to see how many rows batches need, and the batches that they make
+FEW_BATCHES = 16  # of them, to choose the length of rows
 SPARE = 0.03  # of the largest number of rows, one at least, for batches that need more than all that were drawn
 
 
@@ -116,7 +116,8 @@ def choose_packed_shape(
     """
     text_lengths = np.maximum(text_lengths, 1)
     size = min(batch_size, len(text_lengths))
-    draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)].ravel() for _ in range(BATCHES)]
+    number = int(np.clip(TEXTS // size, FEWEST, MOST))
+    draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)].ravel() for _ in range(number)]
 
     def choose(tokens: int, draws: list[np.ndarray]) -> tuple[int, PackedShape]:
         """The tokens that are computed for the draws in rows of so many tokens, and the shape."""
