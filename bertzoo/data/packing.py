@@ -14,7 +14,7 @@ from bertzoo.data.batch_shapes import choose_padded_lengths
 SHORT_ROW = 128  # up to this many tokens, attention in a row costs little beside the rest
 ROW_LENGTHS = 8  # how many lengths of rows are tried
 TEXTS, FEWEST, MOST = 8192, 32, 128  # drawn at random to see how many rows batches need, and the batches that they make
-FEW_BATCHES = 16  # of them, to choose the length of rows
+FEW_BATCHES = 32  # of them, to choose the length of rows
 SPARE = 0.03  # of the largest number of rows, one at least, for batches that need more than all that were drawn
 
 
