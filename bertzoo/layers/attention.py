@@ -17,11 +17,17 @@ MASKED = -1e30
 
 
 class AttentionMask(NamedTuple):
-    """Which keys a query may attend to: bool, broadcastable to (batch, heads, queries, keys). Where all padding is at
-    the end of a row, `lengths` may hold the numbers of real tokens, int32 (batch,)."""
+    """Which keys a query may attend to: bool, broadcastable to (batch, heads, queries, keys).
+
+    Attributes:
+        mask: The mask.
+        lengths: Where all padding is at the end of a row, the numbers of real tokens, int32 (batch,).
+        text_ids: Where rows hold several texts, the text of each token, int32 (batch, length), -1 at padding.
+    """
 
     mask: Tensor
     lengths: Tensor | None = None
+    text_ids: Tensor | None = None
 
 
 def make_attention_mask(padding_mask: Tensor | None, lengths: Tensor | None = None) -> AttentionMask | None:
@@ -131,11 +137,12 @@ class SelfAttention(AttentionLayer):
             x, attention_mask, position_bias, key, return_attention, query: As for `call`.
         """
         queries, keys, values = self._project(x, query, position_bias)
-        mask, bias = self._mask_and_bias(queries, keys, as_attention_mask(attention_mask), position_bias, key)
+        mask, weights = as_attention_mask(attention_mask), None
         if return_attention or (key is not None and self.attention_dropout > 0):
+            mask, bias = self._mask_and_bias(queries, keys, mask, position_bias, key)
             context, weights = self._explicit(queries, keys, values, mask, bias, key)
         else:
-            context, weights = dot_product_attention(queries, keys, values, mask, bias, query is not None), None
+            context = self._attend(queries, keys, values, mask, position_bias, key, query is not None)
         context = ops.reshape(context, (*ops.shape(context)[:2], self.hidden_size))
         return context, weights if return_attention else None
 
@@ -153,6 +160,11 @@ class SelfAttention(AttentionLayer):
     ) -> tuple[AttentionMask | None, Tensor | None]:
         """Which keys the queries may attend to, and what is added to the scaled scores; subclasses change both."""
         return mask, bias
+
+    def _attend(self, queries, keys, values, mask, bias, key, cross) -> Tensor:
+        """The context, (batch, queries, heads, head size), where nothing needs the weights."""
+        mask, bias = self._mask_and_bias(queries, keys, mask, bias, key)
+        return dot_product_attention(queries, keys, values, mask, bias, cross)
 
     def _explicit(self, queries, keys, values, mask, bias, key) -> tuple[Tensor, Tensor]:
         weights = attention_weights(queries, keys, mask, bias)

@@ -11,6 +11,7 @@ from bertzoo.layers.attention import AttentionLayer, AttentionMask, SelfAttentio
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
+from bertzoo.layers.local_attention import has_key_mask, local_attention
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
@@ -61,6 +62,15 @@ class RotaryAttention(SelfAttention):
             near = (ops.abs(position[:, None] - position[None, :]) <= self.window)[None, None]
             mask = AttentionMask(near if mask is None else ops.logical_and(mask.mask, near))
         return mask, bias
+
+    def _attend(self, queries, keys, values, mask, bias, key, cross) -> Tensor:
+        length = ops.shape(keys)[1]
+        # In a row of up to three blocks local attention would compute no fewer scores.
+        if self.window is None or (isinstance(length, int) and length <= 3 * self.window):
+            return super()._attend(queries, keys, values, mask, bias, key, cross)
+        if cross or bias is not None or not has_key_mask(mask):
+            return super()._attend(queries, keys, values, mask, bias, key, cross)
+        return local_attention(queries, keys, values, self.window, mask)
 
     def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
         queries, keys, values = super()._project(x, query, position_bias)
