@@ -18,6 +18,14 @@ def has_key_mask(mask: AttentionMask | None) -> bool:
     return mask is None or mask.text_ids is not None or tuple(mask.mask.shape[1:3]) == (1, 1)
 
 
+def text_ids_of(x: Tensor, mask: AttentionMask | None) -> Tensor:
+    """The text of each token of x, (batch, length, …), PADDING at padding: int32 (batch, length)."""
+    ids = ops.zeros((1, 1), dtype="int32")
+    if mask is not None:
+        ids = ops.where(mask.mask[:, 0, 0], 0, PADDING) if mask.text_ids is None else mask.text_ids
+    return ops.broadcast_to(ids, ops.shape(x)[:2])
+
+
 @dispatched_operation
 def local_attention(
     query: Tensor, key: Tensor, value: Tensor, window: int, attention_mask: AttentionMask | None = None
@@ -33,7 +41,9 @@ def local_attention(
     """
     (batch, length), (heads, size) = ops.shape(query)[:2], query.shape[2:]
     block = max(window, 1)
-    ids = ops.broadcast_to(_text_ids(query, attention_mask), (batch, length))
+    if ops.is_tensor(length):  # of a graph for all lengths: short rows take short blocks
+        block = ops.minimum(block, length)
+    ids = text_ids_of(query, attention_mask)
     queries = ops.reshape(_fill_blocks(query, block, 0), (-1, block, heads, size))
     query_ids = ops.reshape(_fill_blocks(ids, block, BEYOND), (-1, block, 1))
     keys, values = (ops.reshape(_neighbours(x, block, 0), (-1, 3 * block, heads, size)) for x in (key, value))
@@ -44,21 +54,12 @@ def local_attention(
     return ops.reshape(out, (batch, -1, heads, size))[:, :length]
 
 
-def _text_ids(query: Tensor, attention_mask: AttentionMask | None) -> Tensor:
-    """The number of each token's text, PADDING at padding: int32, (batch, length) or broadcastable to it."""
-    if attention_mask is None:
-        return ops.zeros((1, 1), dtype="int32")
-    if attention_mask.text_ids is not None:
-        return attention_mask.text_ids
-    return ops.where(attention_mask.mask[:, 0, 0], 0, PADDING)
-
-
-def _fill_blocks(x: Tensor, block: int, fill: int) -> Tensor:
+def _fill_blocks(x: Tensor, block: int | Tensor, fill: int) -> Tensor:
     """(batch, length, …), lengthened to whole blocks."""
     return ops.concatenate([x, _filled(x, -ops.shape(x)[1] % block, fill)], axis=1)
 
 
-def _neighbours(x: Tensor, block: int, fill: int) -> Tensor:
+def _neighbours(x: Tensor, block: int | Tensor, fill: int) -> Tensor:
     """(batch, length, …) -> (batch, blocks, 3 * block, …): each block between its two neighbours."""
     beyond = _filled(x, block, fill)
     x = ops.concatenate([beyond, _fill_blocks(x, block, fill), beyond], axis=1)
