@@ -13,6 +13,11 @@ from bertzoo.types import Tensor
 PADDING, BEYOND = -1, -2  # as text ids: of padding tokens, and of the tokens that fill the blocks
 
 
+def keys_per_query(window: int) -> int:
+    """Of how many keys `local_attention` computes the score; in a row that has no more it is of no use."""
+    return 3 * max(window, 1)
+
+
 def has_key_mask(mask: AttentionMask | None) -> bool:
     """Whether all queries of a text see the same keys of it, as `local_attention` requires."""
     return mask is None or mask.text_ids is not None or tuple(mask.mask.shape[1:3]) == (1, 1)
