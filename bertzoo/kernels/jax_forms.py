@@ -18,10 +18,12 @@ from bertzoo import dispatch
 from bertzoo._keras_hooks import flatten_layers, is_jax_tracer, without_autocast
 from bertzoo.backend import has_ampere_gpu_or_later
 from bertzoo.dispatch import register_faster_form
+from bertzoo.kernels.blockwise_attention import SHORTEST, blockwise_attention
 from bertzoo.kernels.general import bias_in_stored_dtype, is_plain_dense, is_plain_dense_for_dtype_of
 from bertzoo.kernels.pallas import kernel_rows_per_device, shard_over_devices
 from bertzoo.layers import block, functional
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask, dot_product_attention
+from bertzoo.layers.local_attention import has_key_mask, text_ids_of
 from bertzoo.random import TokenKey, fold_in
 from bertzoo.types import Tensor
 
@@ -45,6 +47,8 @@ def _attention(
     """JAX's fused attention, cuDNN's where it supports these heads."""
     if not _has_kernel(query):
         return None
+    if _is_long(query) and bias is None and not cross and has_key_mask(attention_mask):
+        return blockwise_attention(query, key, value, text_ids_of(query, attention_mask))
     if attention_mask is None:
         return ops.dot_product_attention(query, key, value, bias=bias)
     if attention_mask.lengths is not None and _has_cudnn(query):
@@ -59,6 +63,11 @@ def _has_kernel(query) -> bool:
     since it may be cuDNN's."""
     known = all(isinstance(size, int) for size in query.shape[:2])
     return known and query.shape[1] != 1 and (query.dtype != "float16" or jax.default_backend() == "gpu")
+
+
+def _is_long(query) -> bool:
+    """Whether XLA would store so many scores on a CPU that computing them in blocks is faster."""
+    return query.shape[1] >= SHORTEST and jax.default_backend() == "cpu"
 
 
 def _has_cudnn(query) -> bool:

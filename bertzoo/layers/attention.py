@@ -154,11 +154,12 @@ class SelfAttention(AttentionLayer):
             x, attention_mask, position_bias, key, return_attention, query: As for `call`.
         """
         queries, keys, values = self._project(x, query, position_bias)
-        mask, bias = self._mask_and_bias(queries, keys, as_attention_mask(attention_mask), position_bias, key)
+        mask, weights = as_attention_mask(attention_mask), None
         if return_attention or (key is not None and self.attention_dropout > 0):
+            mask, bias = self._mask_and_bias(queries, keys, mask, position_bias, key)
             context, weights = self._explicit(queries, keys, values, mask, bias, key)
         else:
-            context, weights = dot_product_attention(queries, keys, values, mask, bias, query is not None), None
+            context = self._attend(queries, keys, values, mask, position_bias, key, query is not None)
         context = ops.reshape(context, (*ops.shape(context)[:2], self.hidden_size))
         return context, weights if return_attention else None
 
@@ -176,6 +177,11 @@ class SelfAttention(AttentionLayer):
     ) -> tuple[AttentionMask | None, Tensor | None]:
         """Which keys the queries may attend to, and what is added to the scaled scores; subclasses change both."""
         return mask, bias
+
+    def _attend(self, queries, keys, values, mask, bias, key, cross) -> Tensor:
+        """The context, (batch, queries, heads, head size), where nothing needs the weights."""
+        mask, bias = self._mask_and_bias(queries, keys, mask, bias, key)
+        return dot_product_attention(queries, keys, values, mask, bias, cross)
 
     def _explicit(self, queries, keys, values, mask, bias, key) -> tuple[Tensor, Tensor]:
         weights = attention_weights(queries, keys, mask, bias)

@@ -11,6 +11,7 @@ from bertzoo.layers.attention import AttentionLayer, AttentionMask, SelfAttentio
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
+from bertzoo.layers.local_attention import has_key_mask, keys_per_query, local_attention
 from bertzoo.random import Salt, drop_token_indices
 from bertzoo.types import Tensor
 
@@ -60,6 +61,14 @@ class RotaryAttention(SelfAttention):
             near = (ops.abs(position[:, None] - position[None, :]) <= self.window)[None, None]
             mask = AttentionMask(near if mask is None else ops.logical_and(mask.mask, near))
         return mask, bias
+
+    def _attend(self, queries, keys, values, mask, bias, key, cross) -> Tensor:
+        length = ops.shape(keys)[1]
+        if self.window is None or (isinstance(length, int) and length <= keys_per_query(self.window)):
+            return super()._attend(queries, keys, values, mask, bias, key, cross)
+        if cross or bias is not None or not has_key_mask(mask):
+            return super()._attend(queries, keys, values, mask, bias, key, cross)
+        return local_attention(queries, keys, values, self.window, mask)
 
     def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
         queries, keys, values = super()._project(x, query, position_bias)

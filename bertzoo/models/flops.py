@@ -8,7 +8,10 @@ import keras
 import numpy as np
 
 from bertzoo._keras_hooks import build_without_values
+from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.deberta import DisentangledAttention, RelativeEmbeddings
+from bertzoo.layers.local_attention import keys_per_query
+from bertzoo.layers.modernbert import RotaryAttention
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 
@@ -19,7 +22,7 @@ def flops_by_part(
     """Floating-point operations of an example's forward pass through an encoder's matrix products, by component.
 
     A multiplication and an addition are two operations. Look-ups, normalisations, activations and softmax are not
-    counted, as is usual. Local attention counts in full, since it is computed in full and masked.
+    counted, as is usual. Local attention counts the blocks of keys that it computes.
 
     Args:
         config: The encoder's configuration.
@@ -43,12 +46,13 @@ def flops_by_part(
     blocks = [encoder.blocks[index] for index in encoder.block_order]
     projections = [_kernels(block.attention.qkv) + _kernels(block.attention.output_dense) for block in blocks]
     feed_forward = [_kernels(block) - _kernels(block.attention) for block in blocks]
+    keys = [_keys(block.attention, length) for block in blocks]
     # Tokens of which the last block computes attention, and nothing that follows.
     spared = 0.0 * length if num_queries is None else np.maximum(length - num_queries, 0.0)
     flops = {
         "embeddings": length * _kernels(encoder.embeddings),
         "projections": length * sum(projections) - spared * _kernels(blocks[-1].attention.output_dense),
-        "attention": 4 * length**2 * config.hidden_size * len(blocks),
+        "attention": 4 * config.hidden_size * length * sum(keys),
         "relative": 0.0 * length,
         "feed-forward": length * sum(feed_forward) - spared * feed_forward[-1],
     }
@@ -56,6 +60,13 @@ def flops_by_part(
         for block in blocks:
             flops["relative"] = flops["relative"] + _relative(block.attention, length, batch_size)
     return {name: operations if operations.ndim else float(operations) for name, operations in flops.items()}
+
+
+def _keys(attention: SelfAttention, length: np.ndarray) -> np.ndarray:
+    """The keys of which a query has a score."""
+    if isinstance(attention, RotaryAttention) and attention.window is not None:
+        return np.minimum(length, keys_per_query(attention.window))
+    return length
 
 
 def _relative(attention: DisentangledAttention, length: np.ndarray, batch_size: int) -> np.ndarray:

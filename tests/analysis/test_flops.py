@@ -10,6 +10,7 @@ import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertzoo as bz
+from bertzoo.dispatch import use_formulas_only
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.flops import encoder_flops, flops_by_part, masked_lm_head_flops
 from bertzoo.models.registry import FAMILIES
@@ -152,6 +153,15 @@ def test_of_one_token(case):
 def test_masked_lm_head(case):
     config, expected = counted(case, "ForMaskedLM")
     assert encoder_flops(config, LENGTH) + masked_lm_head_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)
+
+
+def test_local_attention_counts_its_blocks():
+    config, _ = counted("modernbert")
+    encoder, length = bz.Encoder(config), 21  # whole blocks, of three tokens
+    with use_formulas_only(), FlopCounterMode(display=False) as counter:
+        encoder(torch.full((1, length), 5))
+    assert encoder_flops(config, length) == pytest.approx(counter.get_total_flops(), rel=1e-9)
+    assert counter.get_total_flops() < encoder_flops(config.with_(layer_types=["full_attention"] * 3), length)
 
 
 def test_the_formula_of_bert():

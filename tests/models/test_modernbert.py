@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
 import transformers
 from keras import ops
 
 import bertzoo as bz
+from bertzoo.analysis.hooks import make_gradient_function
 from bertzoo.models.registry import FAMILIES
 
 SIZES = {
@@ -77,3 +80,51 @@ def test_a_decoder_without_bias_is_refused():
     config = bz.EncoderConfig.from_hf({**FLAT, "decoder_bias": False})
     with pytest.raises(ValueError, match="decoder_bias"):
         bz.MaskedLM(bz.Encoder(config))
+
+
+PADDING = {
+    "none": lambda position, length: position >= 0,
+    "end": lambda position, length: position < length - 9,
+    "left": lambda position, length: position >= 7,
+    "holes": lambda position, length: position % 11 != 3,
+}
+
+
+@pytest.fixture(scope="module")
+def local_model(tmp_path_factory):
+    """A model in which a token sees four others on each side: ours, and transformers'."""
+    torch.manual_seed(0)
+    sizes = {**SIZES, "max_position_embeddings": 128, "num_hidden_layers": 4}
+    config = transformers.ModernBertConfig(**sizes, local_attention=8, initializer_range=0.3)
+    config._attn_implementation = "eager"
+    model = transformers.ModernBertModel(config).eval()
+    directory = tmp_path_factory.mktemp("local")
+    model.save_pretrained(directory)
+    return bz.Encoder.from_preset(directory, verbose=False), model
+
+
+@pytest.mark.parametrize(
+    ("length", "padding"), [(61, "none"), (61, "end"), (64, "left"), (64, "none"), (65, "holes"), (65, "end")]
+)
+def test_local_attention_equals_transformers(length, padding, local_model, close, numpy, compiled):
+    """Outputs, and gradients with respect to the embeddings' output."""
+    encoder, model = local_model
+    rng = np.random.default_rng(length)
+    ids = rng.integers(0, 50, (2, length)).astype("int32")
+    real = np.repeat(PADDING[padding](np.arange(length), length)[None], 2, axis=0)
+    mask = real.astype("int32")
+    shift, weights = rng.normal(size=(2, 2, length, 16)).astype("float32")
+    weights = weights * real[:, :, None]
+
+    shifted = torch.tensor(shift, requires_grad=True)
+    hook = model.embeddings.register_forward_hook(lambda module, inputs, out: out + shifted)
+    expected = model(input_ids=torch.tensor(ids).long(), attention_mask=torch.tensor(mask)).last_hidden_state
+    hook.remove()
+    (expected * torch.tensor(weights)).sum().backward()
+
+    def output(shift):
+        return encoder({"token_ids": ids, "padding_mask": mask, "perturbation": shift})["sequence_output"]
+
+    close(numpy(compiled(output, encoder)(shift))[real], expected.detach().numpy()[real])
+    gradient = make_gradient_function(encoder, lambda tensors: ops.multiply(output(tensors[0]), weights))([shift])[0]
+    close(gradient, shifted.grad.numpy())
