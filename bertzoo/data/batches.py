@@ -216,18 +216,18 @@ class BucketedDataset(SeededDataset):
         if num_buckets is not None and num_buckets < 2:
             raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets!r}.")
         self._num_buckets, self._multiple, self._max_tokens = num_buckets, pad_to_multiple_of, max_tokens
-        self.lengths = padded_lengths
+        self._given_lengths = padded_lengths
         super().__init__(encoded, **options)
 
     def _choose_shapes(self) -> None:
         longest = int(self._encoded.lengths.max(initial=1))
-        if self.lengths is None and self._num_buckets is None:
+        if self._given_lengths is not None:
+            self.lengths = self._given_lengths
+        elif self._num_buckets is None:
             self.lengths = np.arange(1, longest + 1)
-        elif self.lengths is None:
-            partial = len(self._encoded) % self.batch_size > 0
-            self.lengths = choose_padded_lengths(
-                self._encoded.lengths, longest, self._num_buckets - partial, self._multiple
-            )
+        else:
+            count = self._num_buckets - (len(self._encoded) % self.batch_size > 0)
+            self.lengths = choose_padded_lengths(self._encoded.lengths, longest, count, self._multiple)
         self._bucket = np.searchsorted(self.lengths, self._encoded.lengths)
 
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:

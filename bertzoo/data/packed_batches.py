@@ -19,7 +19,7 @@ class PackedDataset(SeededDataset):
     So the loss is that of the same examples padded to the longest. Texts are packed into rows of one length
     (`bertzoo.data.packing`): besides the padded arrays, all of which are as long as the longest text, a batch has
     `packing` and `text_starts`, and an `Encoder` computes hardly any padding. The numbers of rows are few and the same
-    in every epoch, so that each is compiled once.
+    in every epoch, so that each is compiled once. Where there is hardly any padding to save, batches are not packed.
 
     Args:
         encoded, options: As for `SeededDataset`.
@@ -44,21 +44,24 @@ class PackedDataset(SeededDataset):
         self._num_groups = _num_devices(self.batch_size)
         rng, lengths = batch_generator(self._seed, 0, -1), self._encoded.text_lengths
         self.shape = choose_packed_shape(lengths, self.batch_size, rng, self._max_shapes, self._num_groups)
-        if rest := len(self._encoded) % self.batch_size:
+        self._smaller = None
+        if self.shape and (rest := len(self._encoded) % self.batch_size):
             self._smaller = choose_packed_shape(lengths, rest, rng, max_count=1, row_length=self.shape.row_length)
 
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         inputs, *targets = self._pad(epoch, index, plan[index], self._length)
-        arrays = packing_arrays(inputs["lengths"], self._length, *self._shape_and_groups(plan[index]))
+        shape, groups = self._shape_and_groups(plan[index])
+        arrays = packing_arrays(inputs["lengths"], self._length, shape, groups) if shape else {}
         return {**inputs, **arrays}, *targets
 
-    def _shape_and_groups(self, rows: np.ndarray) -> tuple[PackedShape, int]:
+    def _shape_and_groups(self, rows: np.ndarray) -> tuple[PackedShape | None, int]:
         return (self.shape, self._num_groups) if len(rows) == self.batch_size else (self._smaller, 1)
 
     def _num_tokens(self, rows: np.ndarray) -> int:
-        shape, groups = self._shape_and_groups(rows)
-        needed = rows_needed(self._encoded.text_lengths[rows].ravel(), shape.row_length, groups)
-        return shape.num_rows(needed) * shape.row_length
+        lengths, (shape, groups) = self._encoded.text_lengths[rows].ravel(), self._shape_and_groups(rows)
+        if shape is None:
+            return len(lengths) * self._length
+        return shape.num_rows(rows_needed(lengths, shape.row_length, groups)) * shape.row_length
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
         rng = batch_generator(self._seed, epoch, 0)

@@ -14,6 +14,7 @@ from bertzoo.data.batch_shapes import choose_padded_lengths
 SHORT_ROW = 128  # up to this many tokens, attention in a row costs little beside the rest
 ROW_LENGTHS = 8  # how many lengths of rows are tried
 TEXTS, FEWEST, MOST = 8192, 32, 128  # drawn at random to see how many rows batches need, and the batches that they make
+LEAST_GAIN = 0.05  # of the tokens, for which texts are packed
 FEW_BATCHES = 32  # of them, to choose the length of rows
 SPARE = 0.03  # of the largest number of rows, one at least, for batches that need more than all that were drawn
 
@@ -103,8 +104,9 @@ def choose_packed_shape(
     max_count: int = 4,
     num_groups: int = 1,
     row_length: int | None = None,
-) -> PackedShape:
-    """The shapes that make the least padding of batches drawn at random.
+) -> PackedShape | None:
+    """The shapes that make the least padding of batches drawn at random; None where padding all texts to the longest
+    makes hardly more.
 
     Args:
         text_lengths: int (n,) or (n, columns): tokens of the texts of each example.
@@ -112,7 +114,7 @@ def choose_packed_shape(
         rng: Draws the batches.
         max_count: The largest number of shapes.
         num_groups: As for `packing_arrays`.
-        row_length: Tokens of a row, in place of a choice.
+        row_length: Tokens of a row, in place of a choice whether to pack.
     """
     text_lengths = np.maximum(text_lengths, 1)
     size = min(batch_size, len(text_lengths))
@@ -126,10 +128,12 @@ def choose_packed_shape(
         counts = choose_padded_lengths(np.append(needed, most), most, max_count, num_groups, tolerance=0.0)
         return counts[np.searchsorted(counts, needed)].sum() * tokens, PackedShape(tokens, tuple(counts.tolist()))
 
-    if row_length is None:
-        candidates = _row_lengths(int(text_lengths.max()))
-        row_length = min(candidates, key=lambda tokens: choose(tokens, draws[:FEW_BATCHES])[0])
-    return choose(row_length, draws)[1]
+    if row_length is not None:
+        return choose(row_length, draws)[1]
+    candidates = _row_lengths(int(text_lengths.max()))
+    computed, shape = choose(min(candidates, key=lambda tokens: choose(tokens, draws[:FEW_BATCHES])[0]), draws)
+    padded = text_lengths.max() * sum(map(len, draws))
+    return shape if computed <= (1 - LEAST_GAIN) * padded else None
 
 
 def _row_lengths(longest: int) -> list[int]:

@@ -23,7 +23,7 @@ from bertzoo.kernels.general import bias_in_stored_dtype, is_plain_dense, is_pla
 from bertzoo.kernels.pallas import kernel_rows_per_device, shard_over_devices
 from bertzoo.layers import block, functional
 from bertzoo.layers.attention import AttentionMask, SelfAttention, as_attention_mask, dot_product_attention
-from bertzoo.layers.local_attention import has_key_mask, text_ids_of
+from bertzoo.layers.local_attention import has_key_mask, local_attention, text_ids_of
 from bertzoo.random import TokenKey, fold_in
 from bertzoo.types import Tensor
 
@@ -47,8 +47,11 @@ def _attention(
     """JAX's fused attention, cuDNN's where it supports these heads."""
     if not _has_kernel(query):
         return None
-    if _is_long(query) and bias is None and not cross and has_key_mask(attention_mask):
-        return blockwise_attention(query, key, value, text_ids_of(query, attention_mask))
+    if bias is None and not cross and has_key_mask(attention_mask):
+        if _is_long(query):
+            return blockwise_attention(query, key, value, text_ids_of(query, attention_mask))
+        if attention_mask is not None and attention_mask.text_ids is not None and _has_row_kernel(query):
+            return _attention_in_rows(query, key, value, attention_mask.text_ids)
     if attention_mask is None:
         return ops.dot_product_attention(query, key, value, bias=bias)
     if attention_mask.lengths is not None and _has_cudnn(query):
@@ -68,6 +71,37 @@ def _has_kernel(query) -> bool:
 def _is_long(query) -> bool:
     """Whether XLA would store so many scores on a CPU that computing them in blocks is faster."""
     return query.shape[1] >= SHORTEST and jax.default_backend() == "cpu"
+
+
+def _has_row_kernel(query) -> bool:
+    """Whether the kernel for rows of several texts supports these heads on this device."""
+    if query.dtype not in HALF or kernel_rows_per_device(query.shape) is None:
+        return False
+    from bertzoo.kernels.row_attention import supports_shape
+
+    return supports_shape(query.shape[1], query.shape[-1])
+
+
+def _attention_in_rows(query, key, value, text_ids, window: int | None = None):
+    from bertzoo.kernels.row_attention import row_attention
+
+    batch, length, heads, size = query.shape
+    product = jnp.stack([query, key, value], axis=2).reshape(batch, length, 3 * heads * size)
+    bias = jnp.zeros((3 * heads * size,), query.dtype)
+    call = shard_over_devices(
+        lambda product, bias, text_ids: row_attention(product, bias, text_ids, heads, window), (True, False, True)
+    )
+    return call(product, bias, text_ids).reshape(query.shape)
+
+
+@register_faster_form(local_attention, backend="jax")
+def _local_attention(
+    query: Tensor, key: Tensor, value: Tensor, window: int, attention_mask: AttentionMask | None = None
+) -> Tensor | None:
+    """One kernel, which visits the keys within reach alone."""
+    if not _has_row_kernel(query):
+        return None
+    return _attention_in_rows(query, key, value, text_ids_of(query, attention_mask), window)
 
 
 def _has_cudnn(query) -> bool:

@@ -156,16 +156,14 @@ class Encoder(BackendModel, EncoderBase):
         self, inputs: dict[str, Tensor], rows: PackedRows | None, key: Tensor | TokenKey | None
     ) -> tuple[Tensor, dict[str, Any]]:
         """The embeddings' output, and what all blocks read besides."""
-        token_ids, segment_ids, padding_mask = map(inputs.get, ("token_ids", "segment_ids", "padding_mask"))
-        arrays = token_ids, segment_ids, padding_mask, inputs.get("perturbation")
+        arrays = {name: inputs.get(name) for name in ("token_ids", "segment_ids", "padding_mask", "perturbation")}
         if rows is None:
-            positions = None
-            attention_mask = make_attention_mask(padding_mask, inputs.get("lengths"))
+            attention_mask = make_attention_mask(arrays["padding_mask"], inputs.get("lengths"))
         else:
-            positions = rows.pack(self.embeddings.position_rows(token_ids))
-            arrays = tuple(map(rows.pack, arrays))
+            arrays["position_ids"] = self.embeddings.position_rows(arrays["token_ids"])
+            arrays = {name: rows.pack(array) for name, array in arrays.items()}
             attention_mask = make_text_mask(rows.text_ids)
-        x = self.embeddings(*arrays[:3], key=key, perturbation=arrays[3], position_ids=positions)
+        x = self.embeddings(**arrays, key=key)
         bias = None
         if self.position_bias is not None:
             bias = self.position_bias(x, None if rows is None else rows.position_ids)
@@ -183,9 +181,7 @@ def _layer_key(dropout_key: Tensor, number: int, rows: PackedRows | None) -> Ten
     return key if rows is None else TokenKey(key, rows.text_ids, rows.position_ids)
 
 
-def _make_selection(
-    positions: Tensor | str | None, rows: PackedRows | None, adds_first: bool
-) -> Callable[[Tensor], Tensor] | None:
+def _make_selection(positions: Any, rows: PackedRows | None, adds_first: bool) -> Callable[[Tensor], Tensor] | None:
     """(batch, length, width) or packed rows -> (batch, count, width), the tokens at these positions; None for None."""
     if positions is None:
         return None

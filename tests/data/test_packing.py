@@ -10,6 +10,7 @@ from encoded_rows import labelled, make_encoded, rows_of
 
 from bertzoo.data.packed_batches import PackedDataset
 from bertzoo.data.packing import PackedShape, assign_rows, packing_arrays
+from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.once
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.once
 
 def unpacked(x) -> np.ndarray:
     """The token ids of the padded batch, put together again from the packed rows alone."""
+    if "packing" not in x:  # a text alone
+        return x["token_ids"]
     tokens = np.where(x["packing"] >= 0, x["token_ids"].ravel()[x["packing"]], -1).ravel()
     out = np.zeros_like(x["token_ids"])
     for row, (start, length) in enumerate(zip(x["text_starts"].ravel(), x["lengths"].ravel())):
@@ -37,11 +40,12 @@ def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
         assert sorted(row for batch in batches for row in rows_of(batch)) == list(range(rows))
         assert len(batches) == -(-rows // 16) and sum(len(rows_of(batch)) < 16 for batch in batches) <= 1
         shapes |= {x["packing"].shape for x, _ in batches if len(x["lengths"]) == 16}
+        assert all(("packing" in x) == (rows > 1) for x, _ in batches)
         for x, labels in batches:
             assert rows_of((x,)) == labels.tolist()
             np.testing.assert_array_equal(x["lengths"], encoded.lengths[labels])
             np.testing.assert_array_equal(unpacked(x), x["token_ids"] * x["padding_mask"])
-            assert (x["packing"] >= 0).sum() == x["lengths"].sum()
+            assert rows == 1 or (x["packing"] >= 0).sum() == x["lengths"].sum()
         for index in range(len(data)):  # looked at from another epoch, a batch is what it is when it is served
             other = data.peek_batch((epoch + 1) % 6, index)
             assert len(epochs) <= (epoch + 1) % 6 or rows_of(other) == epochs[(epoch + 1) % 6][index]
@@ -87,6 +91,14 @@ def test_a_batch_that_needs_more_rows_than_any_that_was_drawn():
     shape = PackedShape(8, (2, 3))
     assert [shape.num_rows(needed) for needed in (1, 2, 3, 5)] == [2, 2, 3, 5]
     assert packing_arrays(np.full(5, 8), 8, shape)["packing"].shape == (5, 8)
+
+
+def test_texts_of_one_length_are_not_packed():
+    ids = np.full(100 * 8, 5, np.int32)
+    encoded = Encoded(ids, np.zeros(800, np.int8), np.arange(101) * 8)
+    data = PackedDataset(encoded, batch_size=16)
+    assert all(x.keys() == {"token_ids", "segment_ids", "padding_mask", "lengths"} for (x,) in data)
+    assert data.padding_efficiency == 1.0
 
 
 def test_no_rows():
