@@ -60,7 +60,7 @@ class CompiledTask(BackendModel, keras.Model):
         On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
         with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
         compiled for a minute or two, at the first step, at the first batch of another length and at the first of fewer
-        rows: it pays in long runs. A loss or metric that cannot be compiled is an error.
+        rows: it pays in long runs. Predictions are compiled too. A loss or metric that cannot be compiled is an error.
 
         Raises:
             ValueError: A loss is unknown, or takes probabilities.

@@ -39,8 +39,8 @@ class TorchModel(ThreadSafeModel):
     derives from it. The optimizer runs outside, see `TorchOptimizer`.
 
     The first shape of batch is compiled as it is, the next with the axis that changed as a variable, so that a run of
-    many lengths needs two or three graphs. `jit_compile=True` asks for it; "auto" is Keras's, which compiles nothing on
-    PyTorch. Predictions are never compiled, since most take less time than the compilation.
+    many lengths needs two or three graphs. `jit_compile=True` asks for it, for predictions too; "auto" is Keras's,
+    which compiles nothing on PyTorch.
     """
 
     def _device(self) -> torch.device:
@@ -66,6 +66,15 @@ class TorchModel(ThreadSafeModel):
             self._forward_pass = _compiled(_forward_pass) if self.jit_compile else _forward_pass
         super().make_train_function(force)
 
+    def make_predict_function(self, force: bool = False) -> Any:
+        if force or self.predict_function is None:
+            self._inference = _compiled(_inference) if self.jit_compile else _inference
+        return super().make_predict_function(force)
+
+    def predict_step(self, data: Any) -> Any:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(_to_device(data, self._device()))
+        return self._inference(self, x)
+
     def train_step(self, data: Any) -> dict[str, Any]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_to_device(data, self._device()))
         loss, logs = self._forward_pass(self, x, y, sample_weight)
@@ -90,6 +99,10 @@ def _forward_pass(model, x, y, sample_weight):
         loss_tracker(model).update_state(loss.detach(), sample_weight=examples)
         y_pred = keras.tree.map_structure(torch.Tensor.detach, y_pred)
         return loss, model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
+def _inference(model, x):
+    return model(x, training=False)
 
 
 def _compiled(function: Any) -> Callable:
