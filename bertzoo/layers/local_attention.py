@@ -4,6 +4,8 @@ A row is cut into blocks as long as the window reaches to one side. The queries 
 blocks, their own and its two neighbours, among which are all within reach.
 """
 
+from typing import Any
+
 from keras import ops
 
 from bertzoo.dispatch import dispatched_operation
@@ -13,8 +15,16 @@ from bertzoo.types import Tensor
 PADDING, BEYOND = -1, -2  # as text ids: of padding tokens, and of the tokens that fill the blocks
 
 
+def pays_off(length: Any, window: int) -> Any:
+    """Whether rows are so long that blocks are faster than all scores: bool, or for an array of lengths an array.
+
+    On 2 cores, with a window of 64, PyTorch and JAX are as fast with either at 512 and at 256 tokens.
+    """
+    return length > 6 * window
+
+
 def keys_per_query(window: int) -> int:
-    """Of how many keys `local_attention` computes the score; in a row that has no more it is of no use."""
+    """Of how many keys `local_attention` computes a query's scores."""
     return 3 * max(window, 1)
 
 
@@ -61,13 +71,16 @@ def local_attention(
 
 def _fill_blocks(x: Tensor, block: int | Tensor, fill: int) -> Tensor:
     """(batch, length, …), lengthened to whole blocks."""
-    return ops.concatenate([x, _filled(x, -ops.shape(x)[1] % block, fill)], axis=1)
+    lacking = -ops.shape(x)[1] % block
+    if isinstance(lacking, int) and lacking == 0:
+        return x
+    return ops.concatenate([x, _filled(x, lacking, fill)], axis=1)
 
 
 def _neighbours(x: Tensor, block: int | Tensor, fill: int) -> Tensor:
     """(batch, length, …) -> (batch, blocks, 3 * block, …): each block between its two neighbours."""
-    beyond = _filled(x, block, fill)
-    x = ops.concatenate([beyond, _fill_blocks(x, block, fill), beyond], axis=1)
+    after = _filled(x, -ops.shape(x)[1] % block + block, fill)
+    x = ops.concatenate([_filled(x, block, fill), x, after], axis=1)
     blocks = ops.reshape(x, (ops.shape(x)[0], -1, block, *x.shape[2:]))
     return ops.concatenate([blocks[:, :-2], blocks[:, 1:-1], blocks[:, 2:]], axis=2)
 

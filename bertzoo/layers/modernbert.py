@@ -11,7 +11,7 @@ from bertzoo.layers.attention import AttentionLayer, AttentionMask, SelfAttentio
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
-from bertzoo.layers.local_attention import has_key_mask, keys_per_query, local_attention
+from bertzoo.layers.local_attention import has_key_mask, local_attention, pays_off
 from bertzoo.random import Salt, drop_token_indices
 from bertzoo.types import Tensor
 
@@ -64,7 +64,7 @@ class RotaryAttention(SelfAttention):
 
     def _attend(self, queries, keys, values, mask, bias, key, cross) -> Tensor:
         length = ops.shape(keys)[1]
-        if self.window is None or (isinstance(length, int) and length <= keys_per_query(self.window)):
+        if self.window is None or (isinstance(length, int) and not pays_off(length, self.window)):
             return super()._attend(queries, keys, values, mask, bias, key, cross)
         if cross or bias is not None or not has_key_mask(mask):
             return super()._attend(queries, keys, values, mask, bias, key, cross)

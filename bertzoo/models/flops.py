@@ -10,7 +10,7 @@ import numpy as np
 from bertzoo._keras_hooks import build_without_values
 from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.deberta import DisentangledAttention, RelativeEmbeddings
-from bertzoo.layers.local_attention import keys_per_query
+from bertzoo.layers.local_attention import keys_per_query, pays_off
 from bertzoo.layers.modernbert import RotaryAttention
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
@@ -65,7 +65,7 @@ def flops_by_part(
 def _keys(attention: SelfAttention, length: np.ndarray) -> np.ndarray:
     """The keys of which a query has a score."""
     if isinstance(attention, RotaryAttention) and attention.window is not None:
-        return np.minimum(length, keys_per_query(attention.window))
+        return np.where(pays_off(length, attention.window), keys_per_query(attention.window), length)
     return length
 
 

@@ -77,7 +77,7 @@ class ModernBertConfig(EncoderConfig):
         object.__setattr__(self, "layer_types", tuple(types))
 
     def to_hf(self) -> dict[str, Any]:
-        content = super().to_hf()
+        content = {**super().to_hf(), "layer_types": list(self.layer_types or ())}
         thetas, old = {GLOBAL: self.global_rope_theta, LOCAL: self.local_rope_theta}, content.get("rope_parameters")
         content["rope_parameters"] = {
             kind: {"rope_type": "default", **((old or {}).get(kind) or {}), "rope_theta": theta}

@@ -13,8 +13,13 @@ SIZES = {
     "small": (384, 6, 12, 1536),
     "base": (768, 12, 12, 3072),
 }
-# BERT's, and DeBERTa v3's.
-VOCABULARIES = {"bert": 30522, "deberta-v3": 128100}
+# ModernBERT's are deeper and narrower.
+MODERN_SIZES = {
+    "mini": (256, 8, 4, 384),
+    "small": (384, 10, 6, 576),
+    "base": (768, 22, 12, 1152),
+}
+VOCABULARIES = {"bert": 30522, "deberta-v3": 128100, "modernbert": 50368}
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Case:
 
     def config(self) -> EncoderConfig:
         """The encoder's shape."""
-        hidden, layers, heads, inner = SIZES[self.size]
+        hidden, layers, heads, inner = (MODERN_SIZES if self.family == "modernbert" else SIZES)[self.size]
         shape = {
             "vocab_size": VOCABULARIES[self.family],
             "hidden_size": hidden,
@@ -73,7 +78,12 @@ class Case:
         }
         if self.family == "bert":
             return EncoderConfig(**shape)
-        from bertzoo.models.deberta import DebertaV2Config  # imports Keras, which the parent process does without
+        # These import Keras, which the parent process does without.
+        if self.family == "modernbert":
+            from bertzoo.models.modernbert import ModernBertConfig
+
+            return ModernBertConfig(**shape)
+        from bertzoo.models.deberta import DebertaV2Config
 
         return DebertaV2Config(
             **shape,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.case import SIZES, Case
+from benchmarks.case import MODERN_SIZES, SIZES, Case
 
 
 def case(**changes):
@@ -19,23 +19,28 @@ def test_rows_hold_the_lengths_that_are_counted():
     assert case(length=16, batch_size=2).rows()[1].all()
 
 
+@pytest.mark.parametrize(
+    ("family", "sizes", "hf_name", "options"),
+    [("bert", SIZES, "Bert", {"add_pooling_layer": False}), ("modernbert", MODERN_SIZES, "ModernBert", {})],
+)
 @pytest.mark.parametrize("mode", ["infer", "train"])
-def test_flops_are_those_that_torch_counts(mode):
+def test_flops_are_those_that_torch_counts(mode, family, sizes, hf_name, options):
     import torch
     import transformers
     from torch.utils.flop_counter import FlopCounterMode
 
-    measured = case(contestant="transformers", mode=mode, length=32, batch_size=4, steps=1)
-    hidden, layers, heads, inner = SIZES["mini"]
-    config = transformers.BertConfig(
+    measured = case(contestant="transformers", mode=mode, family=family, length=32, batch_size=4, steps=1)
+    hidden, layers, heads, inner = sizes["mini"]
+    config = getattr(transformers, hf_name + "Config")(
         vocab_size=100,
+        pad_token_id=0,
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         intermediate_size=inner,
         attn_implementation="eager",
     )
-    model = transformers.BertModel(config, add_pooling_layer=False)
+    model = getattr(transformers, hf_name + "Model")(config, **options)
     with FlopCounterMode(display=False) as counter:
         out = model(torch.zeros((4, 32), dtype=torch.long)).last_hidden_state
         if mode == "train":

@@ -37,6 +37,7 @@ def test_flat_names_mean_what_they_mean_to_transformers(tmp_path):
     assert list(config.layer_types) == hf_config.layer_types
     assert config.to_hf()["rope_parameters"] == hf_config.rope_parameters
     assert config.unknown_keys == []
+    assert transformers.ModernBertConfig(**config.to_hf()).layer_types == hf_config.layer_types
     (tmp_path / "config.json").write_text(json.dumps(config.to_hf()))
     again = transformers.AutoConfig.from_pretrained(tmp_path)
     assert again.rope_parameters == hf_config.rope_parameters and again.layer_types == hf_config.layer_types
