@@ -52,7 +52,10 @@ class LoadReport:
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.loaded} tensors loaded"]
-        lists = {"newly initialised, to be trained": self.new, "in the file, not used here": self.unused}
+        lists = {
+            "newly initialised (expected before fine-tuning, which trains them)": self.new,
+            "in the file, not used here (such as the head of another task)": self.unused,
+        }
         for title, names in lists.items():
             if names:
                 more = f" and {len(names) - 6} more" if len(names) > 6 else ""

@@ -22,6 +22,16 @@ def check_preset_output_directory(directory: Path) -> None:
     check_writable(directory)
 
 
+def check_unused(directory: Path) -> None:
+    """Refuses a directory that has contents.
+
+    Raises:
+        ValueError: It has.
+    """
+    if directory.is_dir() and any(directory.iterdir()):
+        raise ValueError(f"{directory} exists already: name another directory with --out, or remove it.")
+
+
 def check_output_file(path: Path, suffixes: tuple[str, ...]) -> None:
     """Refuses a file that can't be written.
 
