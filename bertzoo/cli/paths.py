@@ -22,7 +22,7 @@ def check_preset_output_directory(directory: Path) -> None:
     check_writable(directory)
 
 
-def check_unused(directory: Path) -> None:
+def check_directory_is_new(directory: Path) -> None:
     """Refuses a directory that has contents.
 
     Raises:

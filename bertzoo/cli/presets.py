@@ -72,10 +72,10 @@ def _describe_published(row: CatalogEntry) -> str:
 
 
 def _describe(directory: Path) -> list[str]:
-    from bertzoo.checkpoints.tensors import open_tensors
+    from bertzoo.checkpoints.tensors import open_tensors_in_directory
 
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    with open_tensors(directory) as tensors:
+    with open_tensors_in_directory(directory) as tensors:
         parameters = sum(math.prod(tensors.shape(name)) for name in tensors)
     size = sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
     heads = [name.split("For", 1)[1] for name in config.get("architectures") or [] if "For" in name]

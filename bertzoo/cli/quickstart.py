@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bertzoo.cli.app import Preset, format_percent, import_bertzoo, print_table, training_verbosity
-from bertzoo.cli.paths import check_preset_output_directory, check_unused
+from bertzoo.cli.paths import check_directory_is_new, check_preset_output_directory
 
 EPOCHS = 5
 RATE = 3e-4
@@ -29,7 +29,7 @@ def quickstart(
 ) -> None:
     """Train a first model in about a minute: a classifier of reviews. No network is needed."""
     check_preset_output_directory(out)
-    check_unused(out)
+    check_directory_is_new(out)
     print("Loading Keras …", flush=True)
     bz = import_bertzoo()
     from bertzoo.data import load_reviews
