@@ -103,6 +103,12 @@ def test_the_same_texts_give_the_same_files(name, corpus, tmp_path):
     assert len(set(digests)) == 1
 
 
+def test_a_missing_sentencepiece_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ImportError, match="pip install sentencepiece"):
+        bz.train_unigram(["a b"], 20)
+
+
 @pytest.mark.parametrize("name", TRAINERS)
 def test_wrong_arguments_are_named(name):
     train, size = TRAINERS[name]

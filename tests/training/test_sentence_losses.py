@@ -204,5 +204,12 @@ def test_mistakes_are_named():
         Matryoshka("softmax", [8])
     with pytest.raises(ValueError, match="the vectors are 16 wide"):
         Matryoshka("cosent", [32]).build_for_width(16, 0.02)
+    for dimensions in ([], [8, 0]):
+        with pytest.raises(ValueError, match="positive widths, at least one"):
+            Matryoshka("cosent", dimensions)
+    with pytest.raises(ValueError, match="2 dimensions and 1 weights"):
+        Matryoshka("cosent", [8, 4], [1.0])
+    with pytest.raises(ValueError, match='distance must be "mse"'):
+        EmbeddingDistillation("manhattan")
     with pytest.raises(ValueError, match="targets must be 1 margins or 2 scores"):
         MarginMSE()(numbers(ROWS, 4), numbers(ROWS, 3, WIDTH))
