@@ -17,8 +17,6 @@ def check_preset_output_directory(directory: Path) -> None:
         found = {path.name for path in directory.iterdir()} - {"lost+found"}  # of a mounted disk
         if found and "config.json" not in found:
             raise ValueError(f"{directory} is not empty and holds no preset: name another directory.")
-    elif directory.exists():
-        raise ValueError(f"{directory} is a file: name a directory to save into.")
     check_writable(directory)
 
 

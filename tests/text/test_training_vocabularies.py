@@ -52,6 +52,7 @@ def test_unigram_needs_room_for_the_characters():
         train_unigram(texts, 105)
 
 
+@pytest.mark.slow
 def test_unigram_agrees_with_sentencepiece(corpus):
     """Ids are those of a model that sentencepiece trains on its own, behind the special tokens."""
     tokenizer, file = train_unigram(corpus, 300), io.BytesIO()
