@@ -1,7 +1,7 @@
 """Operations that have a plain formula and, on some backends and devices, faster forms.
 
-A layer decorates a formula in `keras.ops` with `operation`; a module of `bertzoo.kernels` registers a faster form of it
-with `faster`. Without that package every operation is its formula.
+A layer decorates a formula in `keras.ops` with `dispatched_operation`; a module of `bertzoo.kernels` registers a faster
+form of it with `register_faster_form`. Without that package every operation is its formula.
 """
 
 import functools

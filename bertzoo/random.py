@@ -61,9 +61,9 @@ def get_seed() -> int:
     return _seed if _seed is not None else keras_seed() or 0
 
 
-def numpy_generator(seed: int, *stream: int | str) -> np.random.Generator:
-    """A NumPy Philox generator for each `stream`, such as a weight's name or (epoch, batch)."""
-    words = [zlib.crc32(name.encode()) if isinstance(name, str) else int(name) & 0xFFFFFFFF for name in stream]
+def numpy_generator(seed: int, stream: str | tuple[str, ...]) -> np.random.Generator:
+    """The NumPy Philox generator of a seed and a `stream`, such as a weight's name; streams are independent."""
+    words = [zlib.crc32(name.encode()) for name in ([stream] if isinstance(stream, str) else stream)]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed & 0xFFFFFFFF, seed >> 32, *words])))
 
 

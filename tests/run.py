@@ -26,7 +26,8 @@ BACKENDS = ("torch", "jax", "tensorflow")  # the first, which compiles nothing, 
 # The CPU build where the index has one; JAX 0.10 is the last for Python 3.11.
 PINS = ["torch==2.13.0", "keras==3.15.1", "tensorflow==2.21.*"]
 
-QUICK_HALF = ("checkpoints", "interop", "kernels", "layers", "metrics", "models", "retrieval", "text")  # of the folders
+# Folders of tests that take as long as all others.
+QUICK_HALF = ("checkpoints", "interop", "kernels", "layers", "metrics", "models", "retrieval", "tasks", "text")
 
 SIGN_OF_LIFE = 120  # seconds: some machines end what prints nothing for ten minutes
 

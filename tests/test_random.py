@@ -217,7 +217,8 @@ def test_weights_made_while_another_thread_loads_are_drawn():
 @pytest.mark.once
 def test_host_generators_are_apart():
     draws = [
-        numpy_generator(*a).random(4) for a in ((0, "a"), (0, "b"), (1, "a"), (2**32, "a"), (0, 1), (0, 2), (0, 1, 2))
+        numpy_generator(seed, stream).random(4)
+        for seed, stream in ((0, "a"), (0, "b"), (1, "a"), (2**32, "a"), (0, ("a", "b")), (0, ("b", "a")))
     ]
     assert len({tuple(draw) for draw in draws}) == len(draws)
     np.testing.assert_array_equal(numpy_generator(0, "a").random(4), draws[0])

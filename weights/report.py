@@ -13,7 +13,7 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from bertzoo.checkpoints.tensors import open_tensors
+from bertzoo.checkpoints.tensors import open_tensors_in_directory
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.flops import encoder_flops
 
@@ -42,7 +42,7 @@ def cost_rows(results: dict) -> Iterator[list[str]]:
     yield ["preset", "parameters, heads included", "MB", "MFLOP a token", *speeds]
     for name in names():
         config = EncoderConfig.from_hf(read(name, "config.json"))
-        with open_tensors(HERE / name) as tensors:
+        with open_tensors_in_directory(HERE / name) as tensors:
             count = sum(int(np.prod(tensors.shape(tensor))) for tensor in tensors)
         measured = [results.get(name, {}).get("speed", {}).get(machine) for machine in machines]
         yield [

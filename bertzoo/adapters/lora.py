@@ -60,7 +60,7 @@ class LoRADense(keras.layers.Layer):
                 continue
             rank = own[0]
             # As Kaiming's uniform numbers with a = √5, which PEFT draws: ±1/√inner.
-            draws = numpy_generator(get_seed(), "lora", module).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
+            draws = numpy_generator(get_seed(), ("lora", module)).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
             a = self.add_weight(name=f"lora_a_{i}", shape=(inner, rank), initializer="zeros")
             a.assign(draws.astype("float32"))
             self.factors.append((a, self.add_weight(name=f"lora_b_{i}", shape=(rank, self.outer), initializer="zeros")))

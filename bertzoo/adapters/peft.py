@@ -37,7 +37,7 @@ from bertzoo.checkpoints.json_files import (
 from bertzoo.checkpoints.loading import map_weights_to_tensors, weights_by_name
 from bertzoo.checkpoints.names import WeightMapping
 from bertzoo.checkpoints.saving import write_preset
-from bertzoo.checkpoints.tensors import open_tensor_file, save_tensors, to_finite_float32
+from bertzoo.checkpoints.tensors import open_tensors_in_file, save_tensors, to_finite_float32
 
 TENSORS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 OLD_TENSORS = "adapter_model.bin"
@@ -94,7 +94,7 @@ def _read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if key not in config:
             raise CheckpointError(f"{settings} has no {key} that can be used.")
     path = folder / (TENSORS if (folder / TENSORS).is_file() or not (folder / OLD_TENSORS).is_file() else OLD_TENSORS)
-    with open_tensor_file(path) as tensors:
+    with open_tensors_in_file(path) as tensors:
         return config, {name: to_finite_float32(tensors[name], f"{path}: tensor {name}") for name in tensors}
 
 

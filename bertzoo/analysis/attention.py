@@ -46,7 +46,7 @@ class AttentionMap:
         logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
         return -(weights * logs).sum(axis=-1).mean(axis=-1)
 
-    def distance_by_head(self) -> np.ndarray:
+    def mean_distance_by_head(self) -> np.ndarray:
         """The mean distance in tokens, weighted by attention (Vig and Belinkov 2019, section 5): (layers, heads)."""
         place = np.arange(self.weights.shape[-1])
         far = np.abs(place[:, None] - place[None, :])

@@ -121,7 +121,7 @@ def calibration_figure(bins: ConfidenceBins, title: str = "") -> Figure:
     """Accuracy against confidence; a calibrated model is on the diagonal. Below, the predictions in each bin.
 
     Args:
-        bins: The result of `ClassifierPredictions.bin_by_confidence`.
+        bins: The result of `LabeledPredictions.bin_by_confidence`.
         title: The title.
     """
     figure = _new_figure(5.6, 5.2)
@@ -145,7 +145,7 @@ def errors_by_confidence_figure(bins: ConfidenceBins, title: str = "") -> Figure
     """The number of right and wrong predictions by confidence.
 
     Args:
-        bins: The result of `ClassifierPredictions.bin_by_confidence`.
+        bins: The result of `LabeledPredictions.bin_by_confidence`.
         title: The title.
     """
     figure, axes = _new_axes(6.4, 3.6, "confidence", "predictions")

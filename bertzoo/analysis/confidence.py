@@ -33,7 +33,7 @@ class ConfidenceBins:
 
 
 @dataclass(frozen=True)
-class ClassifierPredictions:
+class LabeledPredictions:
     """Predictions of a classifier.
 
     Attributes:
@@ -74,7 +74,7 @@ class ClassifierPredictions:
 
 def predict_with_confidence(
     classifier: TextClassifier, x: Any, y: Any = None, batch_size: int = 32
-) -> ClassifierPredictions:
+) -> LabeledPredictions:
     """A classifier's predictions and the true labels; its temperature is applied.
 
     Args:
@@ -96,7 +96,7 @@ def predict_with_confidence(
     targets = classifier.data.encode_targets(examples)
     answers = classifier.classify(examples, batch_size=batch_size)
     texts, pairs = examples["text"], examples.get("second text")
-    return ClassifierPredictions(
+    return LabeledPredictions(
         tuple(texts) if pairs is None else tuple(zip(texts, pairs)),
         tuple(classifier.labels[int(i)] for i in targets),
         tuple(answer["label"] for answer in answers),

@@ -60,20 +60,20 @@ def ablate_heads(model: Encoder | Task, heads: Iterable[tuple[int, int]]) -> Ite
             kernel.assign(before[block])
 
 
-def ablate_each_head(model: Encoder | Task, score: Callable[[], float]) -> HeadAblation:
+def ablate_each_head(model: Encoder | Task, score_fn: Callable[[], float]) -> HeadAblation:
     """The score of a model, and without each of its heads in turn.
 
     Args:
         model: An `Encoder` or a task.
-        score: Returns the score of the model in its present state, such as
+        score_fn: Returns the score of the model in its present state, such as
             `lambda: classifier.evaluate(texts, labels, return_dict=True)["accuracy"]`. Called blocks × heads + 1 times.
     """
     encoder = get_encoder(model)
-    before = float(score())
+    before = float(score_fn())
     after = np.zeros((len(encoder.blocks), encoder.config.num_attention_heads))
     for head in np.ndindex(after.shape):
         with ablate_heads(model, [head]):
-            after[head] = float(score())
+            after[head] = float(score_fn())
     return HeadAblation(before, after)
 
 
@@ -112,7 +112,7 @@ class HeadPruning:
         return float(self.scores[-1])
 
 
-def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: Callable[[], float]) -> HeadPruning:
+def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score_fn: Callable[[], float]) -> HeadPruning:
     """Removes heads permanently, one after another in this order.
 
     A head's rows of the output kernel and its part of the values become 0, so that their gradients are 0 too: the heads
@@ -122,7 +122,7 @@ def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: 
     Args:
         model: An `Encoder` or a task; it is changed.
         heads: Pairs (block, head), both from 0. A block that several layers share (ALBERT) loses the head in all.
-        score: Returns the score of the model in its present state. Called heads + 1 times.
+        score_fn: Returns the score of the model in its present state. Called heads + 1 times.
 
     Raises:
         ValueError: There is no such block or head, or an adapter or quantization is part of its kernel. Nothing is
@@ -131,10 +131,10 @@ def prune_heads(model: Encoder | Task, heads: Sequence[tuple[int, int]], score: 
     encoder, order = get_encoder(model), [(int(block), int(head)) for block, head in heads]
     for block, head in order:
         _check_prunable(encoder, block, head)
-    scores = [float(score())]
+    scores = [float(score_fn())]
     for block, head in order:
         _prune(encoder.blocks[block].attention, head)
-        scores.append(float(score()))
+        scores.append(float(score_fn()))
     return HeadPruning(tuple(order), np.array(scores))
 
 

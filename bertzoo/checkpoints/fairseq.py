@@ -44,7 +44,9 @@ def is_checkpoint(directory: Path) -> bool:
     return (directory / FILE).is_file() and not (directory / "config.json").exists()
 
 
-def read_checkpoint(directory: Path, head_names: tuple[str, ...] = ()) -> tuple[dict[str, Any], LazyTensors, list[str]]:
+def read_config_and_tensors(
+    directory: Path, head_names: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], LazyTensors, list[str]]:
     """The content of a config.json, the tensors under Hugging Face's names, and notes for the load report.
 
     Raises:

@@ -11,7 +11,7 @@ from bertzoo.checkpoints import fairseq, tf1
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.names import Family
-from bertzoo.checkpoints.tensors import LazyTensors, open_tensors
+from bertzoo.checkpoints.tensors import LazyTensors, open_tensors_in_directory
 
 _FOREIGN = (fairseq, tf1)
 
@@ -50,7 +50,7 @@ def open_checkpoint(
     """
     foreign = next((module for module in _FOREIGN if module.is_checkpoint(directory)), None)
     if foreign:
-        content, tensors, notes = foreign.read_checkpoint(directory, head_names)
+        content, tensors, notes = foreign.read_config_and_tensors(directory, head_names)
     else:
         content, tensors, notes = read_json(directory / "config.json"), None, []
         if str(content.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>")):
@@ -60,7 +60,7 @@ def open_checkpoint(
     except (ValueError, TypeError) as error:
         source = directory if foreign else directory / "config.json"
         raise CheckpointError(f"{source} can't be used: {error}") from error
-    with tensors or open_tensors(directory) as tensors:
+    with tensors or open_tensors_in_directory(directory) as tensors:
         _check_sizes(config, tensors, directory)
         yield Checkpoint(config, family, tensors, notes)
 

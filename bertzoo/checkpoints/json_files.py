@@ -70,7 +70,7 @@ def object_rule(value_rule: Rule) -> Rule:
 OBJECT = Rule("an object", lambda value: isinstance(value, Mapping))
 
 
-def check_json(content: Mapping[str, Any], rules: Mapping[str, Rule], key_prefix: str = "") -> None:
+def check_values(content: Mapping[str, Any], rules: Mapping[str, Rule], key_prefix: str = "") -> None:
     """Checks the values of the keys that are present.
 
     Args:
@@ -102,11 +102,11 @@ def read_json(path: Path, rules: Mapping[str, Rule] | Rule | None = None, defaul
     try:
         content = json.loads(path.read_text("utf-8-sig"))
         if isinstance(rules, Rule):
-            check_json({"its content": content}, {"its content": rules})
+            check_values({"its content": content}, {"its content": rules})
         elif not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
         else:
-            check_json(content, rules or {})
+            check_values(content, rules or {})
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} can't be used: {error}") from error
     return content

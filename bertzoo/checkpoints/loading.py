@@ -30,7 +30,7 @@ from bertzoo.checkpoints.tensors import (
     WEIGHT_FILES,
     LazyTensors,
     build_weight_files,
-    open_tensors,
+    open_tensors_in_directory,
     save_tensors,
     to_finite_float32,
 )
@@ -52,7 +52,10 @@ class LoadReport:
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.loaded} tensors loaded"]
-        lists = {"newly initialised, to be trained": self.new, "in the file, not used here": self.unused}
+        lists = {
+            "newly initialised (expected before fine-tuning, which trains them)": self.new,
+            "in the file, not used here (such as the head of another task)": self.unused,
+        }
         for title, names in lists.items():
             if names:
                 more = f" and {len(names) - 6} more" if len(names) > 6 else ""
@@ -375,7 +378,7 @@ def dequantize_preset(source_directory: Path, target_directory: Path) -> None:
     if next((name for name in WEIGHT_FILES if (source_directory / name).is_file()), None) != INT8_FILE:
         raise CheckpointError(f"{source_directory} has no {INT8_FILE}: its weights are not int8.")
     shutil.copytree(source_directory, target_directory, ignore=shutil.ignore_patterns(INT8_FILE))
-    with open_tensors(source_directory) as tensors:
+    with open_tensors_in_directory(source_directory) as tensors:
         floats = {}
         for name in tensors:
             if tensors.safetensors_dtype(name) == "I8":

@@ -1,8 +1,8 @@
 """Replaces directories atomically, and restores them after a process was killed while it wrote.
 
 The new directory is made beside the old one; the old one is renamed to a backup, the new one gets its name, and the
-backup is deleted. A process killed between the two renames leaves a whole backup, which `recover` puts back. One
-process writes a directory at a time; any number may read it meanwhile.
+backup is deleted. A process killed between the two renames leaves a whole backup, which `recover_interrupted_save` puts
+back. One process writes a directory at a time; any number may read it meanwhile.
 
 A directory that cannot be renamed, because it is a mount point, contains one (a container's volume) or is in a folder
 that is not writable, stays: its files are written into a folder inside it and renamed one by one.

@@ -19,7 +19,7 @@ from bertzoo.checkpoints.json_files import (
     NULL,
     TEXT,
     Rule,
-    check_json,
+    check_values,
     encode_json,
     integer_rule,
     list_rule,
@@ -27,7 +27,7 @@ from bertzoo.checkpoints.json_files import (
     read_json,
 )
 from bertzoo.checkpoints.saving import recover_interrupted_save
-from bertzoo.checkpoints.tensors import build_weight_files, open_tensors, to_finite_float32
+from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_directory, to_finite_float32
 
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -168,7 +168,7 @@ def _read_module(directory: Path, kind: str) -> SentenceModule:
         return SentenceModule(kind, source=directory)
     settings, tensors = read_json(directory / "config.json", MODULE_RULES[kind], default={}), {}
     if kind == "Dense" or "attention" in (settings.get("pooling_mode") or ()):
-        with open_tensors(directory) as stored:
+        with open_tensors_in_directory(directory) as stored:
             tensors = {name: to_finite_float32(stored[name], f"{directory}: tensor {name}") for name in stored}
     if kind == "Dense":
         with add_source_to_errors(directory / "config.json"):
@@ -189,7 +189,7 @@ def _dense_settings(settings: Mapping[str, Any], units: int) -> dict[str, Any]:
     inputs = {settings.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
     if settings.get("use_residual") or inputs != {"sentence_embedding"}:
         raise CheckpointError(f"it describes a Dense that bertzoo does not compute: {settings}.")
-    check_json({"out_features": None, **settings}, {"out_features": integer_rule(units, units)})
+    check_values({"out_features": None, **settings}, {"out_features": integer_rule(units, units)})
     return {"units": units, "activation": ACTIVATIONS[activation], "bias": settings.get("bias", True)}
 
 

@@ -102,7 +102,7 @@ def to_finite_float32(tensor: np.ndarray, tensor_name: str) -> np.ndarray:
     return value
 
 
-def open_tensors(directory: Path) -> LazyTensors:
+def open_tensors_in_directory(directory: Path) -> LazyTensors:
     """The weights in a directory, from the first of `WEIGHT_FILES` that it has; an index stands for its shards.
 
     Raises:
@@ -112,7 +112,7 @@ def open_tensors(directory: Path) -> LazyTensors:
     for name in WEIGHT_FILES:
         path = directory / name
         if path.is_file():
-            return _open_shards(path) if name.endswith(".index.json") else open_tensor_file(path)
+            return _open_shards(path) if name.endswith(".index.json") else open_tensors_in_file(path)
     held = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
     raise CheckpointError(
         f"No weights in {directory}: looked for {', '.join(WEIGHT_FILES)}; "
@@ -120,7 +120,7 @@ def open_tensors(directory: Path) -> LazyTensors:
     )
 
 
-def open_tensor_file(path: Path) -> LazyTensors:
+def open_tensors_in_file(path: Path) -> LazyTensors:
     """The tensors of one file: safetensors if it has that suffix, else what `torch.save` wrote.
 
     Raises:
@@ -220,7 +220,7 @@ def _open_shards(index: Path) -> LazyTensors:
         listed = ", ".join(missing[:5]) or "all"
         raise CheckpointError(f"{index} names shards that are missing: {listed}. Download them again.")
     with ExitStack() as files:
-        shards = {name: files.enter_context(open_tensor_file(index.parent / name)) for name in names}
+        shards = {name: files.enter_context(open_tensors_in_file(index.parent / name)) for name in names}
         entries: dict[str, StoredTensor | LazyTensor] = {}
         for tensors in shards.values():  # a tensor that the index forgot shows in the load report
             entries.update(tensors._entries)

@@ -70,7 +70,9 @@ def is_checkpoint(directory: Path) -> bool:
     return bool(_prefixes(directory)) and not any((directory / name).exists() for name in WEIGHT_FILES)
 
 
-def read_checkpoint(directory: Path, head_names: tuple[str, ...] = ()) -> tuple[dict[str, Any], LazyTensors, list[str]]:
+def read_config_and_tensors(
+    directory: Path, head_names: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], LazyTensors, list[str]]:
     """The content of a config.json, the tensors under Hugging Face's names, and notes for the load report.
 
     An ELECTRA checkpoint holds two encoders: with "masked_lm" in `head_names` the generator is read, else the

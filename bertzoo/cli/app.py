@@ -50,7 +50,7 @@ def with_debug_option(function: Callable) -> Callable:
 
 
 def with_backend_and_debug_options(function: Callable) -> Callable:
-    """A command that uses Keras: as `plain`, with `--backend`. The function calls `start` when it needs Keras."""
+    """A command that uses Keras, with `--backend` too. The function calls `import_bertzoo` when it needs Keras."""
     return _extended(function, {"backend": (_BACKEND, None), "debug": (_DEBUG, False)})
 
 

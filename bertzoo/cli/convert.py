@@ -26,9 +26,7 @@ TASKS = (
 def convert(
     source: Annotated[str, typer.Argument(help=PRESET_HELP)],
     directory: Annotated[Path, typer.Argument(help="Where to write.")],
-    dequantize_preset: Annotated[
-        bool, typer.Option("--dequantize_preset", help="Convert int8 weights to floats.")
-    ] = False,
+    dequantize: Annotated[bool, typer.Option("--dequantize", help="Convert int8 weights to floats.")] = False,
 ) -> None:
     """Rewrite a checkpoint in safetensors, with its tokenizer and the head that config.json names."""
     from bertzoo.checkpoints.files import find_preset_directory
@@ -38,11 +36,11 @@ def convert(
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
     bz = import_bertzoo()
-    if dequantize_preset:
-        from bertzoo.checkpoints import loading
+    if dequantize:
+        from bertzoo.checkpoints.loading import dequantize_preset
 
         with tempfile.TemporaryDirectory() as folder:
-            loading.dequantize_preset(found, Path(folder) / "floats")
+            dequantize_preset(found, Path(folder) / "floats")
             _convert(bz, str(Path(folder) / "floats"), Path(folder) / "floats", directory)
         return
     _convert(bz, source, found, directory)

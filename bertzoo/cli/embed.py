@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bertzoo.cli.app import PositiveInt, Preset, TextColumn, Texts, TextsFile, import_bertzoo, print_table
+from bertzoo.cli.app import PRESET_HELP, PositiveInt, TextColumn, Texts, TextsFile, import_bertzoo, print_table
 from bertzoo.cli.dataset import ColumnNames, read_texts_or_file
 from bertzoo.cli.paths import check_output_file, write_atomically
 
@@ -15,10 +15,10 @@ MOST_SHOWN = 10  # texts whose similarities fit the screen
 
 
 def embed(
+    model: Annotated[str, typer.Argument(help=f"The encoder. {PRESET_HELP}")],
     texts: Texts = None,
     file: TextsFile = None,
     out: Annotated[Path | None, typer.Option(help="A .npy file: float32 (texts, width).")] = None,
-    preset: Preset = "bert_mini_en",
     text: TextColumn = None,
     prompt: Annotated[str | None, typer.Option(help='Text before each text, such as "query: ".')] = None,
     prompt_name: Annotated[str | None, typer.Option(help="One of the model's own prompts.")] = None,
@@ -31,7 +31,7 @@ def embed(
     sentences = read_texts_or_file(texts or [], file, ColumnNames(text))["text"]
     if out is None and not 2 <= len(sentences) <= MOST_SHOWN:
         raise ValueError(f"without --out, give 2 to {MOST_SHOWN} texts to compare; received: {len(sentences)}.")
-    encoder = import_bertzoo().SentenceEncoder.from_preset(preset, verbose=False)
+    encoder = import_bertzoo().SentenceEncoder.from_preset(model, verbose=False)
     vectors = encoder.encode(sentences, batch_size, prompt=prompt, prompt_name=prompt_name, normalize=normalize)
     if out is not None:
         buffer = io.BytesIO()

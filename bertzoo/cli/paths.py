@@ -17,9 +17,17 @@ def check_preset_output_directory(directory: Path) -> None:
         found = {path.name for path in directory.iterdir()} - {"lost+found"}  # of a mounted disk
         if found and "config.json" not in found:
             raise ValueError(f"{directory} is not empty and holds no preset: name another directory.")
-    elif directory.exists():
-        raise ValueError(f"{directory} is a file: name a directory to save into.")
     check_writable(directory)
+
+
+def check_directory_is_new(directory: Path) -> None:
+    """Refuses a directory that has contents.
+
+    Raises:
+        ValueError: It has.
+    """
+    if directory.is_dir() and any(directory.iterdir()):
+        raise ValueError(f"{directory} exists already: name another directory with --out, or remove it.")
 
 
 def check_output_file(path: Path, suffixes: tuple[str, ...]) -> None:

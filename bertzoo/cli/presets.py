@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bertzoo.checkpoints.catalog import CatalogEntry, load_catalog
 from bertzoo.cli.app import import_bertzoo, print_table
 
 # The catalog's names of the heads in config.json.
@@ -32,7 +33,6 @@ def list_presets(
     if name is not None:
         print(import_bertzoo().describe(name))
         return
-    from bertzoo.checkpoints.catalog import load_catalog
     from bertzoo.checkpoints.files import bundled_preset_names, bundled_presets_directory
 
     names, published = bundled_preset_names(), list(load_catalog().values())
@@ -49,11 +49,9 @@ def list_presets(
     if not published:
         print(f"The catalog has no {family} checkpoint for {task}.")
         return
-    columns = ["name", "family", "parameters", "tokens", "case", "licence", "tasks", "use"]
-    rows = [_published(row) for row in published]
-    print_table(
-        columns, rows, title="On the Hugging Face hub: write hf:// before the name", numeric_columns=columns[2:4]
-    )
+    print("On the Hugging Face hub: write hf:// before the name")
+    for row in published:
+        print(_describe_published(row))
     print("What is uncertain is left out: read a checkpoint's card. Parameters by part: bertzoo list NAME")
 
 
@@ -66,17 +64,18 @@ def _tasks_of(heads: str) -> set[str]:
     return {_TASKS[head] for head in heads.split(", ") if head in _TASKS}
 
 
-def _published(row) -> list[str]:
-    case = {True: "cased", False: "uncased", None: ""}[row.cased]
-    counts = [f"{row.parameters / 1e6:.1f} M", f"{row.max_length:,}"]
-    return [row.name, row.model_type, *counts, case, row.licence or "", ", ".join(row.tasks), row.use]
+def _describe_published(row: CatalogEntry) -> str:
+    """Two lines, since a table of all would be wider than a screen."""
+    case = {True: "cased", False: "uncased", None: None}[row.cased]
+    facts = [row.model_type, f"{row.parameters / 1e6:.1f} M", f"{row.max_length:,} tokens", case, row.licence]
+    return f"{row.name}  ({', '.join(filter(None, facts))})\n    {row.use} [{', '.join(row.tasks)}]"
 
 
 def _describe(directory: Path) -> list[str]:
-    from bertzoo.checkpoints.tensors import open_tensors
+    from bertzoo.checkpoints.tensors import open_tensors_in_directory
 
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    with open_tensors(directory) as tensors:
+    with open_tensors_in_directory(directory) as tensors:
         parameters = sum(math.prod(tensors.shape(name)) for name in tensors)
     size = sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
     heads = [name.split("For", 1)[1] for name in config.get("architectures") or [] if "For" in name]

@@ -109,10 +109,7 @@ def pretrain(
         check_preset_output_directory(out)
     import_bertzoo()
     from bertzoo.pretraining import program
-    from bertzoo.pretraining.corpus import TokenCorpus
 
-    if held_out is not None:
-        TokenCorpus.open(held_out)  # reports a missing one before hours of training
     result = program.pretrain(
         config, corpus, out, held_out, resume=resume, minutes_between_saves=minutes, num_devices=devices
     )

@@ -160,7 +160,7 @@ class Schema:
         """Columns by role and raw targets -> the columns and targets of `Examples`."""
         raise NotImplementedError
 
-    def is_row(self, value: Any) -> bool:
+    def is_single_example(self, value: Any) -> bool:
         """Whether a value is one example, written as a row of several values."""
         raise NotImplementedError
 
@@ -182,7 +182,7 @@ def parse_inputs(x: Any, y: Any = None, *, schema: Schema) -> Examples:
     if isinstance(x, Examples):
         return x if y is None else dataclasses.replace(x, targets=y)
     record = isinstance(x, Mapping) and isinstance(next(iter(x.values()), None), str)
-    single = isinstance(x, str) or record or (schema.least > 1 and schema.is_row(x))
+    single = isinstance(x, str) or record or (schema.least > 1 and schema.is_single_example(x))
     x = [x] if single else x
     table, description = _table_of(x), ""
     if table is None:
@@ -229,7 +229,7 @@ def _unnamed_columns(x, schema: Schema) -> list:
     """The columns of rows, of a tuple of columns, or of a single column."""
     if _holds_rows(x, schema):
         for number, row in enumerate(x):
-            if not schema.is_row(row) or len(row) != len(x[0]):
+            if not schema.is_single_example(row) or len(row) != len(x[0]):
                 raise TypeError(f"x[{number}] must be {schema.row} like the rows before it. Received: {row!r:.60}.")
         return list(zip(*x))
     texts = schema.least == 1 and isinstance(x, tuple) and any(isinstance(part, str) for part in x)
@@ -246,9 +246,9 @@ def _holds_rows(x, schema: Schema) -> bool:
     if not isinstance(x, Sequence) or isinstance(x, str) or not len(x):
         return False
     if not isinstance(x, tuple):
-        return schema.is_row(x[0])
+        return schema.is_single_example(x[0])
     # A tuple holds columns, unless all of its parts are tuples of strings.
-    rows = all(isinstance(part, tuple) and schema.is_row(part) for part in x)
+    rows = all(isinstance(part, tuple) and schema.is_single_example(part) for part in x)
     if rows and schema.most is None and len(x[0]) > len(x):
         raise ValueError("x is a tuple of tuples, which may be rows or columns: pass rows as a list, columns as lists.")
     return rows

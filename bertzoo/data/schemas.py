@@ -61,7 +61,7 @@ class TextSchema(Schema):
         texts, pairs = to_text_lists(columns_by_role["text"], columns_by_role.get("second text"))
         return {"text": texts} if pairs is None else {"text": texts, "second text": pairs}, y
 
-    def is_row(self, value: Any) -> bool:
+    def is_single_example(self, value: Any) -> bool:
         return _is_tuple_of_texts(value) and len(value) == 2
 
 
@@ -119,7 +119,7 @@ class TupleSchema(Schema):
             raise ValueError(f"columns of texts must be equally long. Received: columns of {lengths} texts.")
         return texts, y
 
-    def is_row(self, value: Any) -> bool:
+    def is_single_example(self, value: Any) -> bool:
         return _is_tuple_of_texts(value)
 
 
@@ -247,7 +247,7 @@ class ChoiceSchema(Schema):
             seconds = [[f"{stem} {text}".strip() for text in row] for stem, row in zip(stems, choices)]
         return {"question": questions, "choices": [list(row) for row in choices], "second texts": seconds}, y
 
-    def is_row(self, value: Any) -> bool:
+    def is_single_example(self, value: Any) -> bool:
         pair = isinstance(value, (tuple, list)) and len(value) == 2
         return pair and isinstance(value[0], str) and not isinstance(value[1], str)
 
@@ -295,7 +295,7 @@ class WordSchema(Schema):
             EntitySpans(row) for row in y
         ]
 
-    def is_row(self, value: Any) -> bool:
+    def is_single_example(self, value: Any) -> bool:
         return False  # a list of words is a column of texts
 
 

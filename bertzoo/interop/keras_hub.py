@@ -143,7 +143,7 @@ def to_keras_hub(encoder: Encoder, *, any_activation: bool = False) -> keras.Mod
     class_name = _class_for(encoder.config, any_activation)
     config = encoder.config
     if _lacks_rows(class_name):
-        config = config.with_(max_position_embeddings=config.max_position_embeddings - _UNUSED_ROWS)
+        config = config.replace(max_position_embeddings=config.max_position_embeddings - _UNUSED_ROWS)
     backbone_class = getattr(_keras_hub().models, class_name)
     taken = inspect.signature(backbone_class.__init__).parameters
     arguments = {argument: getattr(config, key) for argument, key in _ARGUMENTS.items() if argument in taken}

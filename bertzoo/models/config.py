@@ -13,7 +13,7 @@ from bertzoo.checkpoints.json_files import (
     NULL,
     OBJECT,
     TEXT,
-    check_json,
+    check_values,
     choice_rule,
     integer_rule,
     list_rule,
@@ -152,7 +152,7 @@ class EncoderConfig:
     def __post_init__(self):
         annotations = [item for base in reversed(type(self).__mro__) for item in get_annotations(base).items()]
         rules = {name: kind.__metadata__[0] for name, kind in annotations if get_origin(kind) is Annotated}
-        check_json({name: getattr(self, name) for name in rules}, rules)
+        check_values({name: getattr(self, name) for name in rules}, rules)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size must be a multiple of num_attention_heads. Received: {self.hidden_size} and "
@@ -182,7 +182,7 @@ class EncoderConfig:
             return float(stated)
         return 2e-5 if self.hidden_size >= 768 else 5e-5 if self.hidden_size >= 384 else 3e-4
 
-    def with_(self, **changes: Any) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
@@ -211,9 +211,11 @@ class EncoderConfig:
 
     @classmethod
     def _read(cls, content: Mapping[str, Any]) -> Self:
-        check_json(content, FILE_RULES)
-        check_json(content.get("bertzoo") or {}, OWN_RULES, "bertzoo.")
-        check_json(content.get("sentence_transformers") or {}, {"activation_fn": TEXT | NULL}, "sentence_transformers.")
+        check_values(content, FILE_RULES)
+        check_values(content.get("bertzoo") or {}, OWN_RULES, "bertzoo.")
+        check_values(
+            content.get("sentence_transformers") or {}, {"activation_fn": TEXT | NULL}, "sentence_transformers."
+        )
         for key, allowed in ONLY_VALUES.items():
             if key in content and content[key] not in allowed:
                 raise ValueError(

@@ -126,7 +126,7 @@ class DebertaConfig(EncoderConfig):
     @classmethod
     def _read(cls, content):
         own = content.get("bertzoo") or {}
-        return super()._read(content).with_(enhanced_mask_decoder=own.get("enhanced_mask_decoder", False))
+        return super()._read(content).replace(enhanced_mask_decoder=own.get("enhanced_mask_decoder", False))
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class Deberta(Family):
         """Only its tensors show that a file of Microsoft has the masked-LM head of the paper."""
         if "lm_predictions.lm_head.bias" not in tensor_names:
             return config
-        return config.with_(
+        return config.replace(
             legacy=False, enhanced_mask_decoder=config._can_have_mask_decoder and POSITIONS in tensor_names
         )
 

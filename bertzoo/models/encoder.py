@@ -65,7 +65,7 @@ class Encoder(BackendModel, EncoderBase):
         self.config, self.remat, family = config, remat, FAMILIES[config.model_type]
         self.lora: dict[str, Any] | None = None  # the settings of LoRA's factors, where it has some
         # The configuration with the dropout rates in use, for blocks and heads; `config` keeps those of the file.
-        self.dropout_config = config = config.with_(
+        self.dropout_config = config = config.replace(
             hidden_dropout_prob=config.hidden_dropout_prob if dropout is None else dropout,
             attention_probs_dropout_prob=attention_dropout,
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from bertzoo.checkpoints.json_files import NULL, OBJECT, check_json, choice_rule, list_rule
+from bertzoo.checkpoints.json_files import NULL, OBJECT, check_values, choice_rule, list_rule
 from bertzoo.layers.heads import weighted_mean_over_tokens
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
@@ -89,7 +89,7 @@ class ModernBertConfig(EncoderConfig):
     def _read(cls, content):
         config = super()._read(content)
         parameters, scaling, thetas = content.get("rope_parameters") or {}, content.get("rope_scaling"), {}
-        check_json(parameters, dict.fromkeys((GLOBAL, LOCAL), OBJECT | NULL), "rope_parameters.")
+        check_values(parameters, dict.fromkeys((GLOBAL, LOCAL), OBJECT | NULL), "rope_parameters.")
         for name, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
             rope = parameters.get(kind) or {}
             if rope.get("rope_type", "default") != "default" or scaling:
@@ -97,7 +97,7 @@ class ModernBertConfig(EncoderConfig):
                     f"config.json scales rotary positions ({scaling or rope}); bertzoo has the default alone."
                 )
             thetas[name] = rope.get("rope_theta", content.get(name, getattr(cls, name)))
-        return config.with_(**thetas)
+        return config.replace(**thetas)
 
     @property
     def output_initializer_range(self) -> float:
@@ -138,7 +138,7 @@ class ModernBert(Family):
     decoder = "decoder.weight"
 
     def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
-        config = config.with_(hidden_dropout_prob=config.embedding_dropout)
+        config = config.replace(hidden_dropout_prob=config.embedding_dropout)
         return super().build_embeddings(config, max_positions=0, norm_bias=config.norm_bias, **options)
 
     def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:

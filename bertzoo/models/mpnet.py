@@ -52,7 +52,7 @@ class MPNet(Roberta):
     )
 
     def build_embeddings(self, config: Any, **options: Any) -> keras.layers.Layer:
-        return super().build_embeddings(config.with_(pad_token_id=PAD_ID), **options)
+        return super().build_embeddings(config.replace(pad_token_id=PAD_ID), **options)
 
     def build_position_bias(self, config: Any, **options: Any) -> keras.layers.Layer | None:
         return RelativeBias(config.num_attention_heads, BUCKETS, initializer_range=config.initializer_range, **options)

@@ -32,7 +32,7 @@ class TrainingConfig:
         global_clipnorm: Largest global norm of the gradients; 0 clips nothing.
         gradient_accumulation_steps: Batches of an update.
         short_seq_prob: Probability that an example is shorter than the batch (BERT).
-        steps_per_epoch, dupe_factor: See `CorpusDataset`.
+        repeat_examples_after, repeat_masks_after: See `CorpusDataset`.
         log_every: Steps from one point of the loss curve to the next.
         verbose: 0 prints nothing.
     """
@@ -55,8 +55,8 @@ class TrainingConfig:
     global_clipnorm: float | None = 1.0
     gradient_accumulation_steps: int = 1
     short_seq_prob: float = 0.1
-    steps_per_epoch: int | None = None
-    dupe_factor: int | None = None
+    repeat_examples_after: int | None = None
+    repeat_masks_after: int | None = None
     log_every: int = 100
     verbose: int = 1
 
@@ -81,7 +81,7 @@ class TrainingConfig:
         optimizer.set_total_steps(self.steps // accumulated)
         return optimizer
 
-    def encoder_options(self) -> dict[str, Any]:
+    def encoder_kwargs(self) -> dict[str, Any]:
         """The arguments of `Encoder` besides its configuration."""
         return {name: getattr(self, name) for name in ("dtype", "dropout", "attention_dropout", "remat")}
 

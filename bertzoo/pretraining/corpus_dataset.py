@@ -105,21 +105,21 @@ class CorpusDataset(keras.utils.PyDataset):
     at least once.
 
     Batch `i` depends on (seed, i) only, so that a run is the same on every backend and can be resumed at any step. With
-    `steps_per_epoch`, the examples repeat after that many batches with new masks (dynamic masking, Liu et al. 2019,
-    section 4.1); with `dupe_factor` the masks repeat too, after that many epochs (static masking: 10 in BERT).
+    `repeat_examples_after`, the examples repeat after that many batches with new masks (dynamic masking, Liu et al.
+    2019, section 4.1); with `repeat_masks_after` the masks repeat too (static masking: in BERT every 10 epochs).
 
     Args:
         sampler: What samples the examples: `FullSentenceSampler`, `SentencePairSampler` or `ElectraSampler`.
         batch_specs: The shapes of batches; they alternate, so that all positions are trained throughout.
         transform: (inputs, generator) -> batch; usually the masking.
-        steps: Number of batches.
+        num_batches: Number of batches.
         seed: Seed of the examples and masks.
-        first_step: Number of batches of an earlier part of the run.
-        steps_per_epoch: Batches after which the examples repeat; None for never.
-        dupe_factor: Epochs after which the masks repeat; None for never.
+        first_batch: Index of the first batch: the number of batches in an earlier part of the run.
+        repeat_examples_after: Batches after which the examples repeat; None for never.
+        repeat_masks_after: Batches after which the masks repeat, a multiple of `repeat_examples_after`; None for never.
 
     Raises:
-        ValueError: The corpus has fewer tokens than an example, or there is a dupe_factor without steps_per_epoch.
+        ValueError: The corpus has fewer tokens than an example, or `repeat_masks_after` is no multiple.
     """
 
     def __init__(
@@ -128,39 +128,41 @@ class CorpusDataset(keras.utils.PyDataset):
         batch_specs: Sequence[BatchSpec],
         transform: Callable[[dict[str, np.ndarray], np.random.Generator], Any],
         *,
-        steps: int,
+        num_batches: int,
         seed: int = 0,
-        first_step: int = 0,
-        steps_per_epoch: int | None = None,
-        dupe_factor: int | None = None,
+        first_batch: int = 0,
+        repeat_examples_after: int | None = None,
+        repeat_masks_after: int | None = None,
     ):
         super().__init__(workers=1)
         self.examples, self.transform = sampler, transform
-        self.steps, self.seed, self.first_step = steps, seed, first_step
-        if dupe_factor is not None and steps_per_epoch is None:
-            raise ValueError("dupe_factor needs steps_per_epoch, after which the examples repeat.")
+        self._length, self.seed, self.first_batch = num_batches, seed, first_batch
         never = 2**62
-        self.example_period = steps_per_epoch or never
-        self.mask_period = never if dupe_factor is None else self.example_period * dupe_factor
+        self.example_period, self.mask_period = repeat_examples_after or never, repeat_masks_after or never
+        if repeat_masks_after and repeat_masks_after % self.example_period:
+            raise ValueError(
+                "repeat_masks_after must be a multiple of repeat_examples_after. Received: "
+                f"{repeat_masks_after} and {repeat_examples_after}."
+            )
         self.round = [spec for spec in batch_specs for _ in range(spec.share)][::-1]
         total, longest = len(sampler.corpus.tokens), max(spec.length for spec in batch_specs)
         if total < longest:
             raise ValueError(f"an example takes {longest} tokens. Received: a corpus of {total}.")
 
     def __len__(self) -> int:
-        return self.steps
+        return self._length
 
     def __getitem__(self, index: int) -> Any:
-        step = self.first_step + index
-        inputs = self.examples(self.batch_spec(step), self._generator(step % self.example_period, 0))
-        return self.transform(inputs, self._generator(step % self.mask_period, 1))
+        index += self.first_batch
+        inputs = self.examples(self.batch_spec(index), self._generator(index % self.example_period, 0))
+        return self.transform(inputs, self._generator(index % self.mask_period, 1))
 
-    def batch_spec(self, step: int) -> BatchSpec:
-        """The shape of batch `step` of the run."""
-        return self.round[step % self.example_period % len(self.round)]
+    def batch_spec(self, index: int) -> BatchSpec:
+        """The shape of a batch of the run."""
+        return self.round[index % self.example_period % len(self.round)]
 
-    def _generator(self, step: int, use: int) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(key=[self.seed, use], counter=[0, 0, 0, step]))
+    def _generator(self, index: int, use: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=[self.seed, use], counter=[0, 0, 0, index]))
 
 
 class FullSentenceSampler(ExampleSampler):

@@ -39,7 +39,7 @@ def student_layer_indices(num_teacher_layers: int, num_student_layers: int) -> t
 def _student_config(teacher: EncoderConfig, layers: int) -> EncoderConfig:
     """The configuration of a student: DistilBERT for a BERT, otherwise the teacher's family (as in DistilRoBERTa)."""
     if teacher.model_type != "bert":
-        return teacher.with_(num_hidden_layers=layers)
+        return teacher.replace(num_hidden_layers=layers)
     names = (
         "vocab_size",
         "hidden_size",

@@ -55,7 +55,7 @@ class Objective:
 
 
 def _task(task: type[MaskedLM] | type[ForPreTraining], config: PretrainConfig) -> Any:
-    masking, options = config.make_masking(), config.training.encoder_options()
+    masking, options = config.make_masking(), config.training.encoder_kwargs()
     if "from" in config.encoder:
         return load_task(task, config.encoder, config.corpus.tokenizer, masking, options)
     encoder_config = config.make_encoder_config()
@@ -75,7 +75,7 @@ def _replaced_tokens(config: PretrainConfig) -> ReplacedTokenTraining:
         config.make_masking(mask_prob=0.85, random_prob=0.0),
         weight,
         sharing,
-        **config.training.encoder_options(),
+        **config.training.encoder_kwargs(),
     )
 
 
@@ -83,7 +83,7 @@ def _distillation(config: PretrainConfig) -> Distillation:
     table = dict(config.distillation)
     if "teacher" not in table or "layers" not in table:
         raise ValueError("[distillation] needs teacher and layers, the number of the student's layers.")
-    options = config.training.encoder_options()
+    options = config.training.encoder_kwargs()
     source = {"from": table.pop("teacher")}
     teacher = load_task(MaskedLM, source, config.corpus.tokenizer, config.make_masking(), {"dtype": options["dtype"]})
     return Distillation(teacher, make_student(teacher, table.pop("layers"), **options), **table)
@@ -166,7 +166,7 @@ def load_task(
     encoder_table: dict[str, Any],
     tokenizer: Tokenizer,
     masking: Masking,
-    encoder_options: dict[str, Any],
+    encoder_kwargs: dict[str, Any],
 ) -> Any:
     """Loads a task for a tokenizer whose vocabulary is the preset's or extends it.
 
@@ -177,7 +177,7 @@ def load_task(
         encoder_table: {"from": preset}, as in the file of a run.
         tokenizer: The tokenizer.
         masking: The masking of the task.
-        encoder_options: `dropout`, `attention_dropout`, `remat` and `dtype`, as for `from_preset`.
+        encoder_kwargs: `dropout`, `attention_dropout`, `remat` and `dtype`, as for `from_preset`.
 
     Raises:
         ValueError: The table has other keys, or the tokenizer has another vocabulary.
@@ -186,7 +186,7 @@ def load_task(
         other_keys = ", ".join(sorted(set(encoder_table) - {"from"}))
         raise ValueError(f"[encoder] from takes no other keys, which the checkpoint defines. Received: {other_keys}.")
     preset = encoder_table["from"]
-    loaded = task_class.from_preset(preset, masking=masking, verbose=False, **encoder_options)
+    loaded = task_class.from_preset(preset, masking=masking, verbose=False, **encoder_kwargs)
     old, vocabulary = loaded.tokenizer, tokenizer.vocabulary
     token = next((token for token, index in old.vocabulary.items() if vocabulary.get(token) != index), None)
     if token is not None:
@@ -199,9 +199,9 @@ def load_task(
         loaded.tokenizer = tokenizer
         return loaded
     size = loaded.backbone.config.vocab_size  # may exceed the vocabulary
-    config = loaded.backbone.config.with_(vocab_size=max(size, tokenizer.vocabulary_size))
-    encoder = Encoder(config, loaded.backbone.pooler is not None, **encoder_options)
-    larger = task_class(encoder, tokenizer, masking, dtype=encoder_options.get("dtype"))
+    config = loaded.backbone.config.replace(vocab_size=max(size, tokenizer.vocabulary_size))
+    encoder = Encoder(config, loaded.backbone.pooler is not None, **encoder_kwargs)
+    larger = task_class(encoder, tokenizer, masking, dtype=encoder_kwargs.get("dtype"))
     sources = weights_by_name(loaded)
     for name, weight in weights_by_name(larger).items():
         value = ops.convert_to_numpy(sources[name])

@@ -105,7 +105,7 @@ def _open_held_out(directory: str | Path, config: PretrainConfig, objective: Obj
             "`bertzoo prepare --tokenizer DIR`, where DIR holds the training corpus."
         )
     try:
-        CorpusDataset(objective.examples(held), config.batches[:1], lambda inputs, rng: inputs, steps=1)
+        CorpusDataset(objective.examples(held), config.batches[:1], lambda inputs, rng: inputs, num_batches=1)
     except ValueError as error:
         raise ValueError(f"the held-out corpus in {directory} can't be used: {error}") from None
     return held
@@ -124,7 +124,7 @@ def _evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, len
     spec = BatchSpec(min(length, len(corpus.tokens)), 64)
     steps = max(1, len(corpus.tokens) // (spec.length * spec.batch_size))
     examples = objective.examples(corpus, short_seq_prob=0.0, sentences=CorpusSentences(corpus, spec.length - 2))
-    data = CorpusDataset(examples, [spec], objective.transform(model), steps=steps, seed=1)
+    data = CorpusDataset(examples, [spec], objective.transform(model), num_batches=steps, seed=1)
     scores = BackendModel.evaluate(model, data, verbose=0, return_dict=True)
     ordinary = corpus.tokens[~np.isin(corpus.tokens, corpus.tokenizer.special_ids)]
     counts = np.bincount(ordinary)
@@ -196,11 +196,11 @@ class _Trainer:
             self._examples,
             self.config.batches,
             self._transform,
-            steps=steps,
-            first_step=self.step,
+            num_batches=steps,
+            first_batch=self.step,
             seed=self.training.seed,
-            steps_per_epoch=self.training.steps_per_epoch,
-            dupe_factor=self.training.dupe_factor,
+            repeat_examples_after=self.training.repeat_examples_after,
+            repeat_masks_after=self.training.repeat_masks_after,
         )
 
     def tokens(self, first: int, last: int) -> int:

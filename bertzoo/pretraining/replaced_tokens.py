@@ -42,7 +42,7 @@ def generator_config(config: EncoderConfig, width_fraction: float = 0.25, depth_
             f"{depth_fraction} of the depth."
         )
     width = round(width_fraction * config.hidden_size)
-    return config.with_(
+    return config.replace(
         hidden_size=width,
         num_hidden_layers=max(1, round(depth_fraction * config.num_hidden_layers)),
         num_attention_heads=max(1, width // 64),
@@ -70,7 +70,7 @@ class ReplacedTokenTraining(MaskedTraining):
         masking: The masking; by default ELECTRA's: 15 %, of which 85 % become [MASK] and the others stay.
         discriminator_weight: Weight of the discriminator's loss.
         sharing: "plain", or "disentangled" as in DeBERTa v3, where the discriminator's loss does not update the
-            generator's tables; see `DisentangledEmbeddings`.
+            generator's tables; see `GradientDisentangledEmbeddings`.
         options: `dropout`, `attention_dropout`, `remat` and `dtype` of both encoders.
 
     Raises:
@@ -106,7 +106,7 @@ class ReplacedTokenTraining(MaskedTraining):
             raise ValueError(f"sharing must be one of {', '.join(SHARING)}. Received: {sharing!r}.")
         if sharing == "disentangled":
             generator_encoder = Encoder(generator_config, False, name="generator", **options)
-            shared = DisentangledEmbeddings(generator_encoder.embeddings, discriminator_config.hidden_size)
+            shared = GradientDisentangledEmbeddings(generator_encoder.embeddings, discriminator_config.hidden_size)
             encoder = Encoder(discriminator_config, False, embeddings=shared, **options)
         else:
             encoder = Encoder(discriminator_config, False, **options)
@@ -158,7 +158,7 @@ class ReplacedTokenTraining(MaskedTraining):
         """Saves the discriminator, which transformers loads as ElectraForPreTraining, and in the subdirectory
         `generator` the generator, which transformers loads as ElectraForMaskedLM."""
         discriminator, embeddings = self.discriminator, self.backbone.embeddings
-        if isinstance(embeddings, DisentangledEmbeddings):  # files have the sums of the tables
+        if isinstance(embeddings, GradientDisentangledEmbeddings):  # files have the sums of the tables
             values = {**weights_by_name(discriminator), "embeddings/token": embeddings.token}
             values["embeddings/position"] = embeddings.position
             discriminator = ReplacedTokenDetector(Encoder(self.backbone.config, False), discriminator.tokenizer)
@@ -186,7 +186,7 @@ class SharedEmbeddings(Embeddings):
             build_dense(self, self.dense, self.width, self.initializer_range)
 
 
-class DisentangledEmbeddings(MaskedEmbeddings):
+class GradientDisentangledEmbeddings(MaskedEmbeddings):
     """Another encoder's token and position tables without their gradient plus learnt differences, and a separate
     projection where the widths differ (gradient-disentangled embedding sharing, He et al. 2023, section 3.3).
 

@@ -14,7 +14,7 @@ from bertzoo._keras_hooks import print_message, unlocked_layer
 from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.checkpoints.loading import check_constructor_options, save_model
 from bertzoo.checkpoints.sentence_transformers import build_sentence_transformer_files, read_sentence_transformer_files
-from bertzoo.checkpoints.tensors import open_tensors
+from bertzoo.checkpoints.tensors import open_tensors_in_directory
 from bertzoo.data.batches import SeededDataset
 from bertzoo.data.labels import encode_sentence_targets
 from bertzoo.data.streams import ROWS_AT_ONCE, is_text_loader, iterate_chunks
@@ -152,7 +152,7 @@ class SentenceEncoder(PromptedTask, Task):
         check_constructor_options(cls, options)
         policy = {key: value for key, value in options.items() if key == "dtype" and value}
         files = read_sentence_transformer_files(preset)
-        with open_tensors(files.directory) as tensors:
+        with open_tensors_in_directory(files.directory) as tensors:
             pooler = any("pooler." in name for name in tensors)
         encoder = Encoder.from_preset(files.directory, pooler=pooler, verbose=False, **for_encoder, **policy)
         with add_source_to_errors(files.directory):
@@ -341,7 +341,7 @@ class SentenceEncoder(PromptedTask, Task):
         loss = get_sentence_loss("cosine" if loss is None else loss)
         if column_prompts and not self.pooling.include_prompt:
             raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
-        loss.build_head(self.width, self.backbone.config.initializer_range)
+        loss.build_for_width(self.width, self.backbone.config.initializer_range)
         if getattr(self, "training_head", None) is not None:
             del self.training_head
         with unlocked_layer(self):  # this layer comes and goes

@@ -142,7 +142,7 @@ class Masking:
             )
         if self.max_ngram < 1:
             raise ValueError(f"max_ngram must be 1 or more. Received: {self.max_ngram}.")
-        if len(self.ordinary_ids) == 0:
+        if len(self.non_special_ids) == 0:
             raise ValueError("expected ordinary tokens in the vocabulary. Received: special tokens only.")
         if self.weights and (len(self.weights) != self.vocab_size or self._spans is not None):
             raise ValueError(
@@ -178,10 +178,10 @@ class Masking:
 
     @cached_property
     def _is_special(self) -> np.ndarray:
-        return ~np.isin(np.arange(self.vocab_size), self.ordinary_ids)
+        return ~np.isin(np.arange(self.vocab_size), self.non_special_ids)
 
     @cached_property
-    def ordinary_ids(self) -> np.ndarray:
+    def non_special_ids(self) -> np.ndarray:
         """The ids that are not special, ascending."""
         return np.setdiff1d(np.arange(self.vocab_size, dtype="int32"), np.asarray(self.special_ids, dtype="int32"))
 
@@ -221,7 +221,7 @@ class Masking:
         labels = ids[rows, chosen]
         draw = rng.random(labels.shape, dtype=np.float32)
         replacement = np.where(draw < self.mask_prob, np.int32(self.mask_id), labels)
-        other = self.ordinary_ids[rng.integers(0, len(self.ordinary_ids), labels.shape)]
+        other = self.non_special_ids[rng.integers(0, len(self.non_special_ids), labels.shape)]
         replacement = np.where(
             (draw >= self.mask_prob) & (draw < self.mask_prob + self.random_prob), other, replacement
         )

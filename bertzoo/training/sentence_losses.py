@@ -40,8 +40,8 @@ class SentenceLoss(keras.losses.Loss):
     head: keras.layers.Dense | None = None
     head_inputs: int = 1
 
-    def build_head(self, width: int, stddev: float) -> None:
-        """Makes the head's weights.
+    def build_for_width(self, width: int, stddev: float) -> None:
+        """Makes the loss's own weights, if it has any, for vectors of this width.
 
         Args:
             width: Width of the encoder's vectors.
@@ -308,7 +308,7 @@ class Matryoshka(SentenceLoss):
         for attribute in ("target", "columns", "compares_examples", "in_batch_negatives"):
             setattr(self, attribute, getattr(self.loss, attribute))
 
-    def build_head(self, width: int, stddev: float) -> None:
+    def build_for_width(self, width: int, stddev: float) -> None:
         if max(self.dimensions) > width:
             raise ValueError(f"the vectors are {width} wide; dimensions are {list(self.dimensions)}.")
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bertzoo.analysis.representations import Whitening, mean_pairwise_cosine
+import bertzoo as bz
+from bertzoo.analysis.representations import Whitening, layer_anisotropy, mean_pairwise_cosine
 
 pytestmark = pytest.mark.once
 RNG = np.random.default_rng(0)
@@ -40,3 +41,13 @@ def test_too_few_vectors_are_refused():
         Whitening.fit(CONE[:4])
     with pytest.raises(ValueError, match="dimensions must be from 1 to 6"):
         Whitening.fit(CONE, dimensions=7)
+
+
+def test_a_model_needs_different_texts():
+    model = bz.MaskedLM.from_preset("bert_mini_en", verbose=False)
+    with pytest.raises(ValueError, match="all vectors of a layer are equal"):
+        layer_anisotropy(model, ["The same."] * 4, per="text")
+    with pytest.raises(ValueError, match="at least four vectors"):
+        layer_anisotropy(model, ["One.", "Two."], per="text")
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        layer_anisotropy(model, ["One.", "Two."], batch_size=0)

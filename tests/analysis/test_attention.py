@@ -93,7 +93,7 @@ def test_entropy_distance_and_rollout_from_the_formulas(task, close):
             rows = weights[layer, head]
             close(actual.entropy_by_head()[layer, head], np.mean([sum(-p * np.log(p) for p in row) for row in rows]))
             far = [sum(p * abs(i - j) for j, p in enumerate(row)) for i, row in enumerate(rows)]
-            close(actual.distance_by_head()[layer, head], np.mean(far))
+            close(actual.mean_distance_by_head()[layer, head], np.mean(far))
     mixed = [(weights[layer].mean(axis=0) + np.eye(11)) / 2 for layer in range(2)]
     close(actual.rollout(), np.stack([mixed[0], mixed[1] @ mixed[0]]))
     close(actual.rollout().sum(axis=-1), np.ones((2, 11)))
@@ -102,4 +102,4 @@ def test_entropy_distance_and_rollout_from_the_formulas(task, close):
 def test_zero_weights_have_no_entropy(task):
     actual = attention_maps(task[0], TEXTS)[1]
     one_place = type(actual)(np.eye(5)[None, None], actual.names, actual.word_names, actual.word_of)
-    assert one_place.entropy_by_head().tolist() == [[0]] and one_place.distance_by_head().tolist() == [[0]]
+    assert one_place.entropy_by_head().tolist() == [[0]] and one_place.mean_distance_by_head().tolist() == [[0]]

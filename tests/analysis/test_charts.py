@@ -18,7 +18,7 @@ from bertzoo.analysis.charts import (
     pruning_figure,
 )
 from bertzoo.analysis.comparison import CostComparison, EncoderCost
-from bertzoo.analysis.confidence import ClassifierPredictions
+from bertzoo.analysis.confidence import LabeledPredictions
 from bertzoo.analysis.figures import heat_map, values_by_head_figure
 from bertzoo.analysis.heads import HeadPruning
 from bertzoo.analysis.probing import ProbeResult
@@ -69,7 +69,7 @@ def assert_readable(figure):
 def bins():
     right = RNG.uniform(size=200) < 0.7
     truth = tuple("a" if yes else "b" for yes in right)
-    return ClassifierPredictions(("",) * 200, truth, ("a",) * 200, RNG.uniform(0.5, 1, 200)).bin_by_confidence()
+    return LabeledPredictions(("",) * 200, truth, ("a",) * 200, RNG.uniform(0.5, 1, 200)).bin_by_confidence()
 
 
 def test_attribution():

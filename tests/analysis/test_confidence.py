@@ -1,4 +1,4 @@
-"""ClassifierPredictions and their confidence against torchmetrics and NumPy."""
+"""LabeledPredictions and their confidence against torchmetrics and NumPy."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,14 @@ import torch
 
 import bertzoo as bz
 from bertzoo.analysis import predict_with_confidence
-from bertzoo.analysis.confidence import ClassifierPredictions
+from bertzoo.analysis.confidence import LabeledPredictions
 
 TEXTS = ["the film was bad", "a great story", "never again", "we saw it in rome once"]
 
 
 def made(confidence, right):
     truth = tuple("a" if yes else "b" for yes in right)
-    return ClassifierPredictions(tuple(map(str, range(len(right)))), truth, ("a",) * len(right), np.array(confidence))
+    return LabeledPredictions(tuple(map(str, range(len(right)))), truth, ("a",) * len(right), np.array(confidence))
 
 
 def test_from_text(write_checkpoint):

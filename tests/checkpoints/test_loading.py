@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -306,7 +307,7 @@ def test_the_load_report(copy, capsys):
     report = classifier.load_report
     assert report.loaded == 39 + 2 and report.new == [] and report.unused == ["extra.weight"]
     printed = capsys.readouterr().out
-    assert f"{directory}: 41 tensors loaded" in printed and "not used here: extra.weight" in printed
+    assert f"{directory}: 41 tensors loaded" in printed and re.search("not used here .*: extra.weight", printed)
     assert "newly initialised" not in printed
     bz.TextClassifier.from_preset(directory, new_head=True, verbose=False)
     assert capsys.readouterr().out == ""

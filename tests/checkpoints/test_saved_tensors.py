@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from bertzoo.checkpoints.saving import write_preset
-from bertzoo.checkpoints.tensors import build_weight_files, open_tensors, save_tensors
+from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_directory, save_tensors
 
 pytestmark = pytest.mark.once
 
@@ -53,7 +53,7 @@ def test_small_weights_are_one_file_and_large_ones_shards(tmp_path):
         held = safetensors.torch.load_file(tmp_path / "preset" / shard)
         np.testing.assert_array_equal(held[name].numpy(), tensors[name])
         assert len(held) == 1 or sum(tensor.nbytes for tensor in held.values()) <= 200
-    with open_tensors(tmp_path / "preset") as loaded:
+    with open_tensors_in_directory(tmp_path / "preset") as loaded:
         assert set(loaded) == set(tensors)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import recover_interrupted_save, write_preset
-from bertzoo.checkpoints.tensors import build_weight_files, open_tensors, save_tensors
+from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_directory, save_tensors
 
 pytestmark = pytest.mark.once
 
@@ -268,7 +268,7 @@ def version_of(directory):
     """The one version that config, index and all shards agree on."""
     recover_interrupted_save(directory)
     version = json.loads((directory / "config.json").read_text())["version"]
-    with open_tensors(directory) as tensors:
+    with open_tensors_in_directory(directory) as tensors:
         assert sorted(tensors) == [f"t{i}" for i in range(8)]
         for tensor in tensors.values():
             np.testing.assert_array_equal(tensor, np.full(500, version, np.float32))

@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.tensors import open_tensor_file, open_tensors
+from bertzoo.checkpoints.tensors import open_tensors_in_directory, open_tensors_in_file
 
 pytestmark = pytest.mark.once
 
@@ -55,36 +55,36 @@ def assert_is_state(tensors):
 @pytest.mark.parametrize("form", ["safetensors", "sharded safetensors", "bin", "sharded bin"])
 def test_every_form_gives_what_was_saved(tmp_path, form):
     write_state(tmp_path, form)
-    with open_tensors(tmp_path) as tensors:
+    with open_tensors_in_directory(tmp_path) as tensors:
         assert_is_state(tensors)
 
 
 def test_safetensors_come_before_pickles(tmp_path):
     torch.save({"old": torch.zeros(1)}, tmp_path / "pytorch_model.bin")
     write_state(tmp_path, "sharded safetensors")
-    assert set(open_tensors(tmp_path)) == set(STATE)
+    assert set(open_tensors_in_directory(tmp_path)) == set(STATE)
     safetensors.numpy.save_file({"whole": np.zeros(1)}, tmp_path / "model.safetensors")
-    assert set(open_tensors(tmp_path)) == {"whole"}
+    assert set(open_tensors_in_directory(tmp_path)) == {"whole"}
 
 
 @pytest.mark.parametrize("key", ["model", "state_dict"])
 def test_wrapped_state_dicts(tmp_path, key):
     torch.save({"epoch": 3, key: STATE, "optimizer": [{"step": 1}]}, tmp_path / "checkpoint.pt")
-    assert_is_state(open_tensor_file(tmp_path / "checkpoint.pt"))
+    assert_is_state(open_tensors_in_file(tmp_path / "checkpoint.pt"))
 
 
 def test_a_pickle_without_named_tensors_says_what_it_holds(tmp_path):
     torch.save({"epoch": 3, "rows": [1, 2]}, tmp_path / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"'epoch', 'rows'.*dict of named tensors"):
-        open_tensors(tmp_path)
+        open_tensors_in_directory(tmp_path)
 
 
 def test_no_weights_names_what_was_looked_for_and_found(tmp_path):
     (tmp_path / "flax_model.msgpack").write_bytes(b"x")
     with pytest.raises(CheckpointError, match=r"model\.safetensors, .*pytorch_model\.bin.*flax_model\.msgpack"):
-        open_tensors(tmp_path)
+        open_tensors_in_directory(tmp_path)
     with pytest.raises(CheckpointError, match="empty or missing"):
-        open_tensors(tmp_path / "nowhere")
+        open_tensors_in_directory(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
@@ -100,7 +100,7 @@ def test_no_weights_names_what_was_looked_for_and_found(tmp_path):
 def test_other_content_is_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
-        open_tensors(tmp_path)
+        open_tensors_in_directory(tmp_path)
 
 
 def safetensors_bytes(header, data=b"\0" * 16, length=None):
@@ -136,7 +136,7 @@ def entry(dtype="F32", shape=(4,), offsets=(0, 16)):
 def test_damaged_safetensors_are_one_clear_error(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
-        open_tensors(tmp_path)
+        open_tensors_in_directory(tmp_path)
 
 
 def test_safetensors_cut_anywhere(tmp_path):
@@ -145,12 +145,12 @@ def test_safetensors_cut_anywhere(tmp_path):
     for length in range(0, len(whole), 97):
         (tmp_path / "model.safetensors").write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
-            open_tensors(tmp_path)
+            open_tensors_in_directory(tmp_path)
 
 
 def test_a_type_that_numpy_lacks(tmp_path):
     safetensors.torch.save_file({"tiny": torch.zeros(4).to(torch.float8_e4m3fn)}, tmp_path / "model.safetensors")
-    tensors = open_tensors(tmp_path)
+    tensors = open_tensors_in_directory(tmp_path)
     with pytest.raises(CheckpointError, match="tiny has type F8_E4M3"):
         tensors["tiny"]
 
@@ -163,14 +163,14 @@ def test_an_index_cannot_leave_the_directory(tmp_path, shard):
     safetensors.numpy.save_file({"a": np.zeros(1)}, tmp_path / "evil.safetensors")
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
     with pytest.raises(CheckpointError, match="plain file name"):
-        open_tensors(tmp_path / "model")
+        open_tensors_in_directory(tmp_path / "model")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": []}', '{"weight_map": {}}', "[" * 100_000, "\x80"])
 def test_a_damaged_index(tmp_path, text):
     (tmp_path / "model.safetensors.index.json").write_text(text, encoding="latin-1")
     with pytest.raises(CheckpointError, match=r"index\.json"):
-        open_tensors(tmp_path)
+        open_tensors_in_directory(tmp_path)
 
 
 def test_shards_must_exist_and_hold_what_the_index_says(tmp_path):
@@ -181,8 +181,8 @@ def test_shards_must_exist_and_hold_what_the_index_says(tmp_path):
     swapped["weight_map"]["half"] = "model-00002-of-00002.safetensors"
     index.write_text(json.dumps(swapped))
     with pytest.raises(CheckpointError, match=r"00002-of-00002\.safetensors holds half, but it does not"):
-        open_tensors(tmp_path)
+        open_tensors_in_directory(tmp_path)
     index.write_text(text)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"missing: model-00002"):
-        open_tensors(tmp_path)
+        open_tensors_in_directory(tmp_path)

@@ -300,7 +300,7 @@ def test_embed_averages_real_tokens_as_transformers_gives_them(preset, tmp_path)
     from transformers import AutoModel, AutoTokenizer
 
     texts = [*TEXTS[:5], "Short."]
-    assert run("embed", *texts, "--preset", preset, "--out", tmp_path / "v.npy", "--batch-size", 4).exit_code == 0
+    assert run("embed", preset, *texts, "--out", tmp_path / "v.npy", "--batch-size", 4).exit_code == 0
     vectors = np.load(tmp_path / "v.npy")
     assert vectors.dtype == np.float32 and vectors.shape == (6, 16)
     tokenizer, model = AutoTokenizer.from_pretrained(preset), AutoModel.from_pretrained(preset).eval()
@@ -308,8 +308,8 @@ def test_embed_averages_real_tokens_as_transformers_gives_them(preset, tmp_path)
         with torch.no_grad():
             expected = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy()
         np.testing.assert_allclose(vector, expected, atol=1e-5)
-    assert "1.00" in run("embed", *texts[:2], "--preset", preset).stdout
-    assert "give 2 to 10 texts" in complaint("embed", "one", "--preset", preset)
+    assert "1.00" in run("embed", preset, *texts[:2]).stdout
+    assert "give 2 to 10 texts" in complaint("embed", preset, "one")
 
 
 @pytest.mark.once
@@ -498,3 +498,6 @@ def test_quickstart_runs_to_its_end(preset, tmp_path, monkeypatch):
     assert f"bertzoo predict {tmp_path / 'first'}" in result.stdout
     config = json.loads((tmp_path / "first" / "config.json").read_text())
     assert config["id2label"] == {"0": "negative", "1": "positive"}
+    weights = (tmp_path / "first" / "model.safetensors").read_bytes()
+    assert "exists already: name another directory" in complaint("quickstart", "--out", tmp_path / "first")
+    assert (tmp_path / "first" / "model.safetensors").read_bytes() == weights

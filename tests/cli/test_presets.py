@@ -10,8 +10,7 @@ pytestmark = pytest.mark.once
 
 
 def run(*arguments: str):
-    # As wide as no column wraps.
-    return CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
+    return CliRunner().invoke(app, arguments)
 
 
 def listed(output: str) -> set[str]:
@@ -22,6 +21,7 @@ def test_list_shows_all_of_the_catalog():
     shown = run("list")
     assert shown.exit_code == 0 and listed(shown.output) == set(load_catalog())
     row = next(line for line in shown.output.splitlines() if "distilbert_small_en" in line)
+    assert max(map(len, shown.output.splitlines())) <= 120
     assert "bert_mini_en" in shown.output and "6 × 256" in row  # whose file says n_layers and dim
 
 

@@ -41,7 +41,7 @@ def sentences(shards):
 
 def rows(shards, steps=40, batches=(BatchSpec(16, 8),), short_seq_prob=0.1, **options):
     cut = FullSentenceSampler(shards, short_seq_prob)
-    data = CorpusDataset(cut, batches, lambda inputs, rng: (inputs, rng.random()), steps=steps, **options)
+    data = CorpusDataset(cut, batches, lambda inputs, rng: (inputs, rng.random()), num_batches=steps, **options)
     assert len(data) == steps
     return [data[i] for i in range(steps)]
 
@@ -95,25 +95,26 @@ def test_the_run_follows_from_the_seed_and_can_be_taken_up_anywhere(shards):
 
     whole = read(steps=30)
     assert read(steps=30) == whole
-    assert read(steps=10, first_step=20) == whole[20:]
+    assert read(steps=10, first_batch=20) == whole[20:]
     assert len({str(ids) for ids, _ in whole + read(steps=30, seed=1)}) == 60
 
 
 def test_static_and_dynamic_masks(shards):
-    """Draws stand for masks: with an epoch the rows come again, and their masks as often as there are copies."""
+    """The generator's numbers stand for masks."""
 
     def read(**options):
         return [(str(inputs["token_ids"].tolist()), draw) for inputs, draw in rows(shards, steps=24, **options)]
 
-    dynamic, static = read(steps_per_epoch=4), read(steps_per_epoch=4, dupe_factor=2)
+    dynamic, static = read(repeat_examples_after=4), read(repeat_examples_after=4, repeat_masks_after=8)
     for i in range(24):
         assert dynamic[i][0] == static[i][0] == dynamic[i % 4][0]
         assert static[i] == static[i % 8]
     assert len({ids for ids, _ in dynamic}) == 4
     assert len({draw for _, draw in dynamic}) == 24 and len({draw for _, draw in static}) == 8
-    assert read(steps_per_epoch=4, dupe_factor=2, first_step=5) == (static * 2)[5:29]
-    with pytest.raises(ValueError, match="dupe_factor needs steps_per_epoch"):
-        read(dupe_factor=2)
+    assert read(repeat_examples_after=4, repeat_masks_after=8, first_batch=5) == (static * 2)[5:29]
+    for wrong in ({"repeat_masks_after": 8}, {"repeat_examples_after": 4, "repeat_masks_after": 6}):
+        with pytest.raises(ValueError, match="a multiple of repeat_examples_after"):
+            read(**wrong)
 
 
 def test_a_corpus_that_is_too_small(shards):

@@ -36,7 +36,7 @@ def corpus(language: str, documents: int = 12, words: int = 900) -> list[str]:
     return texts
 
 
-@pytest.fixture(scope="module", params=LETTERS)
+@pytest.fixture(scope="module", params=[pytest.param("Chinese", marks=pytest.mark.slow), "Hindi", "Arabic", "codes"])
 def shards(request, tmp_path_factory):
     texts = corpus(request.param)
     tokenizer = train_wordpiece(texts, 5000, progress=False)

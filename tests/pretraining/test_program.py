@@ -111,7 +111,7 @@ def test_losses_are_true_means(shards, numpy, eager, compiled):
     model = bz.ForPreTraining(bz.Encoder(config), corpus.tokenizer)
     model.compile(bz.AdamW(1e-3), run_eagerly=eager)
     data = CorpusDataset(
-        SentencePairSampler(corpus, "nsp", short_seq_prob=0.5), [BatchSpec(48, 16)], model.mask_batch, steps=1
+        SentencePairSampler(corpus, "nsp", short_seq_prob=0.5), [BatchSpec(48, 16)], model.mask_batch, num_batches=1
     )
     inputs, targets, weights = data[0]
     assert 0 < weights["masked_lm"].mean() < 1  # some rows have fewer
@@ -166,7 +166,7 @@ def test_stopped_and_resumed_in_mid_epoch_it_is_the_run_that_was_not(
     read, cut = [], CorpusDataset.__getitem__
 
     def reading(self, index):
-        read.append(self.first_step + index)
+        read.append(self.first_batch + index)
         return cut(self, index)
 
     whole = pretrain(config, shards, tmp_path / "whole", minutes_between_saves=0)

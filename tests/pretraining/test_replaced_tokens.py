@@ -222,7 +222,7 @@ def test_mistakes_are_named():
     config = ElectraConfig(vocab_size=len(WORDS), num_hidden_layers=1, **SIZE)
     tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
     with pytest.raises(ValueError, match="share their embeddings"):
-        ReplacedTokenTraining(config, config.with_(embedding_size=8), tokenizer)
+        ReplacedTokenTraining(config, config.replace(embedding_size=8), tokenizer)
     with pytest.raises(ValueError, match="must be above 0"):
         generator_config(config, 0.0)
     bert = bz.EncoderConfig(vocab_size=len(WORDS), num_hidden_layers=1, hidden_size=32, num_attention_heads=4)

@@ -153,16 +153,19 @@ def test_draws_repeat_and_can_be_taken_up(shards):
         return [{key: value.tolist() for key, value in data[i].items()} for i in range(len(data))]
 
     for kind in ("nsp", "sop"):
-        whole = read(kind, steps=12, seed=3)
-        assert read(kind, steps=12, seed=3) == whole and read(kind, steps=4, seed=3, first_step=8) == whole[8:]
-        assert read(kind, steps=12, seed=4) != whole
+        whole = read(kind, num_batches=12, seed=3)
+        assert (
+            read(kind, num_batches=12, seed=3) == whole
+            and read(kind, num_batches=4, seed=3, first_batch=8) == whole[8:]
+        )
+        assert read(kind, num_batches=12, seed=4) != whole
 
 
 @pytest.mark.parametrize("kind", ["nsp", "sop"])
 def test_ten_thousand_rows_a_second_with_masks(corpus, kind):
     shards = corpus([20] * 2000)
     sampler = SentencePairSampler(shards, kind)
-    data = CorpusDataset(sampler, [BatchSpec(128, 512)], Masking(300_000, 4, (0, 1, 2, 3, 4)), steps=8)
+    data = CorpusDataset(sampler, [BatchSpec(128, 512)], Masking(300_000, 4, (0, 1, 2, 3, 4)), num_batches=8)
     sampler.sentences.ends, sampler.sentences.followed_indices, data[0]
     begun = time.process_time()
     for i in range(1, 8):

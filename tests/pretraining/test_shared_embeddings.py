@@ -40,6 +40,17 @@ def test_they_begin_alike_and_share_nothing_else(model, numpy):
     assert not discriminator & generator
 
 
+@pytest.mark.once
+def test_positions_are_the_generators_plus_a_difference(numpy):
+    config = CONFIG.replace(position_biased_input=True)
+    tokenizer = bz.Tokenizer.from_vocabulary(WORDS)
+    model = ReplacedTokenTraining(config, generator_config(config, 1.0, 0.5), tokenizer, sharing="disentangled")
+    owner, embeddings = model.generator.backbone.embeddings, model.discriminator.backbone.embeddings
+    difference = np.random.default_rng(0).normal(size=owner.position.shape).astype("float32")
+    embeddings.position_difference.assign(difference)
+    np.testing.assert_array_equal(numpy(embeddings.position), numpy(owner.position) + difference)
+
+
 @pytest.mark.parametrize("only", ["rtd", "masked_lm"])
 def test_gradients(model, inputs, numpy, only, eager):
     """The discriminator's loss moves the differences alone; the generator's moves its tables, and both see them."""

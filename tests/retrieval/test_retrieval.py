@@ -135,6 +135,10 @@ def test_hard_negatives_are_the_nearest_that_are_no_positives():
     assert mined(scaled, margin=0.3) == mined(encoder, margin=0.3) != []
     with pytest.raises(ValueError, match="equally long. Received: 3 and 1"):
         retrieval.mine_hard_negatives(encoder, queries, positives[:1])
+    for wrong in ({"num_negatives": 0}, {"range_min": -1}, {"num_negatives": 3, "range_max": 2}):
+        with pytest.raises(ValueError, match="num_negatives must be at least 1"):
+            mined(encoder, **wrong)
+    assert retrieval.mine_hard_negatives(encoder, [], []) == []
 
 
 # ---- measures
@@ -153,6 +157,9 @@ def test_sts_is_the_correlation_of_cosines():
     encoder = table("abcdefgh")
     firsts, seconds, scores = "abcd", "efgh", [0, 2, 5, 3]
     cosines = np.diag(retrieval.similarity(encoder.encode(firsts), encoder.encode(seconds)))
+    with pytest.raises(ValueError, match="equally long. Received: columns of 4, 4, 3"):
+        retrieval.evaluate_sts(encoder, firsts, seconds, scores[:3])
+    assert np.isnan(list(retrieval.evaluate_sts(encoder, "a", "b", [1]).values())).all()
     result = retrieval.evaluate_sts(encoder, firsts, seconds, scores)
     assert result["spearman"] == pytest.approx(stats.spearmanr(cosines, scores)[0])
     assert result["pearson"] == pytest.approx(stats.pearsonr(cosines, scores)[0])

@@ -35,6 +35,11 @@ def test_the_temperature_is_the_one_that_made_the_labels():
 
 
 @pytest.mark.once
+def test_there_is_no_temperature_of_nothing():
+    with pytest.raises(ValueError, match="needs held-out rows"):
+        best_temperature(np.zeros((0, 2)), [])
+
+
 def test_probabilities_are_scipys_for_logits_of_any_size(recwarn):
     special = pytest.importorskip("scipy.special")
     logits = (np.random.default_rng(0).normal(size=(20, 5)) * 10.0 ** np.arange(-2, 3)).astype("float32")

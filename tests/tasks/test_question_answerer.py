@@ -207,6 +207,8 @@ def test_fit_threshold_is_no_worse_than_always_or_never_answering(make):
         return bz.metrics.squad_scores([a["text"] for a in model.answer(RECORDS)], answers, "2.0")["f1"]
 
     assert score(threshold) >= max(score(1e6), score(-1e6))
+    with pytest.raises(ValueError, match="no answers to compare with"):
+        model.fit_threshold([{key: value for key, value in row.items() if key != "answers"} for row in RECORDS])
 
 
 @pytest.mark.once

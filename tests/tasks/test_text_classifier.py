@@ -257,7 +257,7 @@ def test_compile_without_arguments_is_the_recipe(make_classifier, capsys):
 def test_the_default_rate_follows_the_width(width):
     config = bz.EncoderConfig(hidden_size=width, num_attention_heads=4)
     assert config.default_learning_rate == {768: 2e-5, 384: 5e-5, 256: 3e-4}[width]
-    assert config.with_(extra={"bertzoo": {"learning_rate": 1e-3}}).default_learning_rate == 1e-3
+    assert config.replace(extra={"bertzoo": {"learning_rate": 1e-3}}).default_learning_rate == 1e-3
 
 
 @pytest.mark.parametrize("custom", [pytest.param(False, marks=pytest.mark.once), True])

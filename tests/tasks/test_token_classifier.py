@@ -85,6 +85,15 @@ def test_forms_of_input(make, form):
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history) and np.isfinite(history["loss"][0])
 
 
+@pytest.mark.once
+def test_the_recipe_trains_the_transitions_100_times_as_fast(make):
+    model = make(new=True, crf=True)
+    model.compile()
+    model.optimizer.build(model.trainable_variables)
+    rates = dict(zip((weight.path for weight in model.trainable_variables), model.optimizer._multipliers))
+    assert {path: rate for path, rate in rates.items() if rate != 1.0} == {model.crf.transitions.path: 100.0}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("crf", [pytest.param(False, marks=pytest.mark.once), True])
 def test_it_learns(make, crf):

@@ -52,6 +52,7 @@ def test_unigram_needs_room_for_the_characters():
         train_unigram(texts, 105)
 
 
+@pytest.mark.slow
 def test_unigram_agrees_with_sentencepiece(corpus):
     """Ids are those of a model that sentencepiece trains on its own, behind the special tokens."""
     tokenizer, file = train_unigram(corpus, 300), io.BytesIO()
@@ -101,6 +102,12 @@ def test_the_same_texts_give_the_same_files(name, corpus, tmp_path):
     run = [sys.executable, "-c", code, str(tmp_path / "corpus.txt")]
     digests = [subprocess.run(run, capture_output=True, text=True, check=True).stdout for _ in range(3)]
     assert len(set(digests)) == 1
+
+
+def test_a_missing_sentencepiece_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ImportError, match="pip install sentencepiece"):
+        bz.train_unigram(["a b"], 20)
 
 
 @pytest.mark.parametrize("name", TRAINERS)

@@ -77,6 +77,7 @@ def whole(preset):
     return weights(model), history, early.best
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_early_stopping_keeps_its_least_difference(make, tmp_path):
     """No loss here falls by a half, so that it stops after the third epoch, killed or not."""

@@ -176,7 +176,7 @@ def test_softmax_of_pairs_and_distillation_to_another_width_train_a_dense_layer_
             numbers(ROWS, 5),
         ),
     ):
-        loss.build_head(WIDTH, 0.5)
+        loss.build_for_width(WIDTH, 0.5)
         agree(value_and_gradient(loss, vectors, targets), reference(with_kernel(loss, layer), vectors, targets))
 
 
@@ -203,6 +203,13 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="has a dense layer for one width"):
         Matryoshka("softmax", [8])
     with pytest.raises(ValueError, match="the vectors are 16 wide"):
-        Matryoshka("cosent", [32]).build_head(16, 0.02)
+        Matryoshka("cosent", [32]).build_for_width(16, 0.02)
+    for dimensions in ([], [8, 0]):
+        with pytest.raises(ValueError, match="positive widths, at least one"):
+            Matryoshka("cosent", dimensions)
+    with pytest.raises(ValueError, match="2 dimensions and 1 weights"):
+        Matryoshka("cosent", [8, 4], [1.0])
+    with pytest.raises(ValueError, match='distance must be "mse"'):
+        EmbeddingDistillation("manhattan")
     with pytest.raises(ValueError, match="targets must be 1 margins or 2 scores"):
         MarginMSE()(numbers(ROWS, 4), numbers(ROWS, 3, WIDTH))

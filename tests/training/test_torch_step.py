@@ -190,6 +190,7 @@ def test_only_jit_compile_compiles(graphs):
     assert not graphs
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compiled_is_an_error(graphs):
     """With a model of one layer, since the others take seconds to trace."""
     import torch
