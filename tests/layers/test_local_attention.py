@@ -85,3 +85,17 @@ def test_the_layer_with_and_without_weights(packs, close, numpy, compiled):
     # A mask that differs from query to query, and queries of another stream, have the full matrix.
     causal = np.tri(29, dtype="bool")[None, None]
     close(numpy(call(causal)), numpy(call(causal, return_attention=True)[0]))
+
+
+def test_memory_is_linear_in_the_length(backend):
+    if backend != "jax":
+        pytest.skip("only JAX says how much memory a program needs")
+    import jax
+
+    def needed(length):
+        heads = [jax.ShapeDtypeStruct((2, length, HEADS, SIZE), "float32")] * 3
+        total = jax.grad(lambda *heads: local_attention(*heads, 16).sum(), argnums=(0, 1, 2))
+        analysis = jax.jit(total).lower(*heads).compile().memory_analysis()
+        return analysis.temp_size_in_bytes + analysis.output_size_in_bytes
+
+    assert needed(8192) < 4.2 * needed(2048)
