@@ -168,6 +168,13 @@ class SeededDataset(keras.utils.PyDataset):
         epoch = epoch if self._shuffle else self._epoch
         return self._make(epoch, self._plan if epoch == self._epoch else self._make_plan(epoch), index)
 
+    def example_batches(self) -> list[tuple]:
+        """A batch of each shape, in the order of their first uses in this epoch's first thousand batches."""
+        first: dict[tuple[int, int], int] = {}
+        for index, rows in enumerate(self._plan[:1000]):
+            first.setdefault((len(rows), self._num_tokens(rows)), index)
+        return [self._make(self._epoch, self._plan, index) for index in first.values()]
+
     def mark_served(self, index: int) -> None:
         """Takes notice that a batch of this epoch is served."""
         if self._begun and index == len(self._plan) - 1:

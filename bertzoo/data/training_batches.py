@@ -50,6 +50,12 @@ class _TrainingBatches(keras.utils.PyDataset):
         self.data.mark_served(index)
         return _with_divisor(batch, divisor)
 
+    def example_batches(self) -> list[tuple]:
+        """As `SeededDataset.example_batches`; none of a stream."""
+        batches = getattr(self.data, "example_batches", list)()
+        weighted = map(self._weighted, batches)
+        return [_with_divisor(batch, 1.0) if self.accumulated > 1 else batch for batch in weighted]
+
     def _read(self, group: int) -> tuple[int, float, dict]:
         """A group's number, the mean of its batches' weights, and the batches by their positions."""
         batches = {}

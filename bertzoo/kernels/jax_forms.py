@@ -4,6 +4,7 @@ The kernels' modules import Triton, which is slow to import and not in every ver
 they are used.
 """
 
+import functools
 import math
 from collections.abc import Callable, Hashable
 from numbers import Number
@@ -242,25 +243,28 @@ def _text_ids(mask: AttentionMask | None, shape: tuple[int, int]) -> Tensor | No
 
 
 @register_faster_form(functional.lookup_positions, backend="jax")
-def _lookup_positions(table: Tensor, position_ids: Tensor) -> Tensor | None:
+def _lookup_positions(table: Tensor, position_ids: Tensor, compute_dtype: str) -> Tensor | None:
     """With the gradient as a product: a look-up's adds all tokens of a batch to a few rows, one after another."""
-    return _lookup_with_product(jax.numpy.asarray(table), position_ids) if jax.default_backend() == "gpu" else None
+    if jax.default_backend() != "gpu":
+        return None
+    return _lookup_with_product(jnp.asarray(table), position_ids, compute_dtype)
 
 
-@jax.custom_vjp
-def _lookup_with_product(table, row_indices):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _lookup_with_product(table, row_indices, compute_dtype):
     return table[row_indices]
 
 
-def _looked_up(table, row_indices):
+def _looked_up(table, row_indices, compute_dtype):
     return table[row_indices], (row_indices, table.shape[0])
 
 
-def _product_gradient(kept, gradient):
+def _product_gradient(compute_dtype, kept, gradient):
     row_indices, count = kept
-    gradient = gradient.reshape(-1, gradient.shape[-1])
-    is_row = jnp.arange(count)[:, None] == row_indices.reshape(-1)[None, :]
-    return jnp.matmul(is_row.astype(gradient.dtype), gradient, precision="highest"), None
+    rows = gradient.reshape(-1, gradient.shape[-1]).astype(compute_dtype)
+    is_row = (jnp.arange(count)[:, None] == row_indices.reshape(-1)[None, :]).astype(compute_dtype)
+    table = jnp.matmul(is_row, rows, precision="highest", preferred_element_type="float32")
+    return table.astype(gradient.dtype), None
 
 
 _lookup_with_product.defvjp(_looked_up, _product_gradient)

@@ -104,7 +104,7 @@ class Embeddings(DropoutLayer):
 
     def _positions(self, token_ids: Tensor, position_ids: Tensor | None) -> Tensor:
         if position_ids is not None:
-            return lookup_positions(self.position, position_ids)
+            return lookup_positions(self.position, position_ids, self.compute_dtype)
         self._check_length(token_ids)
         if self.pad_id is None:
             return self.position[: ops.shape(token_ids)[1]]

@@ -132,8 +132,13 @@ def lookup_rows(table: Tensor, row_indices: Tensor) -> Tensor:
 
 
 @dispatched_operation
-def lookup_positions(table: Tensor, position_ids: Tensor) -> Tensor:
-    """`lookup_rows` in a table of positions, a few rows of which all tokens share."""
+def lookup_positions(table: Tensor, position_ids: Tensor, compute_dtype: str) -> Tensor:
+    """`lookup_rows` in a table of positions, a few rows of which all tokens share.
+
+    Args:
+        table, position_ids: As for `lookup_rows`.
+        compute_dtype: What the sum of embeddings is cast to, so that the gradient has no more digits.
+    """
     return lookup_rows(table, position_ids)
 
 

@@ -1,6 +1,8 @@
 """The training step on JAX: an interrupted call leaves the weights in the model, and an update takes few kernels."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -27,6 +29,7 @@ class JaxModel(ThreadSafeModel):
     train_function: Any  # these are None until Keras makes them
     test_function: Any
     predict_function: Any
+    _example_batches: Callable[[], list] | None = None  # of the data set that `fit` begins with
 
     def __setattr__(self, name: str, value: Any) -> None:
         # The trainer sets the state at each step, hundreds of arrays. Keras would look at each for something to track,
@@ -55,6 +58,12 @@ class JaxModel(ThreadSafeModel):
                 self.jax_state_sync()
                 set_jax_state(self, None)
 
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        # With several devices Keras places the batches, on which the compiled step depends.
+        find = None if keras.distribution.distribution() is not None else getattr(x, "example_batches", None)
+        self._example_batches = find
+        return super().fit(x, *args, **kwargs)
+
     # On the other backends predictions share no state, so several may run at once.
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
@@ -72,11 +81,13 @@ class JaxModel(ThreadSafeModel):
         return state
 
     def make_train_function(self, force: bool = False) -> None:
-        before = self.train_function
-        super().make_train_function(force)
-        if self.train_function is before:
+        if self.train_function is not None and not force:
             return
-        step = self.train_function
+        if self.run_eagerly or not self.jit_compile or self.steps_per_execution > 1:
+            super().make_train_function(force=True)
+            step = self.train_function
+        else:
+            step = self._make_step()
 
         def train(state, iterator):
             batch = next(iterator)  # may take any time, or raise
@@ -86,6 +97,24 @@ class JaxModel(ThreadSafeModel):
             return logs, state
 
         self.train_function = train
+
+    def _make_step(self) -> Callable:
+        """The training step as Keras compiles it, except that the shapes of a data set's batches are compiled side by
+        side."""
+        shardings = None if keras.distribution.distribution() is None else (None, tuple(state_shardings(self)))
+        step = jax.jit(self.train_step, donate_argnums=0, out_shardings=shardings)
+        compiling: dict[Hashable, Future] = {}
+
+        def run(state, iterator):
+            if self._example_batches is not None:
+                compiling.update(_compile_side_by_side(step, state, self._example_batches()))
+                self._example_batches = None
+            batch = next(iterator)
+            if future := compiling.pop(_shapes(batch), None):
+                future.result()
+            return step(state, batch)
+
+        return run
 
     def make_test_function(self, force: bool = False) -> None:
         if self.steps_per_execution > 1:  # Keras's own, which reads several batches at once
@@ -110,6 +139,23 @@ class JaxModel(ThreadSafeModel):
             trainable, other, _, of_metrics = state_shardings(self)
             shardings = (None, (trainable, other, of_metrics) if metrics else other)
         return jax.jit(step, out_shardings=shardings)
+
+
+def _compile_side_by_side(step: Any, state: Any, batches: Sequence[Any]) -> dict[Hashable, Future]:
+    """Begins to compile a jitted step for each batch; what is compiled is in the step's cache.
+
+    Tracing needs Python and comes one after another, while XLA compiles what was traced before.
+    """
+    if len(batches) < 2:
+        return {}
+    executor = ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1))
+    compiling = {_shapes(batch): executor.submit(step.lower(state, batch).compile) for batch in batches}
+    executor.shutdown(wait=False)
+    return compiling
+
+
+def _shapes(batch: Any) -> Hashable:
+    return tuple(array.shape for array in jax.tree.leaves(batch))
 
 
 class JaxOptimizer(keras.optimizers.Optimizer):
