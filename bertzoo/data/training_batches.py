@@ -52,7 +52,7 @@ class _TrainingBatches(keras.utils.PyDataset):
 
     def example_batches(self) -> list[tuple]:
         """As `SeededDataset.example_batches`; none of a stream."""
-        batches = getattr(self.data, "example_batches", list)()
+        batches: list[tuple] = getattr(self.data, "example_batches", list)()
         weighted = map(self._weighted, batches)
         return [_with_divisor(batch, 1.0) if self.accumulated > 1 else batch for batch in weighted]
 
