@@ -100,65 +100,68 @@ def _backward(num_heads, window, kept, gradient):
     gradient = gradient.reshape(rows, length, heads, size)
     slopes = gradient.astype(jnp.float32) * context.reshape(gradient.shape).astype(jnp.float32)
     means = jnp.sum(slopes, axis=-1).transpose(0, 2, 1)
-
-    def kernel(product, bias, text_ids, first, last, logarithm, means, gradient, d_product, d_bias):
-        row, head, block = (pl.program_id(axis) for axis in range(3))
-        load = functools.partial(_load, product, bias, row, head)
-        here = _Tokens(block, length)
-        begin, end = triton.load(first.at[row, block]), triton.load(last.at[row, block])
-
-        def store(projection, d):
-            d = jnp.where(here.real[:, None], d, 0.0)
-            at = d_product.at[row, here.slice, projection, head, :]
-            triton.store(at, d.astype(d_product.dtype), mask=here.real[:, None])
-            triton.store(d_bias.at[row, block, projection, head, :], jnp.sum(d, axis=0))
-
-        def gradient_of(tokens):
-            """Of the context of these tokens; and what makes weights, and slopes of scores, of products."""
-            outer = triton.load(gradient.at[row, tokens.slice, head, :], mask=tokens.real[:, None], other=0.0)
-            statistics = (
-                triton.load(x.at[row, head, tokens.slice], mask=tokens.real, other=0.0) for x in (logarithm, means)
-            )
-            return outer, *statistics
-
-        zeros, factor = jnp.zeros((BLOCK, size), jnp.float32), 1.0 / math.sqrt(size)
-        key, value = load(KEY, here), load(VALUE, here)
-
-        def visit_queries(step, totals):
-            d_key, d_value = totals
-            there = _Tokens(step, length)
-            query, (outer, logs, mean) = load(QUERY, there), gradient_of(there)
-            scores = triton.dot(key, query, trans_b=True) * _scale(size) - logs[None, :]
-            weights = jnp.where(_present(text_ids, row, here, there, window), jnp.exp2(scores), 0.0)
-            d_value += triton.dot(weights.astype(outer.dtype), outer)
-            d_scores = weights * (triton.dot(value, outer, trans_b=True) - mean[None, :])
-            return d_key + triton.dot(d_scores.astype(key.dtype), query), d_value
-
-        d_key, d_value = jax.lax.fori_loop(begin, end, visit_queries, (zeros, zeros))
-        store(KEY, d_key * factor)
-        store(VALUE, d_value)
-        query, (outer, logs, mean) = load(QUERY, here), gradient_of(here)
-
-        def visit_keys(step, d_query):
-            there = _Tokens(step, length)
-            key = load(KEY, there)
-            scores = triton.dot(query, key, trans_b=True) * _scale(size) - logs[:, None]
-            weights = jnp.where(_present(text_ids, row, here, there, window), jnp.exp2(scores), 0.0)
-            d_scores = weights * (triton.dot(outer, load(VALUE, there), trans_b=True) - mean[:, None])
-            return d_query + triton.dot(d_scores.astype(key.dtype), key)
-
-        store(QUERY, jax.lax.fori_loop(begin, end, visit_keys, zeros) * factor)
-
     blocks = pl.cdiv(length, BLOCK)
     outs = (
         jax.ShapeDtypeStruct(product.shape, product.dtype),
         jax.ShapeDtypeStruct((rows, blocks, 3, heads, size), jnp.float32),
     )
+    kernel = functools.partial(_gradient_kernel, length, size, window)
     call = make_kernel_call(kernel, outs, (rows, heads, blocks), WARPS, "row_attention_gradient", num_stages=STAGES)
-    visited = _visited(text_ids, window)
-    d_product, d_bias = call(product, bias, text_ids, *visited, logarithm, means, gradient)
+    d_product, d_bias = call(product, bias, text_ids, *_visited(text_ids, window), logarithm, means, gradient)
     d_bias = jnp.sum(d_bias, axis=(0, 1)).reshape(bias_shape).astype(bias_dtype)
     return d_product.reshape(product_shape), d_bias, None
+
+
+def _gradient_kernel(
+    length, size, window, product, bias, text_ids, first, last, logarithm, means, gradient, d_product, d_bias
+):
+    """The gradients of a block's keys and values, then of its queries."""
+    row, head, block = (pl.program_id(axis) for axis in range(3))
+    load = functools.partial(_load, product, bias, row, head)
+    here = _Tokens(block, length)
+    begin, end = triton.load(first.at[row, block]), triton.load(last.at[row, block])
+
+    def store(projection, d):
+        d = jnp.where(here.real[:, None], d, 0.0)
+        at = d_product.at[row, here.slice, projection, head, :]
+        triton.store(at, d.astype(d_product.dtype), mask=here.real[:, None])
+        triton.store(d_bias.at[row, block, projection, head, :], jnp.sum(d, axis=0))
+
+    def gradient_of(tokens):
+        """Of the context of these tokens; and what makes weights, and slopes of scores, of products."""
+        outer = triton.load(gradient.at[row, tokens.slice, head, :], mask=tokens.real[:, None], other=0.0)
+        statistics = (
+            triton.load(x.at[row, head, tokens.slice], mask=tokens.real, other=0.0) for x in (logarithm, means)
+        )
+        return outer, *statistics
+
+    zeros, factor = jnp.zeros((BLOCK, size), jnp.float32), 1.0 / math.sqrt(size)
+    key, value = load(KEY, here), load(VALUE, here)
+
+    def visit_queries(step, totals):
+        d_key, d_value = totals
+        there = _Tokens(step, length)
+        query, (outer, logs, mean) = load(QUERY, there), gradient_of(there)
+        scores = triton.dot(key, query, trans_b=True) * _scale(size) - logs[None, :]
+        weights = jnp.where(_present(text_ids, row, here, there, window), jnp.exp2(scores), 0.0)
+        d_value += triton.dot(weights.astype(outer.dtype), outer)
+        d_scores = weights * (triton.dot(value, outer, trans_b=True) - mean[None, :])
+        return d_key + triton.dot(d_scores.astype(key.dtype), query), d_value
+
+    d_key, d_value = jax.lax.fori_loop(begin, end, visit_queries, (zeros, zeros))
+    store(KEY, d_key * factor)
+    store(VALUE, d_value)
+    query, (outer, logs, mean) = load(QUERY, here), gradient_of(here)
+
+    def visit_keys(step, d_query):
+        there = _Tokens(step, length)
+        key = load(KEY, there)
+        scores = triton.dot(query, key, trans_b=True) * _scale(size) - logs[:, None]
+        weights = jnp.where(_present(text_ids, row, here, there, window), jnp.exp2(scores), 0.0)
+        d_scores = weights * (triton.dot(outer, load(VALUE, there), trans_b=True) - mean[:, None])
+        return d_query + triton.dot(d_scores.astype(key.dtype), key)
+
+    store(QUERY, jax.lax.fori_loop(begin, end, visit_keys, zeros) * factor)
 
 
 _attention.defvjp(_kept, _backward)

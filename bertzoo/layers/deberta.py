@@ -301,14 +301,11 @@ class ConvolvedBlock(EncoderBlock):
         self, x, attention_mask, position_bias, key, return_attention, query, select
     ) -> tuple[Tensor, Tensor | None]:
         out, weights = super()._forward(x, attention_mask, position_bias, key, return_attention, query, select)
-        mask, real = as_attention_mask(attention_mask), None
-        if mask is None:
-            near = self.convolution(x)
-        elif mask.text_ids is None:
-            near, real = self.convolution(x), ops.transpose(mask.mask[:, 0], (0, 2, 1))  # (batch, length, 1)
-        else:
-            near, real = self._convolve_texts(x, mask.text_ids), mask.text_ids[:, :, None] >= 0
-        if real is not None:
+        mask, real = as_attention_mask(attention_mask), None  # (batch, length, 1)
+        ids = None if mask is None else mask.text_ids
+        near = self.convolution(x) if ids is None else self._convolve_texts(x, ids)
+        if mask is not None:
+            real = ops.transpose(mask.mask[:, 0], (0, 2, 1)) if ids is None else ids[:, :, None] >= 0
             near = ops.where(real, near, ops.zeros((), near.dtype))
         near = activation(self.convolution_activation)(dropout(near, self.hidden_dropout, key, Salt.CONVOLUTION))
         if select is not None:
@@ -362,11 +359,10 @@ class EnhancedMaskDecoder(MaskedLMHead):
         dropout_key: Tensor | None,
         position_ids: Tensor | None,
     ) -> Tensor:
-        """The decoded vectors, (batch, length or count, hidden).
+        """The decoded vectors, shaped as `last_output`.
 
         Args:
-            last_output, last_input, last_block, dropout_key, position_ids: As for
-                `MaskedLMHead.hidden_states_to_decode`.
+            last_output, last_input, last_block, dropout_key, position_ids: As `MaskedLMHead` takes them.
         """
         length = ops.shape(last_input)[1]
         if isinstance(length, int) and position_ids is None and length > self.max_positions:

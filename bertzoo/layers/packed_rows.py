@@ -1,11 +1,13 @@
 """Packed rows: the texts of a padded batch side by side in fewer rows, so that hardly any padding is computed."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from bertzoo.layers.functional import lookup_rows
+from bertzoo.layers.functional import gather_positions, lookup_rows
+from bertzoo.random import TokenKey, fold_in
 from bertzoo.types import Tensor
 
 
@@ -25,6 +27,13 @@ class PackedRows:
         # The number of each token's text, -1 at padding, and the token's position in its text.
         self.text_ids = ops.where(real, self._indices // length, -1)
         self.position_ids = self._indices % length
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Tensor]) -> "PackedRows | None":
+        """The rows of an encoder's inputs; None where they are not packed."""
+        if "packing" not in inputs:
+            return None
+        return cls(inputs["packing"], inputs["text_starts"], ops.shape(inputs["token_ids"])[1])
 
     def pack(self, x: Tensor | None) -> Tensor | None:
         """(batch, length, …) -> (rows, row length, …), with any of x's elements at padding. None stays None."""
@@ -52,3 +61,27 @@ class PackedRows:
         real = ops.cast(padding_mask, "bool")
         positions = ops.where(real, ops.arange(self._length, dtype="int32"), 0)
         return ops.where(real[:, :, None], self.gather(x, positions), ops.zeros((), x.dtype))
+
+
+def layer_key(dropout_key: Tensor, number: int, rows: PackedRows | None) -> Tensor | TokenKey:
+    """The dropout key of an encoder's layer of this number."""
+    key = fold_in(dropout_key, number)
+    return key if rows is None else TokenKey(key, rows.text_ids, rows.position_ids)
+
+
+def make_selection(
+    positions: Any, rows: PackedRows | None, adds_first: bool = False
+) -> Callable[[Tensor], Tensor] | None:
+    """(batch, length, width) or packed rows -> (batch, count, width), the tokens at these positions; None for None.
+
+    Args:
+        positions: FIRST, int (batch, count), or None.
+        rows: The packed rows, if there are any.
+        adds_first: Whether to put the first token before these.
+    """
+    if positions is None:
+        return None
+    if adds_first:
+        # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
+        positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
+    return lambda x: gather_positions(x, positions) if rows is None else rows.gather(x, positions)

@@ -1,19 +1,17 @@
 """The encoder: embeddings, blocks and, where the family has one, the pooler."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras import ops
 
 from bertzoo.dispatch import make_block_caller, rematerialize_block_calls
 from bertzoo.layers.attention import make_attention_mask, make_text_mask
-from bertzoo.layers.functional import FIRST, gather_positions
-from bertzoo.layers.packed_rows import PackedRows
+from bertzoo.layers.functional import FIRST
+from bertzoo.layers.packed_rows import PackedRows, layer_key, make_selection
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
 from bertzoo.models.registry import FAMILIES, check_family_config
-from bertzoo.random import StepCounter, TokenKey, fold_in
+from bertzoo.random import StepCounter, TokenKey
 from bertzoo.text.encoded import ARRAYS, PACKING, check_input_names
 from bertzoo.training.step import BackendModel
 from bertzoo.types import Tensor
@@ -106,44 +104,34 @@ class Encoder(BackendModel, EncoderBase):
         check_input_names(inputs, (*ARRAYS, *PACKING, "perturbation"))
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
-        rows = None if return_all else _packed_rows(inputs)
+        rows = None if return_all else PackedRows.of(inputs)
         # The number of a layer, from the embeddings on -> its key.
-        key_of = (lambda i: _layer_key(dropout_key, i, rows)) if training else lambda i: None
-
-        x, shared = self._embed(inputs, rows, key_of(0))
-        blocks = [self.blocks[i] for i in self.block_order]
-        call_block = rematerialize_block_calls(make_block_caller()) if self.remat and training else make_block_caller()
+        key_of = (lambda i: layer_key(dropout_key, i, rows)) if training else lambda i: None
         # The pooler reads the first token, whatever else is read.
         adds_first = self.pooler is not None and query_positions is not None and not isinstance(query_positions, str)
-        select = _make_selection(query_positions, rows, adds_first)
-        hidden_states, attentions = [x], []
-        for number, block in enumerate(blocks, start=1):
-            before, key = x, key_of(number)
-            if return_all:
-                x, weights = block(x, **shared, key=key, return_attention=True)
-                hidden_states.append(x)
-                attentions.append(weights)
-            elif select is not None and number == len(blocks):
-                x = block(x, **shared, key=key, select=select)
-            else:
-                x = call_block(block, x, **shared, key=key)
-        outputs: dict[str, Any] = {"sequence_output": select(x) if return_all and select is not None else x}
+        select = make_selection(query_positions, rows, adds_first)
+
+        x, shared = self._embed(inputs, rows, key_of(0))
+        if return_all:
+            hidden_states, attentions = self._apply_and_record(x, shared, key_of)
+            before, x = hidden_states[-2:]
+            x = x if select is None else select(x)
+        else:
+            before, x = self._apply_blocks(x, shared, key_of, select, self.remat and training)
+        outputs: dict[str, Any] = {"sequence_output": x}
         if decoder is not None:
 
             def last_block(query, key, selected=False):
-                return blocks[-1](before, **shared, key=key, query=query, select=select if selected else None)
+                block = self.blocks[self.block_order[-1]]
+                return block(before, **shared, key=key, query=query, select=select if selected else None)
 
-            outputs["decoded_output"] = decoder.hidden_states_to_decode(
-                outputs["sequence_output"],
-                before,
-                last_block,
-                key_of(len(blocks) + 1),
-                None if rows is None else rows.position_ids,
-            )
-        pooler_input = outputs["sequence_output"]
+            positions = None if rows is None else rows.position_ids
+            key = key_of(len(self.block_order) + 1)
+            outputs["decoded_output"] = decoder.hidden_states_to_decode(x, before, last_block, key, positions)
+        pooler_input = x
         if rows is not None and select is None:
             outputs = {name: rows.unpack(vectors, inputs["padding_mask"]) for name, vectors in outputs.items()}
-            pooler_input = rows.gather(pooler_input, FIRST)
+            pooler_input = rows.gather(x, FIRST)
         elif adds_first:
             outputs = {name: vectors[:, 1:] for name, vectors in outputs.items()}
         if self.pooler is not None:
@@ -169,23 +157,23 @@ class Encoder(BackendModel, EncoderBase):
             bias = self.position_bias(x, None if rows is None else rows.position_ids)
         return x, {"attention_mask": attention_mask, "position_bias": bias}
 
+    def _apply_blocks(self, x: Tensor, shared: dict, key_of: Any, select: Any, remat: bool) -> tuple[Tensor, Tensor]:
+        """The input of the last block, and its output, of the selected tokens if there are any."""
+        call_block = rematerialize_block_calls(make_block_caller()) if remat else make_block_caller()
+        *first_blocks, last_block = (self.blocks[i] for i in self.block_order)
+        for number, block in enumerate(first_blocks, start=1):
+            x = call_block(block, x, **shared, key=key_of(number))
+        key = key_of(len(self.block_order))
+        if select is None:
+            return x, call_block(last_block, x, **shared, key=key)
+        return x, last_block(x, **shared, key=key, select=select)
 
-def _packed_rows(inputs: dict[str, Tensor]) -> PackedRows | None:
-    if "packing" not in inputs:
-        return None
-    return PackedRows(inputs["packing"], inputs["text_starts"], ops.shape(inputs["token_ids"])[1])
-
-
-def _layer_key(dropout_key: Tensor, number: int, rows: PackedRows | None) -> Tensor | TokenKey:
-    key = fold_in(dropout_key, number)
-    return key if rows is None else TokenKey(key, rows.text_ids, rows.position_ids)
-
-
-def _make_selection(positions: Any, rows: PackedRows | None, adds_first: bool) -> Callable[[Tensor], Tensor] | None:
-    """(batch, length, width) or packed rows -> (batch, count, width), the tokens at these positions; None for None."""
-    if positions is None:
-        return None
-    if adds_first:
-        # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
-        positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
-    return lambda x: gather_positions(x, positions) if rows is None else rows.gather(x, positions)
+    def _apply_and_record(self, x: Tensor, shared: dict, key_of: Any) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs of the embeddings and of each block, and each block's attention weights."""
+        hidden_states, attentions = [x], []
+        for number, index in enumerate(self.block_order, start=1):
+            options = {**shared, "key": key_of(number), "return_attention": True}
+            x, weights = self.blocks[index](hidden_states[-1], **options)
+            hidden_states.append(x)
+            attentions.append(weights)
+        return hidden_states, attentions
