@@ -72,7 +72,7 @@ def run(remat=False):
             losses.append(total - self.before)
             self.before = total
     model.compile(bz.AdamW(5e-3))
-    model.fit(texts, labels, batch_size=16, epochs=4, verbose=0, callbacks=[Read()])
+    model.fit(texts, labels, batch_size=16, epochs=8, verbose=0, callbacks=[Read()])
     key = model.backbone.step.next_key()
     ids = model.tokenizer(texts[:8])["token_ids"]
     embedded = compiled(lambda ids, key: model.backbone.embeddings(ids, key=fold_in(key, 0)))(ids, key)
@@ -127,7 +127,7 @@ def off(a, b):
 
 def losses_agree_between_backends_and_with_recomputation(runs):
     reference = runs["jax"]["losses_first"]
-    assert len(reference) == 52
+    assert len(reference) == 104
     assert reference[-12:].mean() < 0.9 * reference[:12].mean()
     worst = {
         f"{backend} {name}": off(run[name], reference)
