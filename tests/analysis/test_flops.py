@@ -161,7 +161,7 @@ def test_local_attention_counts_its_blocks():
     with use_formulas_only(), FlopCounterMode(display=False) as counter:
         encoder(torch.full((1, length), 5))
     assert encoder_flops(config, length) == pytest.approx(counter.get_total_flops(), rel=1e-9)
-    assert counter.get_total_flops() < encoder_flops(config.with_(layer_types=["full_attention"] * 3), length)
+    assert counter.get_total_flops() < encoder_flops(config.replace(layer_types=["full_attention"] * 3), length)
 
 
 def test_the_formula_of_bert():

@@ -131,7 +131,7 @@ def test_tables_in_layers_are_traced(name, graphs):
     layer, function = TRACED[name]()
     compiled = torch.compile(function, fullgraph=True, options=None)
     weights = [weight.value for weight in layer.trainable_weights]
-    for length in (12, 24, 16):
+    for length in (24, 32, 40):
         x = torch.randn((3, length, 16), generator=torch.Generator().manual_seed(length), requires_grad=True)
         results = []
         for one in (compiled, function):
