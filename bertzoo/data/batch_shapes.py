@@ -96,23 +96,22 @@ def choose_num_buckets_for_embedding(num_texts: int, batch_size: int) -> int | N
     """
     if keras.backend.backend() == "torch":
         return None
-    return choose_num_buckets(
-        num_texts, batch_size if accelerator_name() is not None else min(batch_size, 32), training=False
-    )
+    return choose_num_buckets(num_texts, batch_size if accelerator_name() is not None else min(batch_size, 32))
 
 
-def choose_num_buckets(num_rows: int, batch_size: int, training: bool) -> int:
-    """How many shapes of batch are worth compiling: on JAX, one costs as much as 20 steps on a CPU, hundreds on a GPU.
+def choose_num_buckets(num_rows: int, batch_size: int) -> int:
+    """How many shapes of batch are worth compiling to predict, which JAX alone does."""
+    return 8 if keras.backend.backend() != "jax" else min(8, 2 + _num_shapes_that_pay(num_rows, batch_size))
 
-    Training takes the same batches on every backend, so that runs agree. Predictions need not, and JAX alone compiles.
-    """
-    if not training and keras.backend.backend() != "jax":
-        return 8
-    if accelerator_name() is None:
-        return min(8, 2 + num_rows // (16 * batch_size))
-    # One shape is the left-over batch's: of two, all rows would be padded to the longest. What is compiled is kept for
-    # later runs, so that a third pays off where an epoch is short.
-    return min(8, (3 if training else 2) + num_rows // (100 * batch_size))
+
+def choose_max_shapes(num_rows: int, batch_size: int) -> int:
+    """How many shapes of packed batch are worth compiling to train, besides that of an epoch's smaller batch."""
+    return min(4, 2 + _num_shapes_that_pay(num_rows, batch_size))
+
+
+def _num_shapes_that_pay(num_rows: int, batch_size: int) -> int:
+    # On JAX, compiling one costs as much as 20 steps on a CPU, hundreds on a GPU.
+    return num_rows // ((16 if accelerator_name() is None else 100) * batch_size)
 
 
 def is_any_batch_shape_fast() -> bool:

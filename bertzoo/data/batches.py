@@ -190,20 +190,18 @@ def batch_generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
 class BucketedDataset(SeededDataset):
     """A data set in which examples of similar length share a batch, so that little padding is computed.
 
-    It is for outputs that do not depend on the rest of the batch; training takes random rows, see
-    `bertzoo.data.packed_batches.PackedDataset`. Rows are padded to one of a few lengths chosen from the data
-    (`choose_padded_lengths`). Each epoch shuffles the rows, sorts them by padded length, cuts full batches (left-overs
-    of one length move up to the next), and shuffles the batches. The shapes (batch, length) are the same in every
-    epoch, so that each is compiled once. Without `shuffle` rows come shortest first, and `unsort` brings outputs back
-    into the order of the rows.
+    It is for outputs that do not depend on the rest of the batch, not for training: see
+    `bertzoo.data.packed_batches.PackedDataset`. Rows come shortest first, padded to one of a few lengths chosen from
+    the data (`choose_padded_lengths`), so that few shapes are compiled; `unsort` brings outputs back into the order of
+    the rows.
 
     Args:
-        encoded, batch_size, pad_id, shuffle, seed, transform: As for `SeededDataset`.
+        encoded, options: As for `SeededDataset`, without `shuffle`.
         num_buckets: The largest number of shapes. None, for where nothing is compiled: every batch is as long as its
             longest row, and has no `padding_mask` where all its rows are.
         pad_to_multiple_of: Lengths are multiples of this, up to the longest row.
-        max_tokens: With `num_buckets=None`, unshuffled rows are cut into batches of at most so many tokens, and where
-            their lengths change, so that most batches have no padding.
+        max_tokens: With `num_buckets=None`, rows are cut into batches of at most so many tokens, and where their
+            lengths change, so that most batches have no padding.
         padded_lengths: The padded lengths, ascending, in place of a choice.
 
     Raises:
@@ -224,7 +222,7 @@ class BucketedDataset(SeededDataset):
             raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets!r}.")
         self._num_buckets, self._multiple, self._max_tokens = num_buckets, pad_to_multiple_of, max_tokens
         self._given_lengths = padded_lengths
-        super().__init__(encoded, **options)
+        super().__init__(encoded, shuffle=False, **options)
 
     def _choose_shapes(self) -> None:
         longest = int(self._encoded.lengths.max(initial=1))
@@ -250,20 +248,12 @@ class BucketedDataset(SeededDataset):
         return int(self.lengths[self._bucket[rows].max()])
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
-        rng = batch_generator(self._seed, epoch, 0)
-        if self._shuffle:
-            rows = rng.permutation(len(self._encoded))
-            rows = rows[np.argsort(self._bucket[rows], kind="stable")]
-        else:
-            rows = np.argsort(self._encoded.lengths, kind="stable")
-        # Consecutive cuts are what moves left-overs up: a batch across a border takes the larger length.
+        rows = np.argsort(self._encoded.lengths, kind="stable")
+        # Consecutive cuts: what one length leaves over moves up to the next.
         starts = np.arange(0, len(rows), self.batch_size)
-        if self._max_tokens is not None and not self._shuffle:
+        if self._max_tokens is not None:
             starts = batch_starts(self._encoded.lengths[rows], self.batch_size, self._max_tokens)
-        batches = np.split(rows, starts[1:])
-        if self._shuffle:
-            batches = [batches[i] for i in rng.permutation(len(batches))]
-        return self._arrange(batches)
+        return self._arrange(np.split(rows, starts[1:]))
 
     def _arrange(self, batches: list[np.ndarray]) -> list[np.ndarray]:
         # On TensorFlow Keras infers from the first two batches which dimensions vary and refuses later ones that do.

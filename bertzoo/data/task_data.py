@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.data.batch_shapes import UNCOMPILED_TOKENS, check_batch_size, choose_num_buckets, is_any_batch_shape_fast
+from bertzoo.data.batch_shapes import (
+    UNCOMPILED_TOKENS,
+    check_batch_size,
+    choose_max_shapes,
+    choose_num_buckets,
+    is_any_batch_shape_fast,
+)
 from bertzoo.data.batches import BucketedDataset, SeededDataset
 from bertzoo.data.labels import class_weight_array, encode_sample_weight, encode_targets
 from bertzoo.data.packed_batches import PackedDataset
@@ -180,14 +186,15 @@ class TaskData:
         packs = shuffle if group_by_length is None else not group_by_length
         if not packs and targets is None and options.get("transform") is None and is_any_batch_shape_fast():
             options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
-        options.setdefault(
-            "max_shapes" if packs else "num_buckets", choose_num_buckets(len(encoded), batch_size, training=packs)
-        )
         if targets is not None:
             columns = [targets] if sample_weights is None else [targets, sample_weights]
             options["transform"] = lambda inputs, rows, rng: (inputs, *(column[rows] for column in columns))
-        options |= {"batch_size": batch_size, "pad_id": self.pad_id, "shuffle": shuffle, "seed": self.seed}
-        return PackedDataset(encoded, **options) if packs else BucketedDataset(encoded, **options)
+        options |= {"batch_size": batch_size, "pad_id": self.pad_id, "seed": self.seed}
+        if packs:
+            shapes = choose_max_shapes(len(encoded), batch_size)
+            return PackedDataset(encoded, shuffle=shuffle, max_shapes=shapes, **options)
+        options.setdefault("num_buckets", choose_num_buckets(len(encoded), batch_size))
+        return BucketedDataset(encoded, **options)
 
     def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
         """A batch of a stream, of texts or of arrays, for the model; see `StreamDataset` for `choose_length`."""

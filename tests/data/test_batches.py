@@ -5,6 +5,7 @@ from encoded_rows import labelled, make_encoded, rows_of
 
 from bertzoo.data.batch_shapes import choose_padded_lengths
 from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.packed_batches import PackedDataset
 
 
 def zeros(rows):
@@ -16,38 +17,20 @@ def read_epoch(data) -> list[list[int]]:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("rows", [1, 5, 32, 33, 100, 517])
-def test_every_row_once_an_epoch_in_few_shapes(rows, shuffle):
+def test_every_row_once_in_few_shapes(rows):
     encoded = make_encoded(rows, seed=rows)
-    data = BucketedDataset(encoded, transform=labelled(np.arange(rows)), batch_size=16, shuffle=shuffle, num_buckets=5)
-    shapes = set()
-    for epoch in range(3):
-        data.epoch = epoch
-        batches = list(data)
-        assert len(batches) == len(data) == -(-rows // 16)
-        assert sorted(row for batch in batches for row in rows_of(batch)) == list(range(rows))
-        assert all(rows_of(batch) == batch[1].tolist() for batch in batches)
-        assert sum(len(rows_of(batch)) < 16 for batch in batches) <= 1
-        for x, _ in batches:
-            np.testing.assert_array_equal(x["padding_mask"].sum(1), encoded.lengths[x["token_ids"][:, 0] - 1])
-        now = {batch[0]["token_ids"].shape for batch in batches}
-        assert epoch == 0 or now == shapes
-        shapes = now
-    assert len(shapes) <= 5
-
-
-@pytest.mark.once
-def test_the_order_follows_from_seed_and_epoch():
-    encoded = make_encoded(300)
-    one, same, other = (BucketedDataset(encoded, seed=seed) for seed in (3, 3, 4))
-    first = read_epoch(one)
-    assert read_epoch(same) == first and read_epoch(other) != first
-    one.epoch = 1
-    second = read_epoch(one)
-    assert second != first and sorted(map(sorted, second)) != sorted(map(sorted, first))
-    one.epoch = 0
-    assert read_epoch(one) == first
+    data = BucketedDataset(encoded, transform=labelled(np.arange(rows)), batch_size=16, num_buckets=5)
+    batches = list(data)
+    assert len(batches) == len(data) == -(-rows // 16)
+    assert sorted(row for batch in batches for row in rows_of(batch)) == list(range(rows))
+    assert all(rows_of(batch) == batch[1].tolist() for batch in batches)
+    assert sum(len(rows_of(batch)) < 16 for batch in batches) <= 1
+    for x, _ in batches:
+        np.testing.assert_array_equal(x["padding_mask"].sum(1), encoded.lengths[x["token_ids"][:, 0] - 1])
+    assert len({batch[0]["token_ids"].shape for batch in batches}) <= 5
+    data.epoch = 1
+    assert read_epoch(data) == [rows_of(batch) for batch in batches]
 
 
 @pytest.mark.once
@@ -68,7 +51,7 @@ def test_left_overs_alone_reach_a_larger_length():
 @pytest.mark.once
 def test_hardly_any_padding_where_any_shape_will_do():
     encoded = make_encoded(3000)
-    data = BucketedDataset(encoded, batch_size=64, shuffle=False, num_buckets=None, max_tokens=512)
+    data = BucketedDataset(encoded, batch_size=64, num_buckets=None, max_tokens=512)
     batches = [x for (x,) in data]
     assert len(batches) == len(data)
     assert sorted(row for x in batches for row in rows_of((x,))) == list(range(3000))
@@ -84,7 +67,7 @@ def test_hardly_any_padding_where_any_shape_will_do():
 
 @pytest.mark.once
 def test_a_row_longer_than_the_tokens_of_a_batch_is_alone():
-    data = BucketedDataset(make_encoded(40), batch_size=8, shuffle=False, num_buckets=None, max_tokens=1)
+    data = BucketedDataset(make_encoded(40), batch_size=8, num_buckets=None, max_tokens=1)
     assert [len(x["token_ids"]) for (x,) in data] == [1] * 40
 
 
@@ -93,7 +76,7 @@ def test_transform_has_its_own_generator_for_each_batch():
     def transform(inputs, rows, rng):
         return inputs, rows, rng.random(4)
 
-    data = BucketedDataset(make_encoded(80), batch_size=8, transform=transform)
+    data = PackedDataset(make_encoded(80), batch_size=8, transform=transform)
     draws = {epoch: [] for epoch in (0, 1)}
     for epoch, kept in draws.items():
         data.epoch = epoch
@@ -108,7 +91,7 @@ def test_transform_has_its_own_generator_for_each_batch():
 
 @pytest.mark.once
 def test_restore_brings_outputs_back():
-    data = BucketedDataset(make_encoded(75), batch_size=8, shuffle=False)
+    data = BucketedDataset(make_encoded(75), batch_size=8)
     outputs = np.concatenate([x["token_ids"][:, :1] for (x,) in data])
     restored = data.unsort({"a": outputs, "b": outputs[:, 0]})
     assert restored["a"][:, 0].tolist() == restored["b"].tolist() == list(range(1, 76))
@@ -183,14 +166,14 @@ def expected_losses(data, epoch: int) -> list[float]:
 
 @pytest.mark.parametrize("rows", [pytest.param(5, marks=pytest.mark.once), 20, 150])
 def test_fit_trains_on_each_row_once_an_epoch_in_the_order_of_the_epoch(rows):
-    data = BucketedDataset(make_encoded(rows), transform=zeros(rows), batch_size=16)
+    data = PackedDataset(make_encoded(rows), transform=zeros(rows), batch_size=16)
     got = fit(data, compiled(), callbacks=[data.initial_epoch_callback(2)], initial_epoch=2, epochs=5)
     for epoch, losses in zip((2, 3, 4), got, strict=True):
         np.testing.assert_allclose(losses, expected_losses(data, epoch), rtol=1e-4)
 
 
 def test_a_second_fit_goes_on_where_the_first_ended():
-    data = BucketedDataset(make_encoded(100), transform=zeros(100), batch_size=16)
+    data = PackedDataset(make_encoded(100), transform=zeros(100), batch_size=16)
     model = compiled()
     got = fit(data, model, epochs=1) + fit(data, model, epochs=2)
     for epoch, losses in enumerate(got):
@@ -199,15 +182,15 @@ def test_a_second_fit_goes_on_where_the_first_ended():
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_steps_per_epoch_does_not_break_a_pass():
-    data = BucketedDataset(make_encoded(150), transform=zeros(150), batch_size=16)  # 10 batches
+    data = PackedDataset(make_encoded(150), transform=zeros(150), batch_size=16)  # 10 batches
     got = fit(data, compiled(), callbacks=[data.initial_epoch_callback(0)], steps_per_epoch=4, epochs=6)
     assert [len(losses) for losses in got] == [4, 4, 2, 4, 4, 2]
     np.testing.assert_allclose(got[0] + got[3], expected_losses(data, 0)[:4] + expected_losses(data, 1)[:4], rtol=1e-4)
 
 
 def test_validation_does_not_move_and_predictions_can_be_put_in_order():
-    data = BucketedDataset(make_encoded(60), transform=zeros(60), batch_size=16)
-    validation = BucketedDataset(make_encoded(40), transform=zeros(40), batch_size=16, shuffle=False)
+    data = PackedDataset(make_encoded(60), transform=zeros(60), batch_size=16)
+    validation = BucketedDataset(make_encoded(40), transform=zeros(40), batch_size=16)
     before = validation.row_order.tolist()
     model = compiled()
     fit(data, model, validation_data=validation, epochs=2)

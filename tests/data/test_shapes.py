@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from bertzoo.data import batch_shapes as shapes
-from bertzoo.data.batches import BucketedDataset
+from bertzoo.data.packed_batches import PackedDataset
 from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 
 
@@ -13,10 +13,11 @@ def test_a_small_set_on_an_accelerator_is_not_all_padded_to_its_longest_row(monk
     lengths = np.minimum(np.random.default_rng(0).geometric(0.05, 3001), 128)  # a left-over batch too
     starts = lengths_to_row_splits(lengths)
     encoded = Encoded(np.ones(starts[-1], np.int32), np.zeros(starts[-1], np.int8), starts)
-    allowed = shapes.choose_num_buckets(3001, 64, training=True)
-    data = BucketedDataset(encoded, batch_size=64, num_buckets=allowed)
-    assert len({x["token_ids"].shape for (x,) in data}) <= allowed <= 3
-    assert data.padding_efficiency > 2 * lengths.mean() / lengths.max()
+    allowed = shapes.choose_max_shapes(3001, 64)
+    data = PackedDataset(encoded, batch_size=64, max_shapes=allowed)
+    shapes_of_epochs = {data.peek_batch(epoch, i)[0]["packing"].shape for epoch in range(3) for i in range(len(data))}
+    assert len(shapes_of_epochs) <= allowed + 1 == 3
+    assert data.padding_efficiency > 0.8
 
 
 @pytest.mark.once
@@ -25,10 +26,10 @@ def test_training_has_the_same_shapes_on_every_backend_and_few(monkeypatch, devi
     monkeypatch.setattr(shapes, "accelerator_name", lambda: device)
 
     def counts():
-        return [shapes.choose_num_buckets(rows, 32, training=True) for rows in (1, 1000, 10_000, 10**6)]
+        return [shapes.choose_max_shapes(rows, 32) for rows in (1, 1000, 10_000, 10**6)]
 
     here = counts()
-    assert here == sorted(here) and here[0] <= 3 and here[-1] == 8
+    assert here == sorted(here) and here[0] == 2 and here[-1] == 4
     for backend in ("jax", "torch", "tensorflow"):
         monkeypatch.setattr(keras.backend, "backend", lambda backend=backend: backend)
         assert counts() == here
