@@ -84,6 +84,10 @@ class MaskedLM(MaskingTask):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return self._logits_shape(input_shape)
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        logits = nodes.head(self.masked_lm, nodes.decoded(self.masked_lm))
+        return {"logits": nodes.padded(logits, self.backbone.config.vocab_size)}
+
     def default_loss(self) -> Any:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
 

@@ -58,6 +58,11 @@ class MultipleChoice(Task):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return token_ids_shape(input_shape)[:2]
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        name = self.heads[0]
+        vectors = nodes.pool_for_head(name in self.backbone.family.pooled_heads, name)
+        return {"logits": nodes.choices(nodes.head(self.multiple_choice, vectors))}
+
     # ---- use
 
     def choose(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> Any:

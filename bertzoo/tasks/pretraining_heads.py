@@ -50,6 +50,9 @@ class NextSentencePredictor(Task):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (token_ids_shape(input_shape)[0], 2)
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        return {"logits": nodes.rows(nodes.head(self.pair, nodes.pooled()), 2)}
+
 
 class _MaskedBatches(TaskData):
     """Batches that are masked already."""
@@ -105,6 +108,13 @@ class ForPreTraining(MaskingTask):
     def compute_output_shape(self, input_shape: Any) -> Any:
         shape = self._logits_shape(input_shape)
         return {"masked_lm": shape, "pair": (shape[0], 2)}
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        logits = nodes.head(self.masked_lm, nodes.hidden)
+        return {
+            "masked_lm": nodes.padded(logits, self.backbone.config.vocab_size),
+            "pair": nodes.rows(nodes.head(self.pair, nodes.pooled()), 2),
+        }
 
     def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
         """Masks a batch: -> inputs, targets and weights, keyed as the outputs are.
@@ -193,3 +203,6 @@ class ReplacedTokenDetector(Task):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return token_ids_shape(input_shape)
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        return {"logits": nodes.padded(nodes.head(self.rtd, nodes.hidden))}

@@ -1,0 +1,116 @@
+"""An ONNX graph under construction: nodes, constants and weights, with names that say which layer they belong to."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET, MICROSOFT_OPSET, IR_VERSION = 18, 1, 9
+# ONNX Runtime's own operations, in the domain com.microsoft.
+MICROSOFT = frozenset(
+    ["BiasGelu", "FastGelu", "FusedMatMul", "Gelu", "MultiHeadAttention", "RotaryEmbedding", "SkipLayerNormalization"]
+)
+TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
+
+
+class Graph:
+    """Nodes in the order in which they are computed. A tensor is its name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self._initializers: dict[str, onnx.TensorProto] = {}
+        self._constants: dict[Any, str] = {}
+        self._scopes: list[str] = []
+        self._used: dict[str, int] = {}
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Within it, the names of nodes begin with the name of a layer."""
+        self._scopes.append(name)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    def input(self, name: str, shape: Sequence[str | int], dtype: str = "int64") -> str:
+        """Adds an input; sizes that vary are names."""
+        self.inputs.append(helper.make_tensor_value_info(name, TYPES[dtype], list(shape)))
+        return name
+
+    def op(self, kind: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        """Adds a node; -> the name of its output, or a list of names.
+
+        Args:
+            kind: The operation.
+            inputs: Names; None for an optional input that is left out; arrays and numbers become constants.
+            outputs: How many outputs.
+            attributes: The operation's.
+        """
+        name = self._unique("/".join([*self._scopes, kind]))
+        names = [name] if outputs == 1 else [f"{name}:{i}" for i in range(outputs)]
+        while inputs and inputs[-1] is None:  # ONNX Runtime's optimizer takes an empty last name for an input
+            inputs = inputs[:-1]
+        given = ["" if x is None else x if isinstance(x, str) else self.constant(x) for x in inputs]
+        domain = "com.microsoft" if kind in MICROSOFT else ""
+        self.nodes.append(helper.make_node(kind, given, names, name=name, domain=domain, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def constant(self, value: Any, name: str = "constant") -> str:
+        """The name of a constant: an array, or a number, which is int64 or float32 by its kind. Equal ones are one."""
+        array = np.asarray(value)
+        if array.dtype.kind in "iuf" and not isinstance(value, (np.ndarray, np.generic)):
+            array = array.astype("float32" if array.dtype.kind == "f" else "int64")
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._initializer(self._unique(name), array)
+        return self._constants[key]
+
+    def weight(self, variable: keras.Variable | None) -> str | None:
+        """The name of a weight, float32, or None for None; a variable that several layers share is stored once."""
+        if variable is None:
+            return None
+        return self.array(variable.path, lambda: keras.ops.convert_to_numpy(variable.value), variable)
+
+    def array(self, name: str, value: Callable[[], Any], owner: Any) -> str:
+        """The name of a weight that was computed from others, float32, and stored once for each owner.
+
+        Args:
+            name: What the file calls it.
+            value: Computes it.
+            owner: The object that it belongs to, or a tuple of objects and strings.
+        """
+        parts = owner if isinstance(owner, tuple) else (owner,)
+        key = tuple(part if isinstance(part, str) else id(part) for part in parts)
+        if key not in self._constants:
+            array = np.ascontiguousarray(value(), "float32")
+            self._constants[key] = self._initializer(self._unique(name), array)
+        return self._constants[key]
+
+    def model(self, outputs: Mapping[str, tuple[str, Sequence[str | int]]], metadata: Mapping[str, str]) -> Any:
+        """The whole graph.
+
+        Args:
+            outputs: Name -> the tensor, and its shape.
+            metadata: Text by name, that the file carries.
+        """
+        for name, (tensor, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [tensor], [name], name=f"output/{name}"))
+        infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(s)) for name, (_, s) in outputs.items()]
+        graph = helper.make_graph(self.nodes, "bertzoo", self.inputs, infos, list(self._initializers.values()))
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", MICROSOFT_OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="bertzoo")
+        helper.set_model_props(model, dict(metadata))
+        return model
+
+    def _initializer(self, name: str, array: np.ndarray) -> str:
+        self._initializers[name] = numpy_helper.from_array(array, name)
+        return name
+
+    def _unique(self, name: str) -> str:
+        count = self._used[name] = self._used.get(name, 0) + 1
+        return name if count == 1 else f"{name}_{count}"
