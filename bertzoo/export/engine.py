@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,7 +136,19 @@ def make_session(graph: bytes | str | os.PathLike, num_threads: int | None = Non
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Where 8-bit products would overflow (no VNNI), weights are converted to a form that does not.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if saturates_int8():
+        options.add_session_config_entry("session.x64quantprecision", "1")
     source = graph if isinstance(graph, bytes) else os.fspath(graph)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def saturates_int8() -> bool:
+    """Whether this processor adds pairs of 8-bit products in 16 bits, where they may overflow: x86 without VNNI.
+
+    ONNX Runtime then takes another, slower form of the weights, which does not overflow.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    cpu_info = Path("/proc/cpuinfo")
+    flags = cpu_info.read_text().split() if cpu_info.exists() else []
+    return not {"avx512_vnni", "avx_vnni"} & set(flags)

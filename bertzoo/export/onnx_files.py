@@ -63,7 +63,7 @@ def write_graph(model: Any, path: Path) -> None:
         raise ImportError(
             f'{error}. Exports need the extra "export"; in the clone of this project: pip install -e ".[export]"'
         ) from error
-    proto = build_onnx(model)
+    proto, _ = build_onnx(model)
     is_large = proto.ByteSize() > LARGEST_FILE
     onnx.save_model(proto, path, save_as_external_data=is_large, location=f"{path.name}.data")
     inputs, mask = example_inputs(model)

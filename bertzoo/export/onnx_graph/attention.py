@@ -1,4 +1,8 @@
-"""Attention as nodes of an ONNX graph: projections of tokens, and scores of padded rows."""
+"""Attention as nodes of an ONNX graph: projections of tokens, and scores of padded rows.
+
+Plain products: ONNX Runtime's MultiHeadAttention takes longer, since it moves padded rows between layouts; here heads
+are gathered from the tokens' projections and back.
+"""
 
 import math
 from functools import singledispatch
@@ -7,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from bertzoo.export.onnx_graph.graph import Graph
-from bertzoo.export.onnx_graph.layers import bias, kernel, kernel_values, numpy_weight
+from bertzoo.export.onnx_graph.layers import bias_values, block_dense, kernel_values, numpy_weight
 from bertzoo.export.onnx_graph.positions import Positions
-from bertzoo.layers.attention import MASKED, SelfAttention
+from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.deberta import DisentangledAttention, DisentangledAttentionV1
 from bertzoo.layers.modernbert import RotaryAttention
 from bertzoo.layers.roformer import RoFormerAttention
 
-Parts = tuple[str, str, str]  # queries, keys and values, (tokens, hidden) each
+Heads = list[str]  # queries, keys and values, (batch, heads, length, head size) each
 
 
 def attention(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None = None) -> str:
@@ -26,112 +30,99 @@ def attention(layer: Any, graph: Graph, positions: Positions, x: str, query: str
         x: (tokens, hidden).
         query: Other vectors of the tokens that attend to x, in place of x itself.
     """
-    tokens = positions.tokens
-    parts = [tokens.pad(part) for part in project(layer, graph, positions, x, query)]
-    added, terms = score_bias(layer, graph, positions, *parts[:2])
-    context = graph.op(
-        "MultiHeadAttention",
-        *parts,
-        None,
-        tokens.mask,
-        added,
-        num_heads=layer.num_heads,
-        mask_filter_value=MASKED,
-        scale=1 / math.sqrt(layer.hidden_size // layer.num_heads * terms),
-    )
-    return tokens.pick(graph.op("Reshape", context, [-1, layer.hidden_size]))
+    heads = positions.heads
+    projection = project(layer, graph, x)
+    queries, keys, values = heads.split(projection)
+    if query is not None:
+        queries = heads.split(project(layer, graph, query))[0]
+    queries, keys, values = place(layer, positions, queries, keys, values)
+    added, terms = score_bias(layer, graph, positions, queries, keys)
+    scale = 1 / math.sqrt(layer.hidden_size // layer.num_heads * terms)
+    scores = graph.op("FusedMatMul", queries, keys, transB=1, alpha=scale)
+    weights = graph.op("Softmax", graph.op("Sum", scores, added), axis=-1)
+    return heads.join(graph.op("MatMul", weights, values))
 
 
 # ---- queries, keys and values
 
 
 @singledispatch
-def project(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None) -> Parts:
-    """Queries (of `query`, if any), keys and values of x; raises ValueError for a layer that has no ONNX form."""
+def project(layer: Any, graph: Graph, x: str) -> str:
+    """Queries, keys and values side by side, (tokens, 3 · hidden); raises ValueError for a layer without ONNX form."""
     raise ValueError(f"Expected an attention layer of the families. Received: {type(layer).__name__} {layer.name!r}.")
 
 
 @project.register(SelfAttention)
-def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None) -> Parts:
-    return _projected(graph, x, query, kernel(graph, layer.qkv, "qkv"), bias(graph, layer.qkv))
+def _(layer: Any, graph: Graph, x: str) -> str:
+    return block_dense(graph, layer.qkv, x, "qkv")
 
 
 @project.register(DisentangledAttentionV1)
-def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None) -> Parts:
-    heads = layer.num_heads
+def _(layer: Any, graph: Graph, x: str) -> str:
+    def kernel(dense: Any) -> np.ndarray:  # its columns are ordered by head, then by part
+        own = kernel_values(dense)
+        return own.reshape(len(own), layer.num_heads, 3, -1).swapaxes(1, 2).reshape(own.shape)
 
-    def kernel_by_part() -> np.ndarray:
-        own = kernel_values(layer.qkv)
-        return own.reshape(len(own), heads, 3, -1).swapaxes(1, 2).reshape(own.shape)
-
-    def biases() -> np.ndarray:
+    def bias(dense: Any) -> np.ndarray:
         query_bias, value_bias = numpy_weight(layer.query_bias), numpy_weight(layer.value_bias)
         return np.concatenate([query_bias, np.zeros_like(query_bias), value_bias])
 
-    weight = graph.array("qkv/kernel", kernel_by_part, layer.qkv)
-    return _projected(graph, x, query, weight, graph.array("qkv/bias", biases, layer))
+    return block_dense(graph, layer.qkv, x, "qkv", kernel, bias)
 
 
-@project.register(RotaryAttention)
-def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None) -> Parts:
-    queries, keys, values = project.dispatch(SelfAttention)(layer, graph, positions, x, query)
+@singledispatch
+def place(layer: Any, positions: Positions, queries: str, keys: str, values: str) -> Heads:
+    """Queries, keys and values with what they have of positions."""
+    return [queries, keys, values]
+
+
+@place.register(RotaryAttention)
+def _(layer: Any, positions: Positions, queries: str, keys: str, values: str) -> Heads:
     size = layer.hidden_size // layer.num_heads
     frequency = np.float32(layer.theta) ** (-np.arange(0, size, 2, dtype="float32") / np.float32(size))
     angle = np.arange(positions.max_length, dtype="float32")[:, None] * frequency
-    queries, keys = (positions.rotate(part, np.cos(angle), np.sin(angle), False) for part in (queries, keys))
-    return queries, keys, values
+    turned = [positions.rotate(x, np.cos(angle), np.sin(angle), False) for x in (queries, keys)]
+    return [*turned, values]
 
 
-@project.register(RoFormerAttention)
-def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None) -> Parts:
-    queries, keys, values = project.dispatch(SelfAttention)(layer, graph, positions, x, query)
+@place.register(RoFormerAttention)
+def _(layer: Any, positions: Positions, queries: str, keys: str, values: str) -> Heads:
     sin, cos = np.split(numpy_weight(positions.layer.table), 2, axis=1)
-    queries, keys = (positions.rotate(part, cos, sin, True) for part in (queries, keys))
-    return queries, keys, positions.rotate(values, cos, sin, True) if layer.rotary_value else values
-
-
-def _projected(graph: Graph, x: str, query: str | None, weight: str, added: str | None) -> Parts:
-    def parts(source: str) -> Parts:
-        with graph.scope("qkv"):
-            y = graph.op("MatMul", source, weight)
-            y = y if added is None else graph.op("Add", y, added)
-            return tuple(graph.op("Split", y, outputs=3, axis=1, num_outputs=3))
-
-    return parts(x) if query is None else (parts(query)[0], *parts(x)[1:])
+    turned = [positions.rotate(x, cos, sin, True) for x in (queries, keys)]
+    return [*turned, positions.rotate(values, cos, sin, True) if layer.rotary_value else values]
 
 
 # ---- what is added to the scores
 
 
 @singledispatch
-def score_bias(layer: Any, graph: Graph, positions: Positions, queries: str, keys: str) -> tuple[str | None, int]:
-    """A bias of the scores, broadcastable to (batch, heads, length, length), or None; and the number of terms that the
-    scores are the sum of. Queries and keys are (batch, length, hidden)."""
+def score_bias(layer: Any, graph: Graph, positions: Positions, queries: str, keys: str) -> tuple[str, int]:
+    """What is added to the scores, the mask included, broadcastable to (batch, heads, length, length); and the number
+    of terms that the scores are the sum of."""
     return positions.bias(), 1
 
 
 @score_bias.register(RotaryAttention)
-def _(layer: Any, graph: Graph, positions: Positions, queries: str, keys: str) -> tuple[str | None, int]:
-    return None if layer.window is None else positions.window(layer.window), 1
+def _(layer: Any, graph: Graph, positions: Positions, queries: str, keys: str) -> tuple[str, int]:
+    return positions.mask() if layer.window is None else positions.window(layer.window), 1
 
 
 @score_bias.register(DisentangledAttention)
-def _(layer: Any, graph: Graph, positions: Positions, queries: str, keys: str) -> tuple[str | None, int]:
+def _(layer: Any, graph: Graph, positions: Positions, queries: str, keys: str) -> tuple[str, int]:
+    added, count = [positions.mask()], 1 + len(layer.terms)
     if positions.table() is None:
-        return None, 1 + len(layer.terms)
-    added, rows = None, positions.distance_rows(layer)
-    with graph.scope("positions"):
-        if "c2p" in layer.terms:
-            # In descending order of distance, which is the order of a query's keys.
-            descending = graph.op("Slice", rows, [-1], [-(2**31)], [0], [-1])
-            table = _position_part(layer, graph, positions, "key")
-            added = _skewed(layer, graph, positions, queries, descending, table, True)
-        if "p2c" in layer.terms:
-            table = _position_part(layer, graph, positions, "query")
-            by_key = _skewed(layer, graph, positions, keys, rows, table, False)
-            by_query = graph.op("Transpose", by_key, perm=[0, 1, 3, 2])
-            added = by_query if added is None else graph.op("Add", added, by_query)
-    return added, 1 + len(layer.terms)
+        return added[0], count
+    rows = positions.distance_rows(layer)
+    if "c2p" in layer.terms:
+        # In descending order of distance, which is the order of a query's keys.
+        descending = graph.op("Slice", rows, [-1], [-(2**31)], [0], [-1])
+        table = _position_part(layer, graph, positions, "key")
+        added.append(_skewed(graph, positions, queries, descending, table, first=-1))
+    if "p2c" in layer.terms:
+        table = _position_part(layer, graph, positions, "query")
+        by_key = _skewed(graph, positions, keys, rows, table, first=0)
+        added.append(graph.op("Transpose", by_key, perm=[0, 1, 3, 2]))
+    return graph.op("Sum", *added), count
 
 
 def _position_part(layer: Any, graph: Graph, positions: Positions, part: str) -> str:
@@ -143,32 +134,28 @@ def _position_part(layer: Any, graph: Graph, positions: Positions, part: str) ->
         if layer.share_projections:
             start = layer.hidden_size * ("query", "key").index(part)
             columns = slice(start, start + layer.hidden_size)
-            own = table @ kernel_values(layer.qkv)[:, columns] + numpy_weight(layer.qkv.bias)[columns]
+            own = table @ kernel_values(layer.qkv)[:, columns] + bias_values(layer.qkv)[columns]
         else:
             dense = getattr(layer, f"position_{part}")
-            own = table @ kernel_values(dense)
-            own = own if dense.bias is None else own + numpy_weight(dense.bias)
+            own, added = table @ kernel_values(dense), bias_values(dense)
+            own = own if added is None else own + added
         own = own / math.sqrt(size * (1 + len(layer.terms)))
         return own.reshape(len(own), layer.num_heads, size).transpose(1, 2, 0)
 
     return graph.array(f"position_{part}", values, (layer, part))
 
 
-def _skewed(layer: Any, graph: Graph, positions: Positions, x: str, rows: str, table: str, descending: bool) -> str:
-    """The scores of contents (batch, length, hidden) with the table's rows: (batch, heads, length, length).
+def _skewed(graph: Graph, positions: Positions, x: str, rows: str, table: str, first: int) -> str:
+    """The scores of contents (batch, heads, length, head size) with the table's rows: (batch, heads, length, length).
 
     As `bertzoo.layers.deberta.skew`: rows of 2 · length scores, read as rows of one score less, begin one score earlier
-    each.
+    each. The first of them begins at length + `first`.
     """
-    length, size = positions.tokens.length, layer.hidden_size // layer.num_heads
-    x = graph.op("Reshape", x, [0, 0, layer.num_heads, size])
-    x = graph.op("Transpose", x, perm=[0, 2, 1, 3])
+    length = positions.tokens.length
     scores = graph.op("MatMul", x, graph.op("Gather", table, rows, axis=2))
-    twice = graph.op("Mul", length, 2)
-    less = graph.op("Sub", twice, 1)
-    flat = graph.op("Reshape", scores, graph.op("Concat", [0, 0, -1], axis=0))
-    first = graph.op("Sub", length, 1) if descending else length
-    end = graph.op("Add", first, graph.op("Mul", length, less))
-    flat = graph.op("Slice", flat, first, end, [2])
+    less = graph.op("Sub", graph.op("Mul", length, 2), 1)
+    flat = graph.op("Reshape", scores, [0, 0, -1])
+    begin = graph.op("Add", length, first)
+    flat = graph.op("Slice", flat, begin, graph.op("Add", begin, graph.op("Mul", length, less)), [2])
     shape = graph.op("Concat", [0, 0], length, less, axis=0)
     return graph.op("Slice", graph.op("Reshape", flat, shape), [0], length, [3])

@@ -3,20 +3,11 @@
 from functools import singledispatch
 from typing import Any
 
-import keras
 import numpy as np
 
 from bertzoo.export.onnx_graph.attention import attention
 from bertzoo.export.onnx_graph.graph import Graph
-from bertzoo.export.onnx_graph.layers import (
-    activation,
-    bias,
-    dense,
-    dense_then_activation,
-    layer_norm,
-    matmul,
-    residual_norm,
-)
+from bertzoo.export.onnx_graph.layers import activation, block_dense, dense, layer_norm, numpy_weight
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import Tokens
 from bertzoo.layers.block import EncoderBlock
@@ -41,25 +32,29 @@ def embed(layer: Any, graph: Graph, tokens: Tokens) -> str:
 
 @embed.register(Embeddings)
 def _(layer: Any, graph: Graph, tokens: Tokens) -> str:
-    x = layer_norm(graph, layer.norm, _sum_tables(layer, graph, tokens))
+    x = layer_norm(graph, layer.norm, *_looked_up(layer, graph, tokens))
     return x if layer.dense is None else dense(graph, layer.dense, x, "projection")
 
 
 @embed.register(MaskedEmbeddings)
 def _(layer: Any, graph: Graph, tokens: Tokens) -> str:
-    x = _sum_tables(layer, graph, tokens)
-    return layer_norm(graph, layer.norm, x if layer.dense is None else dense(graph, layer.dense, x, "projection"))
+    terms = _looked_up(layer, graph, tokens)
+    if layer.dense is not None:
+        x = terms[0] if len(terms) == 1 else graph.op("Sum", *terms)
+        terms = [dense(graph, layer.dense, x, "projection")]
+    return layer_norm(graph, layer.norm, *terms)
 
 
-def _sum_tables(layer: Embeddings, graph: Graph, tokens: Tokens) -> str:
-    x = graph.op("Gather", graph.weight(layer.token), tokens.ids, axis=0)
+def _looked_up(layer: Embeddings, graph: Graph, tokens: Tokens) -> list[str]:
+    """The rows of the tables, (tokens, width) each."""
+    rows = [(layer.token, tokens.ids)]
     if layer.segment is not None:
-        segments = np.int64(0) if tokens.segments is None else tokens.segments
-        x = graph.op("Add", x, graph.op("Gather", graph.weight(layer.segment), segments, axis=0))
+        rows.append((layer.segment, np.zeros(1, "int64") if tokens.segments is None else tokens.segments))
     if layer.position is not None:
-        positions = tokens.columns if layer.pad_id is None else tokens.counting_positions(layer.pad_id)
-        x = graph.op("Add", x, graph.op("Gather", graph.weight(layer.position), positions, axis=0))
-    return x
+        rows.append(
+            (layer.position, tokens.columns if layer.pad_id is None else tokens.counting_positions(layer.pad_id))
+        )
+    return [graph.op("Gather", graph.weight(table), indices, axis=0) for table, indices in rows]
 
 
 @singledispatch
@@ -82,12 +77,10 @@ def block(layer: Any, graph: Graph, positions: Positions, x: str, query: str | N
 def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None = None) -> str:
     with graph.scope("attention"):
         context = attention(layer.attention, graph, positions, x, query)
-        y = matmul(graph, layer.attention.output_dense, context, "output")
-        residual = x if query is None else query
-        x = residual_norm(graph, layer.attention_norm, y, residual, bias(graph, layer.attention.output_dense))
-    inner = dense_then_activation(graph, layer.intermediate, layer.activation, x, "intermediate")
-    y = matmul(graph, layer.output_dense, inner, "output")
-    return residual_norm(graph, layer.output_norm, y, x, bias(graph, layer.output_dense))
+        y = block_dense(graph, layer.attention.output_dense, context, "output")
+        x = layer_norm(graph, layer.attention_norm, y, x if query is None else query)
+    inner = activation(graph, layer.activation, block_dense(graph, layer.intermediate, x, "intermediate"))
+    return layer_norm(graph, layer.output_norm, block_dense(graph, layer.output_dense, inner, "output"), x)
 
 
 @block.register(ConvolvedBlock)
@@ -96,7 +89,11 @@ def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None 
     tokens = positions.tokens
     # In the layout of ONNX, (batch, hidden, length); padding is 0, as the embeddings leave it.
     padded = graph.op("Mul", tokens.pad(x), graph.op("Unsqueeze", tokens.real, [2]))
-    kernel = graph.array("convolution/kernel", lambda: _convolution_kernel(layer.convolution), layer.convolution)
+    kernel = graph.array(
+        "convolution/kernel",
+        lambda: np.transpose(numpy_weight(layer.convolution.kernel), (2, 1, 0)),
+        (layer.convolution, "kernel"),
+    )
     margin = layer.kernel_size // 2
     near = graph.op(
         "Conv",
@@ -107,12 +104,7 @@ def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None 
     )
     near = graph.op("Reshape", graph.op("Transpose", near, perm=[0, 2, 1]), [-1, layer.hidden_size])
     near = activation(graph, layer.convolution_activation, tokens.pick(near))
-    return residual_norm(graph, layer.convolution_norm, out, near)
-
-
-def _convolution_kernel(convolution: Any) -> np.ndarray:
-    """(size, in, out) -> (out, in, size)."""
-    return np.transpose(keras.ops.convert_to_numpy(convolution.kernel), (2, 1, 0))
+    return layer_norm(graph, layer.convolution_norm, out, near)
 
 
 @block.register(PreNormBlock)
@@ -120,9 +112,9 @@ def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None 
     with graph.scope("attention"):
         read = x if layer.is_first else layer_norm(graph, layer.attention_norm, x)
         context = attention(layer.attention, graph, positions, read)
-        x = graph.op("Add", x, dense(graph, layer.attention.output_dense, context, "output"))
-    inner = dense(graph, layer.intermediate, layer_norm(graph, layer.intermediate_norm, x), "intermediate")
+        x = graph.op("Sum", x, block_dense(graph, layer.attention.output_dense, context, "output"))
+    inner = block_dense(graph, layer.intermediate, layer_norm(graph, layer.intermediate_norm, x), "intermediate")
     inner, gate = graph.op("Split", inner, outputs=2, axis=1, num_outputs=2)
     inner = graph.op("Mul", activation(graph, layer.activation, inner), gate)
-    x = graph.op("Add", x, dense(graph, layer.output_dense, inner, "output"))
+    x = graph.op("Sum", x, block_dense(graph, layer.output_dense, inner, "output"))
     return layer_norm(graph, layer.final_norm, x) if layer.is_last else x

@@ -1,6 +1,6 @@
 """An ONNX graph under construction: nodes, constants and weights, with names that say which layer they belong to."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,16 +11,23 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET, MICROSOFT_OPSET, IR_VERSION = 18, 1, 9
 # ONNX Runtime's own operations, in the domain com.microsoft.
-MICROSOFT = frozenset(
-    ["BiasGelu", "FastGelu", "FusedMatMul", "Gelu", "MultiHeadAttention", "RotaryEmbedding", "SkipLayerNormalization"]
-)
+MICROSOFT = frozenset("DynamicQuantizeMatMul FastGelu FusedMatMul Gelu RotaryEmbedding".split())  # noqa: SIM905
 TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 
 
 class Graph:
-    """Nodes in the order in which they are computed. A tensor is its name."""
+    """Nodes in the order in which they are computed. A tensor is its name.
 
-    def __init__(self) -> None:
+    Args:
+        float32_layers: The dense layers of blocks that are computed in float32, the others in 8 bits; None for all.
+
+    Attributes:
+        int8_layers: The names of the layers that are computed in 8 bits.
+    """
+
+    def __init__(self, float32_layers: Collection[str] | None = None):
+        self.float32_layers = float32_layers
+        self.int8_layers: dict[str, None] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
         self._initializers: dict[str, onnx.TensorProto] = {}
@@ -74,22 +81,30 @@ class Graph:
         """The name of a weight, float32, or None for None; a variable that several layers share is stored once."""
         if variable is None:
             return None
-        return self.array(variable.path, lambda: keras.ops.convert_to_numpy(variable.value), variable)
+        return self.array(variable.name, lambda: keras.ops.convert_to_numpy(variable), (variable,))
 
-    def array(self, name: str, value: Callable[[], Any], owner: Any) -> str:
-        """The name of a weight that was computed from others, float32, and stored once for each owner.
+    def array(self, name: str, value: Callable[[], np.ndarray], owner: tuple) -> str:
+        """The name of a weight, float32 or int8, which is stored once for each owner.
 
         Args:
-            name: What the file calls it.
+            name: Its name within the layer.
             value: Computes it.
-            owner: The object that it belongs to, or a tuple of objects and strings.
+            owner: Objects and strings.
         """
-        parts = owner if isinstance(owner, tuple) else (owner,)
-        key = tuple(part if isinstance(part, str) else id(part) for part in parts)
+        key = tuple(part if isinstance(part, str) else id(part) for part in owner)
         if key not in self._constants:
-            array = np.ascontiguousarray(value(), "float32")
-            self._constants[key] = self._initializer(self._unique(name), array)
+            array = np.ascontiguousarray(value())
+            array = array if array.dtype == np.int8 else array.astype("float32")
+            self._constants[key] = self._initializer(self._unique("/".join([*self._scopes, name])), array)
         return self._constants[key]
+
+    def is_int8_layer(self) -> bool:
+        """Whether the layer of the present scope is to be computed in 8 bits."""
+        name = "/".join(self._scopes)
+        if self.float32_layers is None or name in self.float32_layers:
+            return False
+        self.int8_layers[name] = None
+        return True
 
     def model(self, outputs: Mapping[str, tuple[str, Sequence[str | int]]], metadata: Mapping[str, str]) -> Any:
         """The whole graph.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from bertzoo.export.onnx_graph.layers import activation, dense, dense_then_activation, layer_norm
+from bertzoo.export.onnx_graph.layers import activation, dense, layer_norm
 from bertzoo.layers.block import Pooler
 from bertzoo.layers.deberta import ContextHead
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize
@@ -47,27 +47,27 @@ def head(layer: Any, nodes: ModelNodes, x: str) -> str:
 @head.register(ClassificationHead)
 def _(layer: Any, nodes: ModelNodes, x: str) -> str:
     if layer.dense_activation is not None:
-        x = dense_then_activation(nodes.graph, layer.dense, layer.dense_activation, x, "dense")
+        x = activation(nodes.graph, layer.dense_activation, dense(nodes.graph, layer.dense, x, "dense"))
     return dense(nodes.graph, layer.logits, x, "logits")
 
 
 @head.register(NormedHead)
 def _(layer: Any, nodes: ModelNodes, x: str) -> str:
-    x = dense_then_activation(nodes.graph, layer.dense, layer.dense_activation or "gelu", x, "dense")
+    x = activation(nodes.graph, layer.dense_activation or "gelu", dense(nodes.graph, layer.dense, x, "dense"))
     return dense(nodes.graph, layer.logits, layer_norm(nodes.graph, layer.norm, x), "logits")
 
 
 @head.register(ContextHead)
 def _(layer: Any, nodes: ModelNodes, x: str) -> str:
     first = nodes.graph.op("Gather", nodes.first_tokens(x), nodes.tokens.rows, axis=0)
-    x = layer_norm(nodes.graph, layer.norm, nodes.graph.op("Add", first, x))
+    x = layer_norm(nodes.graph, layer.norm, first, x)
     return head.dispatch(ClassificationHead)(layer, nodes, x)
 
 
 @head.register(MaskedLMHead)
 def _(layer: Any, nodes: ModelNodes, x: str) -> str:
     graph = nodes.graph
-    x = dense_then_activation(graph, layer.dense, layer.activation, x, "dense")
+    x = activation(graph, layer.activation, dense(graph, layer.dense, x, "dense"))
     table = nodes.encoder.token_embedding_table() if layer.tied else layer.decoder
     x = layer_norm(graph, layer.norm, x)
     return graph.op("Gemm", x, graph.weight(table), graph.weight(layer.bias), transB=1)
@@ -75,7 +75,7 @@ def _(layer: Any, nodes: ModelNodes, x: str) -> str:
 
 @head.register(Pooler)
 def _(layer: Any, nodes: ModelNodes, x: str) -> str:
-    return dense_then_activation(nodes.graph, layer.dense, layer.activation, x, "dense")
+    return activation(nodes.graph, layer.activation, dense(nodes.graph, layer.dense, x, "dense"))
 
 
 @head.register(Normalize)

@@ -1,6 +1,7 @@
 """The forward pass of an encoder or task as an ONNX graph."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,22 @@ from bertzoo.layers.heads import MaskedLMHead, Pooling
 Output = tuple[str, tuple[str | int, ...]]  # a tensor and its shape
 
 
-def build_onnx(model: Any) -> Any:
-    """The ONNX model of an encoder or task, whose outputs are those of its `onnx_outputs`.
+def build_onnx(model: Any, float32_layers: Collection[str] | None = None) -> tuple[Any, list[str]]:
+    """The ONNX model of an encoder or task, whose outputs are those of its `onnx_outputs`; and the names of the dense
+    layers that it computes in 8 bits.
 
     Args:
         model: The encoder or task.
+        float32_layers: The dense layers of blocks that are computed in float32, the others in 8 bits; None for all.
 
     Raises:
         ValueError: A layer has no ONNX form, or the model does not compute in float32.
     """
     if model.compute_dtype != "float32":
         raise ValueError(f"ONNX needs a model that computes in float32. Received: {model.compute_dtype}.")
-    nodes = ModelNodes(model)
-    return nodes.graph.model(model.onnx_outputs(nodes), {SETTINGS: json.dumps(model.exported_settings())})
+    nodes = ModelNodes(model, Graph(float32_layers))
+    proto = nodes.graph.model(model.onnx_outputs(nodes), {SETTINGS: json.dumps(model.exported_settings())})
+    return proto, list(nodes.graph.int8_layers)
 
 
 class ModelNodes:
@@ -38,14 +42,14 @@ class ModelNodes:
 
     Args:
         model: The encoder or task.
+        graph: The graph.
 
     Attributes:
         hidden: The encoder's output, (tokens, hidden).
     """
 
-    def __init__(self, model: Any):
-        self.encoder = getattr(model, "backbone", model)
-        self.graph = graph = Graph()
+    def __init__(self, model: Any, graph: Graph):
+        self.encoder, self.graph = getattr(model, "backbone", model), graph
         config = self.encoder.config
         heads = getattr(model, "heads", ())
         reads_padding = any(
@@ -56,7 +60,7 @@ class ModelNodes:
         self.tokens = Tokens(graph, config.type_vocab_size > 1, "multiple_choice" in heads, reads_padding)
         with graph.scope("embeddings"):
             self.hidden = embed(self.encoder.embeddings, graph, self.tokens)
-        self.positions = Positions(graph, self.tokens, self.encoder.position_bias, config.max_length)
+        self.positions = Positions(graph, self.tokens, self.encoder)
         self.before_last = self.hidden
         for index in self.encoder.block_order:
             self.before_last, layer = self.hidden, self.encoder.blocks[index]
