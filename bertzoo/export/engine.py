@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertzoo.export.agreement import LEAST, measure_agreement
 from bertzoo.text.encoded import Encoded, encoded_from_arrays, lengths_to_row_splits
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MODEL_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
 SETTINGS = "bertzoo"  # the key of the file's metadata
+TOKENS_AT_ONCE = 256
+MOST_PADDING = 2.0
 HF_NAMES = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
 
 
@@ -35,10 +38,11 @@ class OnnxModel:
     Attributes:
         task: The class of the task, such as "TextClassifier"; "Encoder" for an encoder.
         settings: What the task's constructor was given, as JSON values: `labels`, `problem_type`, `prompts`, …
+        dtype: "float32" or "int8".
         output_names: The names of `run`'s outputs.
 
     Raises:
-        ImportError: onnxruntime is missing; the extra `onnx` has it.
+        ImportError: onnxruntime is missing.
         ValueError: The file was not written by bertzoo.
     """
 
@@ -51,66 +55,148 @@ class OnnxModel:
             raise ValueError("Expected a model that bertzoo exported. Received: an ONNX file without its settings.")
         self.settings: dict[str, Any] = json.loads(metadata[SETTINGS])
         self.task: str = self.settings["task"]
+        self.dtype: str = self.settings.get("dtype", "float32")
         self.tokenizer = tokenizer
-        self.input_names = [node.name for node in self.session.get_inputs()]
-        self.output_names = [node.name for node in self.session.get_outputs()]
-        self._axes = {node.name: node.shape for node in self.session.get_outputs()}
+        inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
+        self.input_names, self.output_names = [node.name for node in inputs], [node.name for node in outputs]
+        self.has_choices = len(inputs[0].shape) == 3
+        self._options = only_what_is_asked()
+        self._shapes = {node.name: node.shape for node in outputs}
 
     @classmethod
-    def from_directory(cls, directory: str | os.PathLike, num_threads: int | None = None) -> OnnxModel:
+    def from_directory(
+        cls, directory: str | os.PathLike, num_threads: int | None = None, int8: bool | None = None
+    ) -> OnnxModel:
         """Loads a directory that `export` wrote.
+
+        A model in 8 bits is compared with the one in float32 first, on this machine.
 
         Args:
             directory: The directory.
             num_threads: Threads of one run; all cores where None.
+            int8: Whether to load the model in 8 bits; where None, if there is one.
+
+        Raises:
+            FileNotFoundError: The directory lacks the file.
+            ValueError: The model in 8 bits does not agree with the one in float32.
         """
         folder = Path(directory)
+        if not (folder / MODEL_FILE).is_file():
+            raise FileNotFoundError(f"Expected a directory with {MODEL_FILE}. Received: {folder}.")
         has_tokenizer = (folder / "tokenizer.json").exists()
         model = cls(folder / MODEL_FILE, Tokenizer.from_directory(folder) if has_tokenizer else None, num_threads)
         if model.tokenizer is not None:
             model.tokenizer.max_length = model.settings["max_length"]
             model.tokenizer.segments = "token_type_ids" in model.input_names
-        return model
+        if int8 is False or (int8 is None and not (folder / INT8_FILE).is_file()):
+            return model
+        smaller = cls(folder / INT8_FILE, model.tokenizer, num_threads)
+        agreement = measure_agreement(model, smaller)
+        if not agreement.is_enough:
+            raise ValueError(
+                f"on this machine the model in 8 bits is not like the one in float32: {agreement}, where at least "
+                f"{LEAST} is needed. Load it with int8=False."
+            )
+        return smaller
 
-    def run(self, encoded: Encoded | Mapping[str, Any] | Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    def is_per_token(self, output: str) -> bool:
+        """Whether an output has values for each token, (n, length, …)."""
+        return self._shapes[output][1:2] == ["length"]
+
+    def run(
+        self, encoded: Encoded | Mapping[str, Any] | Sequence[Sequence[int]], outputs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
         """The outputs for some rows of tokens, in their order.
 
+        Rows of similar length are computed together, about 256 tokens at a time, which stay in a core's cache.
+
         Args:
-            encoded: What `tokenizer.encode` or `tokenizer(…)` gives; or lists of token ids, one for each row.
+            encoded: What `tokenizer.encode` gives, or lists of token ids, one for each row; or padded arrays as
+                `tokenizer(…)` gives them, which for multiple choice are (n, choices, length).
+            outputs: The names of the outputs to compute; all where None.
 
         Returns:
             Name -> float32 array. Outputs for rows are (n, …), outputs for tokens (n, length of the longest row, …)
             with 0 at padding.
 
         Raises:
-            ValueError: A row has no tokens or too many, or an id is beyond the vocabulary.
+            ValueError: There are no rows, a row has no tokens or too many, or an id is beyond the vocabulary.
         """
+        names = self.output_names if outputs is None else list(outputs)
+        if isinstance(encoded, Mapping) and (self.has_choices or "pooling_mask" in encoded):
+            self._check(np.asarray(encoded["token_ids"]), np.asarray(encoded["padding_mask"]).sum(axis=-1).ravel())
+            feed = {HF_NAMES.get(name, name): np.asarray(array).astype(np.int64) for name, array in encoded.items()}
+            return self._run(feed, names)
         rows = self._rows(encoded)
-        batch = rows.pad(np.arange(len(rows)), int(rows.lengths.max()), self.settings["pad_token_id"] or 0)
-        feed = {HF_NAMES[name]: array.astype(np.int64) for name, array in batch.items()}
-        arrays = self.session.run(None, {name: feed[name] for name in self.input_names})
-        outputs = dict(zip(self.output_names, arrays))
-        for name, array in outputs.items():
-            if self._axes[name][1:2] == ["length"]:
-                array[batch["padding_mask"] == 0] = 0
+        results: dict[str, np.ndarray] = {}
+        for group in group_rows(rows.lengths):
+            feed = feed_of_rows(rows, group, self.settings["pad_token_id"], self.has_choices)
+            for name, array in self._run(feed, names).items():
+                if len(group) == len(rows) and (group[1:] > group[:-1]).all():
+                    results[name] = array
+                    continue
+                if name not in results:
+                    lengths = (int(rows.lengths.max()),) if self.is_per_token(name) else ()
+                    shape = (len(rows), *lengths, *array.shape[1 + len(lengths) :])
+                    results[name] = np.zeros(shape, np.float32)
+                if self.is_per_token(name):
+                    results[name][group, : array.shape[1]] = array
+                else:
+                    results[name][group] = array
+        return results
+
+    def _run(self, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
+        feed.setdefault("pooling_mask", feed["attention_mask"])
+        arrays = self.session.run(names, {name: feed[name] for name in self.input_names}, self._options)
+        outputs = dict(zip(names, arrays))
+        for name in names:
+            if self.is_per_token(name):
+                outputs[name][feed["attention_mask"] == 0] = 0
         return outputs
 
     def _rows(self, encoded: Any) -> Encoded:
-        vocab_size, max_length = self.settings["vocab_size"], self.settings["max_length"]
         if isinstance(encoded, Mapping):
-            encoded = encoded_from_arrays(dict(encoded), vocab_size)
+            encoded = encoded_from_arrays(dict(encoded), self.settings["vocab_size"])
         elif not isinstance(encoded, Encoded):
-            ids = np.fromiter((i for row in encoded for i in row), np.int32)
+            ids = np.fromiter((i for row in encoded for i in row), np.int64)
             splits = lengths_to_row_splits(np.array([len(row) for row in encoded], np.int64))
             encoded = Encoded(ids, np.zeros(len(ids), np.int8), splits)
-        lengths = encoded.lengths
+        self._check(encoded.token_ids, encoded.lengths)
+        return encoded
+
+    def _check(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        vocab_size, max_length = self.settings["vocab_size"], self.settings["max_length"]
         if not len(lengths) or lengths.min() < 1 or lengths.max() > max_length:
             received = f"rows of {lengths.min()} to {lengths.max()} tokens" if len(lengths) else "no rows"
             raise ValueError(f"Expected rows of 1 to {max_length} tokens. Received: {received}.")
-        if not 0 <= encoded.token_ids.min() <= encoded.token_ids.max() < vocab_size:
-            bounds = f"{encoded.token_ids.min()} to {encoded.token_ids.max()}"
-            raise ValueError(f"Expected token ids from 0 to {vocab_size - 1}. Received: ids from {bounds}.")
-        return encoded
+        if not 0 <= ids.min() <= ids.max() < vocab_size:
+            raise ValueError(
+                f"Expected token ids from 0 to {vocab_size - 1}. Received: ids from {ids.min()} to {ids.max()}."
+            )
+
+
+def feed_of_rows(rows: Encoded, group: np.ndarray, pad_id: int, has_choices: bool = False) -> dict[str, np.ndarray]:
+    """The inputs of a graph for some rows, padded to the longest of them; with `has_choices` each is a choice alone."""
+    batch = rows.pad(group, int(rows.lengths[group].max()), pad_id)
+    feed = {HF_NAMES[name]: array.astype(np.int64) for name, array in batch.items()}
+    return {name: array[:, None] for name, array in feed.items()} if has_choices else feed
+
+
+def group_rows(lengths: np.ndarray) -> list[np.ndarray]:
+    """The indices of rows that are computed together: of similar length, about `TOKENS_AT_ONCE` tokens, each ascending.
+
+    Attention alone computes padding, so that rows of a group are at most twice as long as the mean.
+    """
+    order = np.argsort(lengths, kind="stable")
+    groups, begin, tokens = [], 0, 0
+    for i, row in enumerate(order):
+        length, count = int(lengths[row]), i - begin
+        is_full = tokens + length > TOKENS_AT_ONCE or length * (count + 1) > MOST_PADDING * (tokens + length)
+        if count and is_full:
+            groups.append(np.sort(order[begin:i]))
+            begin, tokens = i, 0
+        tokens += length
+    return [*groups, np.sort(order[begin:])]
 
 
 def make_session(graph: bytes | str | os.PathLike, num_threads: int | None = None) -> onnxruntime.InferenceSession:
@@ -152,3 +238,12 @@ def saturates_int8() -> bool:
     cpu_info = Path("/proc/cpuinfo")
     flags = cpu_info.read_text().split() if cpu_info.exists() else []
     return not {"avx512_vnni", "avx_vnni"} & set(flags)
+
+
+def only_what_is_asked() -> onnxruntime.RunOptions:
+    """Options of a run that computes no outputs but those asked for."""
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.only_execute_path_to_fetches = True
+    return options

@@ -7,13 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertzoo.checkpoints.json_files import encode_json
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import WEIGHT_FILES
 from bertzoo.export.checks import check_equal, example_inputs
-from bertzoo.export.engine import HF_NAMES, MODEL_FILE, OnnxModel
+from bertzoo.export.engine import INT8_FILE, MODEL_FILE, OnnxModel
 
 # Beyond this, protobuf cannot hold the weights, and they go into a second file.
 LARGEST_FILE = 2**31 - 2**24
@@ -27,57 +25,73 @@ def export_onnx(model: Any, target: Path, int8: bool = False) -> None:
         model: The encoder or task.
         target: A directory, or a name that ends in `.onnx`.
         int8: Add a file with products in 8 bits.
+
+    Raises:
+        ValueError: The target is a preset, or the model in 8 bits is not like the model.
+        RuntimeError: The file does not run, or gives other outputs than the model.
     """
+    is_file = target.suffix == ".onnx"
+    if int8 and is_file:
+        raise ValueError(f"int8=True writes two files: name a directory. Received: {target.name!r}.")
     if any((target / name).exists() for name in WEIGHT_FILES):
         raise ValueError(f"Expected a folder for the export alone. Received: {target}, which holds a preset.")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export") as folder:
-        write_graph(model, Path(folder) / MODEL_FILE)
-        if target.suffix == ".onnx":
+        exact = write_graph(model, Path(folder) / MODEL_FILE)
+        if int8:
+            from bertzoo.export.quantization import quantize
+
+            _save(quantize(model, exact), Path(folder) / INT8_FILE)
+        if is_file:
             for file in Path(folder).iterdir():
                 file.replace(target if file.name == MODEL_FILE else target.with_name(file.name))
             return
         config = {**getattr(model, "backbone", model).config.to_hf(), "architectures": None}
         files: dict[str, bytes | Callable[[Path], None]] = {"config.json": encode_json(config)}
-        if tokenizer := getattr(model, "tokenizer", None):
-            files |= tokenizer.file_contents()
+        if exact.tokenizer is not None:
+            files |= exact.tokenizer.file_contents()
         files |= {file.name: partial(shutil.copyfile, file) for file in Path(folder).iterdir()}
         write_preset(target, files)
 
 
-def write_graph(model: Any, path: Path) -> None:
-    """Writes the graph of an encoder or task, and tests it.
+def write_graph(model: Any, path: Path) -> OnnxModel:
+    """Writes the graph of an encoder or task in float32, and tests it.
 
     Args:
         model: The encoder or task.
         path: The file; weights beyond 2 GB go into a second one beside it.
 
+    Returns:
+        The engine that runs it.
+
     Raises:
         RuntimeError: The file does not run, or gives other outputs than the model.
     """
     try:
-        import onnx
-
         from bertzoo.export.onnx_graph.model import build_onnx
     except ImportError as error:
         raise ImportError(
             f'{error}. Exports need the extra "export"; in the clone of this project: pip install -e ".[export]"'
         ) from error
-    proto, _ = build_onnx(model)
-    is_large = proto.ByteSize() > LARGEST_FILE
-    onnx.save_model(proto, path, save_as_external_data=is_large, location=f"{path.name}.data")
+    _save(build_onnx(model), path)
     inputs, mask = example_inputs(model)
     expected = model.predict_on_batch(inputs)
     if isinstance(expected, dict):
         expected = [expected[name] for name in OUTPUTS if name in expected]
+    expected = expected if isinstance(expected, list) else [expected]
     try:
-        engine = OnnxModel(path)
-        feed = {HF_NAMES[name]: array.astype(np.int64) for name, array in inputs.items()}
-        feed |= {name: feed["attention_mask"] for name in engine.input_names if name not in feed}
-        outputs = engine.session.run(None, feed)
+        engine = OnnxModel(path, getattr(model, "tokenizer", None))
+        outputs = list(engine.run(inputs).values())
     except ImportError:
         raise
     except Exception as error:
         raise RuntimeError(f"the model exported as onnx does not run, so nothing was written: {error}") from error
-    expected = expected if isinstance(expected, list) else [expected]
     check_equal(expected, outputs[: len(expected)], mask, 1e-3)
+    return engine
+
+
+def _save(proto: Any, path: Path) -> None:
+    import onnx
+
+    is_large = proto.ByteSize() > LARGEST_FILE
+    onnx.save_model(proto, path, save_as_external_data=is_large, location=f"{path.name}.data")

@@ -67,7 +67,7 @@ def _(layer: Any, graph: Graph, x: str) -> str:
         query_bias, value_bias = numpy_weight(layer.query_bias), numpy_weight(layer.value_bias)
         return np.concatenate([query_bias, np.zeros_like(query_bias), value_bias])
 
-    return block_dense(graph, layer.qkv, x, "qkv", kernel, bias)
+    return block_dense(graph, layer.qkv, x, "qkv", kernel=kernel, bias=bias)
 
 
 @singledispatch

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertzoo.export.onnx_graph.attention import attention
 from bertzoo.export.onnx_graph.graph import Graph
-from bertzoo.export.onnx_graph.layers import activation, block_dense, dense, layer_norm, numpy_weight
+from bertzoo.export.onnx_graph.layers import activation, block_dense, dense, layer_norm, least_value, numpy_weight
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import Tokens
 from bertzoo.layers.block import EncoderBlock
@@ -80,7 +80,8 @@ def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None 
         y = block_dense(graph, layer.attention.output_dense, context, "output")
         x = layer_norm(graph, layer.attention_norm, y, x if query is None else query)
     inner = activation(graph, layer.activation, block_dense(graph, layer.intermediate, x, "intermediate"))
-    return layer_norm(graph, layer.output_norm, block_dense(graph, layer.output_dense, inner, "output"), x)
+    least = least_value(layer.activation)
+    return layer_norm(graph, layer.output_norm, block_dense(graph, layer.output_dense, inner, "output", least), x)
 
 
 @block.register(ConvolvedBlock)

@@ -1,17 +1,20 @@
 """An ONNX graph under construction: nodes, constants and weights, with names that say which layer they belong to."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+if TYPE_CHECKING:
+    from bertzoo.export.onnx_graph.int8 import Int8Plan
+
 OPSET, MICROSOFT_OPSET, IR_VERSION = 18, 1, 9
 # ONNX Runtime's own operations, in the domain com.microsoft.
-MICROSOFT = frozenset("DynamicQuantizeMatMul FastGelu FusedMatMul Gelu RotaryEmbedding".split())  # noqa: SIM905
+MICROSOFT = frozenset("FastGelu FusedMatMul Gelu MatMulIntegerToFloat RotaryEmbedding".split())  # noqa: SIM905
 TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 
 
@@ -19,15 +22,19 @@ class Graph:
     """Nodes in the order in which they are computed. A tensor is its name.
 
     Args:
-        float32_layers: The dense layers of blocks that are computed in float32, the others in 8 bits; None for all.
+        plan: How dense layers of blocks are computed; None for float32.
+        observes: Whether to add outputs that show what the layers read, and, with a plan, how far their outputs in 8
+            bits are from those in float32, which go on.
 
     Attributes:
-        int8_layers: The names of the layers that are computed in 8 bits.
+        dense_layers: The names of the dense layers of blocks.
+        observed: Pairs of a kind and a layer's name, and the tensor.
     """
 
-    def __init__(self, float32_layers: Collection[str] | None = None):
-        self.float32_layers = float32_layers
-        self.int8_layers: dict[str, None] = {}
+    def __init__(self, plan: "Int8Plan | None" = None, observes: bool = False):
+        self.plan, self.observes = plan, observes
+        self.dense_layers: dict[str, None] = {}
+        self.observed: list[tuple[tuple[str, str], str]] = []
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
         self._initializers: dict[str, onnx.TensorProto] = {}
@@ -98,24 +105,24 @@ class Graph:
             self._constants[key] = self._initializer(self._unique("/".join([*self._scopes, name])), array)
         return self._constants[key]
 
-    def is_int8_layer(self) -> bool:
-        """Whether the layer of the present scope is to be computed in 8 bits."""
-        name = "/".join(self._scopes)
-        if self.float32_layers is None or name in self.float32_layers:
-            return False
-        self.int8_layers[name] = None
-        return True
+    def scope_name(self) -> str:
+        """The name of the layer in whose scope nodes are added."""
+        return "/".join(self._scopes)
 
-    def model(self, outputs: Mapping[str, tuple[str, Sequence[str | int]]], metadata: Mapping[str, str]) -> Any:
+    def observe(self, kind: str, tensor: str) -> None:
+        """Adds an output of the present layer."""
+        self.observed.append(((kind, self.scope_name()), tensor))
+
+    def model(self, outputs: Mapping[str, tuple[str, Sequence[str | int] | None]], metadata: Mapping[str, str]) -> Any:
         """The whole graph.
 
         Args:
-            outputs: Name -> the tensor, and its shape.
+            outputs: Name -> the tensor, and its shape where it is known.
             metadata: Text by name, that the file carries.
         """
         for name, (tensor, _) in outputs.items():
             self.nodes.append(helper.make_node("Identity", [tensor], [name], name=f"output/{name}"))
-        infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(s)) for name, (_, s) in outputs.items()]
+        infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, (_, shape) in outputs.items()]
         graph = helper.make_graph(self.nodes, "bertzoo", self.inputs, infos, list(self._initializers.values()))
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", MICROSOFT_OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="bertzoo")

@@ -13,9 +13,11 @@ import numpy as np
 
 from bertzoo.adapters.lora import LoRADense
 from bertzoo.export.onnx_graph.graph import Graph
+from bertzoo.export.onnx_graph.int8 import int8_product
 from bertzoo.layers.functional import LayerNorm
 
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+LEAST = {"relu": 0.0, "silu": -0.2785, "swish": -0.2785, "tanh": None}  # values of activations; of the GELUs -0.17
 ACTIVATIONS = {"gelu": "Gelu", "gelu_python": "Gelu", "relu": "Relu", "tanh": "Tanh"}
 
 
@@ -55,35 +57,36 @@ def block_dense(
     layer: keras.layers.Layer,
     x: str,
     name: str,
+    least: float | None = None,
     kernel: Callable[[Any], np.ndarray] = kernel_values,
     bias: Callable[[Any], np.ndarray | None] = bias_values,
 ) -> str:
-    """The output of a dense layer of a block, computed in 8 bits where the graph is to: (rows, in) -> (rows, out).
+    """The output of a dense layer of a block, in 8 bits where the graph's plan says so: (rows, in) -> (rows, out).
 
     Args:
         graph: The graph.
         layer: The dense layer.
         x: Its input.
         name: Its name within the block.
+        least: The least value that x can have, where it is near 0; None for x of both signs.
         kernel, bias: What make its weights from it.
     """
     with graph.scope(name):
-        if not graph.is_int8_layer():
+        graph.dense_layers[graph.scope_name()] = None
+        if graph.observes:
+            graph.observe("largest", graph.op("ReduceMax", graph.op("Abs", x), [0], keepdims=0))
+        plan, full_name = graph.plan, graph.scope_name()
+        if plan is None or full_name in plan.float32_layers:
             return _product(graph, layer, x, kernel, bias)
-        # Each has a zero of its own, which ONNX Runtime replaces where it changes the form of the codes.
-        codes, scale, zero = (
-            graph.array(part, lambda i=i: quantize_kernel(kernel(layer))[i], (layer, part))
-            for i, part in enumerate(("codes", "scale", "zero"))
-        )
-        added = bias(layer)
-        names = None if added is None else graph.array("bias", lambda: added, (layer, "bias"))
-        return graph.op("DynamicQuantizeMatMul", x, codes, scale, zero, names)
-
-
-def quantize_kernel(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes int8 (in, out), scales float32 (out,) and zeros int8 (out,): kernel ≈ (codes - zeros) · scales."""
-    scale = np.maximum(np.abs(kernel).max(axis=0), np.finfo("float32").tiny * 127) / 127
-    return np.rint(kernel / scale).astype("int8"), scale.astype("float32"), np.zeros(len(scale), "int8")
+        largest = plan.largest.get(full_name)
+        y, added = int8_product(graph, x, kernel(layer), largest, least, layer), bias(layer)
+        y = y if added is None else graph.op("Add", y, graph.array("bias", lambda: added, (layer, "bias")))
+        if not graph.observes:
+            return y
+        exact = _product(graph, layer, x, kernel, bias)
+        error = graph.op("ReduceSumSquare", graph.op("Sub", y, exact), keepdims=0)
+        graph.observe("error", graph.op("Div", error, graph.op("ReduceSumSquare", exact, keepdims=0)))
+        return exact
 
 
 def _product(graph: Graph, layer: Any, x: str, kernel: Callable, bias: Callable) -> str:
@@ -100,6 +103,11 @@ def activation(graph: Graph, function: str, x: str) -> str:
     if function in ("silu", "swish"):
         return graph.op("Mul", x, graph.op("Sigmoid", x))
     return graph.op(ACTIVATIONS[function], x)
+
+
+def least_value(function: str) -> float | None:
+    """The least value of an activation; None where values of both signs may be large."""
+    return LEAST.get(function, -0.17)
 
 
 def layer_norm(graph: Graph, norm: LayerNorm, *terms: str) -> str:

@@ -1,7 +1,7 @@
 """The forward pass of an encoder or task as an ONNX graph."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from bertzoo.export.engine import SETTINGS
 from bertzoo.export.onnx_graph.blocks import block, embed
 from bertzoo.export.onnx_graph.graph import Graph
 from bertzoo.export.onnx_graph.heads import head
+from bertzoo.export.onnx_graph.int8 import Int8Plan
 from bertzoo.export.onnx_graph.pooling import Pooled, pool
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import BATCH, CHOICES, LENGTH, Tokens
@@ -19,22 +20,36 @@ from bertzoo.layers.heads import MaskedLMHead, Pooling
 Output = tuple[str, tuple[str | int, ...]]  # a tensor and its shape
 
 
-def build_onnx(model: Any, float32_layers: Collection[str] | None = None) -> tuple[Any, list[str]]:
-    """The ONNX model of an encoder or task, whose outputs are those of its `onnx_outputs`; and the names of the dense
-    layers that it computes in 8 bits.
+def build_onnx(model: Any, plan: Int8Plan | None = None, settings: Mapping[str, Any] | None = None) -> Any:
+    """The ONNX model of an encoder or task, whose outputs are those of its `onnx_outputs`.
 
     Args:
         model: The encoder or task.
-        float32_layers: The dense layers of blocks that are computed in float32, the others in 8 bits; None for all.
+        plan: How dense layers of blocks are computed; None for float32.
+        settings: What the file says besides the model's own settings.
 
     Raises:
         ValueError: A layer has no ONNX form, or the model does not compute in float32.
     """
-    if model.compute_dtype != "float32":
-        raise ValueError(f"ONNX needs a model that computes in float32. Received: {model.compute_dtype}.")
-    nodes = ModelNodes(model, Graph(float32_layers))
-    proto = nodes.graph.model(model.onnx_outputs(nodes), {SETTINGS: json.dumps(model.exported_settings())})
-    return proto, list(nodes.graph.int8_layers)
+    nodes = ModelNodes(model, Graph(plan))
+    content = {**model.exported_settings(), **(settings or {})}
+    return nodes.graph.model(model.onnx_outputs(nodes), {SETTINGS: json.dumps(content)})
+
+
+def build_observed(model: Any, plan: Int8Plan | None = None) -> tuple[Any, list[tuple[str, str]]]:
+    """The encoder of a model, with what its dense layers show; see `Graph`.
+
+    Args:
+        model: The encoder or task.
+        plan: What to compare with float32.
+
+    Returns:
+        The ONNX model, and of each output what it shows, and of which layer.
+    """
+    graph = Graph(plan, observes=True)
+    ModelNodes(model, graph)
+    outputs = {f"observed_{i}": (tensor, None) for i, (_, tensor) in enumerate(graph.observed)}
+    return graph.model(outputs, {}), [what for what, _ in graph.observed]
 
 
 class ModelNodes:
@@ -49,6 +64,8 @@ class ModelNodes:
     """
 
     def __init__(self, model: Any, graph: Graph):
+        if model.compute_dtype != "float32":
+            raise ValueError(f"ONNX needs a model that computes in float32. Received: {model.compute_dtype}.")
         self.encoder, self.graph = getattr(model, "backbone", model), graph
         config = self.encoder.config
         heads = getattr(model, "heads", ())
