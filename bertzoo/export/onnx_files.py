@@ -54,6 +54,27 @@ def export_onnx(model: Any, target: Path, int8: bool = False) -> None:
         write_preset(target, files)
 
 
+def build_engine(model: Any, int8: bool = False, num_threads: int | None = None) -> OnnxModel:
+    """The engine that runs an encoder or task with its present weights.
+
+    Args:
+        model: The encoder or task.
+        int8: Compute the dense layers of blocks in 8 bits.
+        num_threads: Threads of one run; all cores where None.
+
+    Raises:
+        ValueError: A layer has no ONNX form, or the model in 8 bits is not like the model.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / MODEL_FILE
+        exact = write_graph(model, path)
+        if int8:
+            from bertzoo.export.quantization import quantize
+
+            _save(quantize(model, exact), path)
+        return OnnxModel(path, exact.tokenizer, num_threads)
+
+
 def write_graph(model: Any, path: Path) -> OnnxModel:
     """Writes the graph of an encoder or task in float32, and tests it.
 

@@ -88,6 +88,12 @@ class MaskedLM(MaskingTask):
         logits = nodes.head(self.masked_lm, nodes.decoded(self.masked_lm))
         return {"logits": nodes.padded(logits, self.backbone.config.vocab_size)}
 
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        inputs = dict(inputs)
+        positions = inputs.pop("mask_positions", None)
+        logits = super().outputs_by_onnx(model, inputs)
+        return logits if positions is None else np.take_along_axis(logits, positions[:, :, None], axis=1)
+
     def default_loss(self) -> Any:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
 

@@ -11,6 +11,7 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.masked_lm import MaskingTask
+from bertzoo.tasks.onnx_inference import run_batch
 from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
@@ -115,6 +116,9 @@ class ForPreTraining(MaskingTask):
             "masked_lm": nodes.padded(logits, self.backbone.config.vocab_size),
             "pair": nodes.rows(nodes.head(self.pair, nodes.pooled()), 2),
         }
+
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: run_batch(model, inputs, name) for name in self.heads}
 
     def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
         """Masks a batch: -> inputs, targets and weights, keyed as the outputs are.

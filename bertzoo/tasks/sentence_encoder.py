@@ -130,6 +130,13 @@ class SentenceEncoder(PromptedTask, Task):
         tokens = nodes.padded(nodes.hidden, self.backbone.config.hidden_size)
         return {"sentence_embedding": nodes.rows(x, self.width), "token_embeddings": tokens}
 
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        shape = inputs["token_ids"].shape
+        if len(shape) == 2:
+            return super().outputs_by_onnx(model, inputs)
+        rows = super().outputs_by_onnx(model, {name: x.reshape(-1, shape[2]) for name, x in inputs.items()})
+        return rows.reshape(*shape[:2], -1)
+
     def exported_settings(self) -> dict[str, Any]:
         pooling = {"pooling": list(self.pooling.modes), "include_prompt": self.pooling.include_prompt}
         return {**super().exported_settings(), **pooling, "width": self.width}
