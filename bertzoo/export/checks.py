@@ -14,7 +14,7 @@ def example_inputs(model: keras.Model) -> tuple[dict[str, np.ndarray], np.ndarra
         shape = (shape[0], 2, shape[1])
     mask = np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, (*shape[:-1], 1))
     mask[-1] = True
-    arrays = {"token_ids": rng.integers(0, config.vocab_size, shape), "padding_mask": mask}
+    arrays: dict[str, np.ndarray] = {"token_ids": rng.integers(0, config.vocab_size, shape), "padding_mask": mask}
     if config.type_vocab_size > 1:
         arrays["segment_ids"] = np.zeros(shape)
     return {name: array.astype("int32") for name, array in arrays.items()}, mask

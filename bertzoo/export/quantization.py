@@ -53,7 +53,7 @@ def quantize(model: Any, exact: OnnxModel) -> Any:
 def _observe(model: Any, exact: OnnxModel, rows: Encoded, plan: Int8Plan | None, kind: str) -> dict[str, np.ndarray]:
     """Layer -> the largest of what it shows on all rows."""
     proto, what = build_observed(model, plan)
-    session, found = make_session(proto.SerializeToString()), {}
+    session, found = make_session(proto.SerializeToString()), dict[str, np.ndarray]()
     names = [node.name for node in session.get_inputs()]
     for feed in _feeds(rows, exact):
         for (shown, layer), value in zip(what, session.run(None, {name: feed[name] for name in names})):

@@ -130,15 +130,15 @@ def _position_part(layer: Any, graph: Graph, positions: Positions, part: str) ->
     size = layer.hidden_size // layer.num_heads
 
     def values() -> np.ndarray:
-        table = positions.table()
+        table, added = positions.table(), bias_values(layer.qkv)
         if layer.share_projections:
             start = layer.hidden_size * ("query", "key").index(part)
             columns = slice(start, start + layer.hidden_size)
-            own = table @ kernel_values(layer.qkv)[:, columns] + bias_values(layer.qkv)[columns]
+            own, added = kernel_values(layer.qkv)[:, columns], None if added is None else added[columns]
         else:
             dense = getattr(layer, f"position_{part}")
-            own, added = table @ kernel_values(dense), bias_values(dense)
-            own = own if added is None else own + added
+            own, added = kernel_values(dense), bias_values(dense)
+        own = table @ own if added is None else table @ own + added
         own = own / math.sqrt(size * (1 + len(layer.terms)))
         return own.reshape(len(own), layer.num_heads, size).transpose(1, 2, 0)
 

@@ -47,7 +47,7 @@ def _(layer: Any, graph: Graph, tokens: Tokens) -> str:
 
 def _looked_up(layer: Embeddings, graph: Graph, tokens: Tokens) -> list[str]:
     """The rows of the tables, (tokens, width) each."""
-    rows = [(layer.token, tokens.ids)]
+    rows: list[tuple[Any, Any]] = [(layer.token, tokens.ids)]
     if layer.segment is not None:
         rows.append((layer.segment, np.zeros(1, "int64") if tokens.segments is None else tokens.segments))
     if layer.position is not None:

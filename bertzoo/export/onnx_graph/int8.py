@@ -7,6 +7,7 @@ et al. 2023, "SmoothQuant", equation 4).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -65,20 +66,14 @@ def int8_product(
     if least is None:
         size, floor, above, zero = graph.op("Abs", x), TINY, CODES, np.uint8(128)
     else:  # with a floor below which the least value would have no code
-        size, floor, above, zero = (
-            x,
-            np.float32(max(TINY, -least * CODES_ABOVE / CODES_BELOW)),
-            CODES_ABOVE,
-            CODES_BELOW,
-        )
+        floor = np.float32(max(float(TINY), -least * CODES_ABOVE / CODES_BELOW))
+        size, above, zero = x, CODES_ABOVE, np.uint8(CODES_BELOW)
     size = graph.op("Max", graph.op("ReduceMax", size, [1], keepdims=1), floor)
     step = np.float32(1 / above)
     codes, scales = quantize_kernel(kernel)
-    # A zero for each layer, which ONNX Runtime replaces where it changes the form of the codes.
-    weights = [
-        graph.array(name, lambda array=array: array, (owner, name))
-        for name, array in (("codes", codes), ("scales", scales), ("zeros", np.zeros(len(scales), "int8")))
-    ]
-    rows = graph.op("QuantizeLinear", graph.op("Div", x, size), step, np.uint8(zero))
-    y = graph.op("MatMulIntegerToFloat", rows, weights[0], step, weights[1], np.uint8(zero), weights[2])
+    # Zeros for each layer, which ONNX Runtime replaces where it changes the form of the codes.
+    arrays = {"codes": codes, "scales": scales, "zeros": np.zeros(len(scales), "int8")}
+    weights = [graph.array(name, partial(np.asarray, array), (owner, name)) for name, array in arrays.items()]
+    rows = graph.op("QuantizeLinear", graph.op("Div", x, size), step, zero)
+    y = graph.op("MatMulIntegerToFloat", rows, weights[0], step, weights[1], zero, weights[2])
     return graph.op("Mul", y, size)
