@@ -4,9 +4,9 @@
 
 MODEL is the directory of a sentence-transformers BERT. Peers take turns, each in a process of its own, with two
 threads; the best pass of each counts, by the clock and by the seconds that the processor worked, which other programs
-disturb less. PYTHON is an interpreter that has fastembed. It gets the file that PyTorch's exporter makes of MODEL, as the files
-that it downloads are made, and, as `fastembed_bertzoo`, bertzoo's. Also: cosines of 8 bits with float32 and of a text
-alone with itself beside others, and Spearman's correlation on the test pairs of STS-B.
+disturb less. PYTHON is an interpreter that has fastembed. It gets the file that PyTorch's exporter makes of MODEL, as
+the files that it downloads are made, and, as `fastembed_bertzoo`, bertzoo's. Also: cosines of 8 bits with float32 and
+of a text alone with itself beside others, and Spearman's correlation on the test pairs of STS-B.
 """
 
 import json
