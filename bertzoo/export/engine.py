@@ -218,7 +218,7 @@ def make_session(graph: bytes | str | os.PathLike, num_threads: int | None = Non
     options = onnxruntime.SessionOptions()
     # The arena would never return memory, and a plan would be kept for each shape.
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-    options.intra_op_num_threads = num_threads or len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = num_threads or available_cores()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -226,6 +226,11 @@ def make_session(graph: bytes | str | os.PathLike, num_threads: int | None = Non
         options.add_session_config_entry("session.x64quantprecision", "1")
     source = graph if isinstance(graph, bytes) else os.fspath(graph)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def saturates_int8() -> bool:
