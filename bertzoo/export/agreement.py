@@ -73,7 +73,7 @@ def measure_agreement(exact: OnnxModel, other: OnnxModel) -> Agreement:
     )
     count = ROWS_OF_VOCABULARIES if has_vocabulary else ROWS_OF_LABELS if labels_rows else ROWS
     rows = rows.slice_rows(0, min(count, len(rows)))
-    first, second = (model.run(rows)[output] for model in (exact, other))
+    first, second = (model.run(rows, [output])[output] for model in (exact, other))
     if exact.is_per_token(output):
         real = np.arange(first.shape[1]) < rows.lengths[:, None]
         first, second = first[real], second[real]

@@ -117,7 +117,7 @@ class OnnxModel:
 
         Returns:
             Name -> float32 array. Outputs for rows are (n, …), outputs for tokens (n, length of the longest row, …)
-            with 0 at padding.
+            with 0 at padding, `mask_logits` (mask tokens, vocabulary), row by row.
 
         Raises:
             ValueError: There are no rows, a row has no tokens or too many, or an id is beyond the vocabulary.
@@ -128,22 +128,27 @@ class OnnxModel:
             feed = {HF_NAMES.get(name, name): np.asarray(array).astype(np.int64) for name, array in encoded.items()}
             return self._run(feed, names)
         rows = self._rows(encoded)
-        results: dict[str, np.ndarray] = {}
-        for group in group_rows(rows.lengths):
+        groups = group_rows(rows.lengths)
+        found: list[dict[str, np.ndarray]] = []
+        for group in groups:
             feed = feed_of_rows(rows, group, self.settings["pad_token_id"], self.has_choices)
-            for name, array in self._run(feed, names).items():
-                if len(group) == len(rows) and (group[1:] > group[:-1]).all():
-                    results[name] = array
-                    continue
-                if name not in results:
-                    lengths = (int(rows.lengths.max()),) if self.is_per_token(name) else ()
-                    shape = (len(rows), *lengths, *array.shape[1 + len(lengths) :])
-                    results[name] = np.zeros(shape, np.float32)
-                if self.is_per_token(name):
-                    results[name][group, : array.shape[1]] = array
-                else:
-                    results[name][group] = array
-        return results
+            found.append(self._run(feed, names))
+        if len(groups) == 1:
+            return found[0]
+        return {name: self._in_order(name, rows, groups, [outputs.pop(name) for outputs in found]) for name in names}
+
+    def _in_order(self, name: str, rows: Encoded, groups: list[np.ndarray], arrays: list[np.ndarray]) -> np.ndarray:
+        """An output of all rows in their order, from those of groups of rows."""
+        if self._shapes[name][0] == "masks":
+            is_mask = rows.token_ids == self.settings["mask_token_id"]
+            counts = np.add.reduceat(is_mask, rows.row_splits[:-1], dtype=np.int64)
+            order = np.concatenate([np.repeat(group, counts[group]) for group in groups])
+            return np.concatenate(arrays)[np.argsort(order, kind="stable")]
+        lengths = (int(rows.lengths.max()),) if self.is_per_token(name) else ()
+        result = np.zeros((len(rows), *lengths, *arrays[0].shape[1 + len(lengths) :]), np.float32)
+        for group, array in zip(groups, arrays):
+            result[(group, slice(array.shape[1])) if lengths else group] = array
+        return result
 
     def _run(self, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
         feed.setdefault("pooling_mask", feed["attention_mask"])

@@ -85,8 +85,16 @@ class MaskedLM(MaskingTask):
         return self._logits_shape(input_shape)
 
     def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
-        logits = nodes.head(self.masked_lm, nodes.decoded(self.masked_lm))
-        return {"logits": nodes.padded(logits, self.backbone.config.vocab_size)}
+        hidden, size = nodes.decoded(self.masked_lm), self.backbone.config.vocab_size
+        outputs = {"logits": nodes.padded(nodes.head(self.masked_lm, hidden), size)}
+        if self.tokenizer is not None and self.tokenizer.mask_id is not None:
+            # Alone, without a vocabulary of logits for each token.
+            masked = nodes.at_id(self.tokenizer.mask_id, hidden)
+            outputs["mask_logits"] = nodes.masks(nodes.head(self.masked_lm, masked), size)
+        return outputs
+
+    def exported_settings(self) -> dict[str, Any]:
+        return {**super().exported_settings(), "mask_token_id": self.tokenizer and self.tokenizer.mask_id}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
         inputs = dict(inputs)

@@ -66,6 +66,18 @@ def test_rows_of_any_order_and_length(encoder_of, tmp_path, close):
 
 
 @pytest.mark.once
+def test_logits_of_mask_tokens_alone(encoder_of, tokenizer, tmp_path, close):
+    bz.MaskedLM(encoder_of(), tokenizer).export(tmp_path / "model", format="onnx")
+    engine, rng = OnnxModel.from_directory(tmp_path / "model"), np.random.default_rng(0)
+    rows = [rng.choice([4, 5, 6, 7], n).tolist() for n in rng.permutation(np.arange(100) % 32 + 1)]
+    outputs = engine.run(rows)
+    is_mask = np.array([row + [0] * (32 - len(row)) for row in rows]) == tokenizer.mask_id
+    assert len(outputs["mask_logits"]) == is_mask.sum() > 100
+    close(outputs["mask_logits"], outputs["logits"][is_mask], 1e-5)
+    assert engine.run([[5, 6]], ["mask_logits"])["mask_logits"].shape == (0, len(tokenizer.vocabulary))
+
+
+@pytest.mark.once
 def test_groups_of_rows():
     lengths = np.random.default_rng(0).integers(1, 512, 1000)
     groups = group_rows(lengths)

@@ -13,7 +13,7 @@ from bertzoo.export.onnx_graph.heads import head
 from bertzoo.export.onnx_graph.int8 import Int8Plan
 from bertzoo.export.onnx_graph.pooling import Pooled, pool
 from bertzoo.export.onnx_graph.positions import Positions
-from bertzoo.export.onnx_graph.tokens import BATCH, CHOICES, LENGTH, Tokens
+from bertzoo.export.onnx_graph.tokens import BATCH, CHOICES, LENGTH, MASKS, Tokens
 from bertzoo.layers.deberta import DECODER_STEPS, EnhancedMaskDecoder
 from bertzoo.layers.heads import MaskedLMHead, Pooling
 
@@ -134,7 +134,16 @@ class ModelNodes:
         with self.graph.scope(layer.name):
             return head(layer, self, x)
 
+    def at_id(self, token_id: int, x: str) -> str:
+        """(tokens, width) -> (masks, width): of the tokens with an id."""
+        found = self.graph.op("NonZero", self.graph.op("Equal", self.tokens.ids, np.int64(token_id)))
+        return self.graph.op("Gather", x, self.graph.op("Reshape", found, [-1]), axis=0)
+
     # ---- outputs
+
+    def masks(self, x: str, *shape: int) -> Output:
+        """An output for mask tokens: (masks, …), row by row."""
+        return x, (MASKS, *shape)
 
     def rows(self, x: str, *shape: int) -> Output:
         """An output for rows: (batch, …)."""

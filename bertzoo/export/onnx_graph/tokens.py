@@ -5,7 +5,7 @@ from onnx import TensorProto
 
 from bertzoo.export.onnx_graph.graph import Graph
 
-BATCH, CHOICES, LENGTH = "batch", "choices", "length"
+BATCH, CHOICES, LENGTH, MASKS = "batch", "choices", "length", "masks"
 
 
 class Tokens:
