@@ -97,6 +97,11 @@ class MaskedLM(MaskingTask):
         return {**super().exported_settings(), "mask_token_id": self.tokenizer and self.tokenizer.mask_id}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """As `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         logits = super().outputs_by_onnx(model, inputs)

@@ -65,6 +65,11 @@ class MultipleChoice(Task):
         return {"logits": nodes.choices(nodes.head(self.multiple_choice, vectors))}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """As `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
         inputs = dict(inputs)
         present = inputs.pop("choice_mask", None)
         mask = inputs["padding_mask"].copy()

@@ -118,6 +118,11 @@ class ForPreTraining(MaskingTask):
         }
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """As `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
         return {name: run_batch(model, inputs, name) for name in self.heads}
 
     def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:

@@ -131,6 +131,11 @@ class SentenceEncoder(PromptedTask, Task):
         return {"sentence_embedding": nodes.rows(x, self.width), "token_embeddings": tokens}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """As `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
         shape = inputs["token_ids"].shape
         if len(shape) == 2:
             return super().outputs_by_onnx(model, inputs)
