@@ -218,7 +218,7 @@ def make_session(graph: bytes | str | os.PathLike, num_threads: int | None = Non
         import onnxruntime
     except ImportError as error:
         raise ImportError(
-            f'{error}. Running exported models needs the extra "onnx": pip install "bertzoo[onnx]"'
+            f'{error}. Exports need the extra "export"; in the clone of this project: pip install -e ".[export]"'
         ) from error
     options = onnxruntime.SessionOptions()
     # The arena would never return memory, and a plan would be kept for each shape.

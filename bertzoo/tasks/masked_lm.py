@@ -97,7 +97,7 @@ class MaskedLM(MaskingTask):
         return {**super().exported_settings(), "mask_token_id": self.tokenizer and self.tokenizer.mask_id}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """As `Task.outputs_by_onnx`.
+        """Logits float32 (batch, length or positions, vocabulary), as `Task.outputs_by_onnx`.
 
         Args:
             model, inputs: As there.

@@ -65,7 +65,7 @@ class MultipleChoice(Task):
         return {"logits": nodes.choices(nodes.head(self.multiple_choice, vectors))}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """As `Task.outputs_by_onnx`.
+        """Logits float32 (batch, choices), as `Task.outputs_by_onnx`.
 
         Args:
             model, inputs: As there.

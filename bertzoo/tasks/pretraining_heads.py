@@ -118,7 +118,7 @@ class ForPreTraining(MaskingTask):
         }
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """As `Task.outputs_by_onnx`.
+        """Logits float32: `masked_lm` (batch, length, vocabulary), `pair` (batch, 2), as `Task.outputs_by_onnx`.
 
         Args:
             model, inputs: As there.

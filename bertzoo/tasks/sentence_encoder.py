@@ -131,7 +131,7 @@ class SentenceEncoder(PromptedTask, Task):
         return {"sentence_embedding": nodes.rows(x, self.width), "token_embeddings": tokens}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """As `Task.outputs_by_onnx`.
+        """Vectors float32 (batch, width), or (batch, columns, width), as `Task.outputs_by_onnx`.
 
         Args:
             model, inputs: As there.
