@@ -69,11 +69,7 @@ class ModelNodes:
         self.encoder, self.graph = getattr(model, "backbone", model), graph
         config = self.encoder.config
         heads = getattr(model, "heads", ())
-        reads_padding = any(
-            "place" in self.encoder.family.head_pooling(config, name)
-            for name in heads
-            if name not in self.encoder.family.pooled_heads
-        )
+        reads_padding = any(self.encoder.family.head_reads_padding(config, name) for name in heads)
         self.tokens = Tokens(graph, config.type_vocab_size > 1, "multiple_choice" in heads, reads_padding)
         with graph.scope("embeddings"):
             self.hidden = embed(self.encoder.embeddings, graph, self.tokens)
