@@ -43,6 +43,7 @@ _MODULES = (
     "analysis",
     "checkpoints",
     "data",
+    "export",
     "layers",
     "metrics",
     "models",

@@ -78,8 +78,8 @@ class LoRADense(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return self.dense.compute_output_shape(input_shape)
 
-    def merge(self) -> None:
-        """Adds the product of the factors to the kernel.
+    def merged_kernel(self) -> np.ndarray:
+        """The kernel with the product of the factors added, float32 (in, out).
 
         Raises:
             ValueError: The kernel is quantized.
@@ -94,7 +94,11 @@ class LoRADense(keras.layers.Layer):
             if factors is not None:
                 a, b = (np.asarray(ops.convert_to_numpy(factor), dtype="float32") for factor in factors)
                 kernel[:, i * self.outer : (i + 1) * self.outer] += self.scales[i] * (a @ b)
-        self.dense.kernel.assign(kernel)
+        return kernel
+
+    def merge(self) -> None:
+        """Adds the product of the factors to the kernel; raises ValueError if it is quantized."""
+        self.dense.kernel.assign(self.merged_kernel())
 
 
 class _DenseLayer(NamedTuple):

@@ -144,6 +144,10 @@ class CRF(Layer):
         _, labels = ops.scan(step, final, _packed(before, counts), reverse=True)
         return ops.transpose(ops.where(counts, labels, -1))
 
+    def score_table(self) -> np.ndarray:
+        """The scores of transitions with what forbids some of them, float32 (labels + 1, labels + 1)."""
+        return ops.convert_to_numpy(self._table())
+
     def _forward(self, emissions, mask, table, best: bool = False):
         """Log-sums of the scores of all paths to each label: after the last position (batch, labels + 1), and before
         and after each position (length, batch, labels + 1); with `best` the scores of the best path."""

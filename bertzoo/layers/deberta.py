@@ -94,7 +94,7 @@ class DisentangledAttention(SelfAttention):
         self.terms, self.max_distance, self.num_buckets = tuple(terms), max_distance, num_buckets
         self.share_projections, self.position_dropout = share_projections, position_dropout
         self.rows = table_rows_of_distances(max_distance, num_buckets)
-        # Both look-ups are in tables of two axes: for others Keras squeezes on PyTorch, which ONNX takes at its word.
+        # A table of two axes: for others Keras squeezes on PyTorch.
         self._row_table = as_backend_constant(self.rows[:, None])
         self.span = num_buckets or max_distance
         # Up to this length, a distance's row is the distance itself and the table needs no look-up.

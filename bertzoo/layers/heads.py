@@ -255,6 +255,6 @@ def _positions(x):
 def _first_by(x, order):
     """The token of each row with the highest number, which must be unique: (batch, width).
 
-    A sum, not a look-up: exporters take the sizes of look-ups for constants, and TensorFlow's argmax has no ONNX form.
+    A sum, not a look-up: exporters take the sizes of look-ups for constants.
     """
     return _sum(x, ops.cast(order == ops.max(order, axis=1, keepdims=True), "float32"))

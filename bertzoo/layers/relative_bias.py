@@ -43,7 +43,7 @@ class RelativeBias(Layer):
 
     def build(self, input_shape: Any) -> None:
         self.table = self.add_embedding_table("table", self.num_buckets, self.num_heads)
-        self._offset_buckets = as_backend_constant(_buckets_of_offsets(self.num_buckets, self.max_distance))
+        self._offset_buckets = as_backend_constant(buckets_of_offsets(self.num_buckets, self.max_distance))
 
     def call(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
         # Distances in a row that texts share are those in the text, so that position_ids are not needed.
@@ -53,7 +53,7 @@ class RelativeBias(Layer):
         return ops.transpose(lookup_rows(by_offset, offset + self.max_distance), (2, 0, 1))[None]
 
 
-def _buckets_of_offsets(num_buckets: int, max_distance: int) -> np.ndarray:
+def buckets_of_offsets(num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of key position - query position, for -max_distance to max_distance: int32 (2 max_distance + 1,)."""
     half = num_buckets // 2
     exact = half // 2

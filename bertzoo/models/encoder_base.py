@@ -7,7 +7,7 @@ import keras
 
 from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_config
 from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
-from bertzoo.export import export_model
+from bertzoo.export.exporting import export_model
 from bertzoo.layers.functional import FIRST
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
@@ -85,6 +85,30 @@ class EncoderBase(keras.Model):
             filepath, format, verbose, options: See `bertzoo.export.export_model`.
         """
         export_model(self, filepath, format, verbose, **options)
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        """The outputs of an export: name -> tensor and shape; see `bertzoo.export.encoder_nodes.EncoderNodes`.
+
+        Args:
+            nodes: The encoder's forward pass in the graph.
+        """
+        width = self.config.hidden_size
+        outputs = {"last_hidden_state": nodes.padded(nodes.hidden, width)}
+        if self.pooler is not None:
+            outputs["pooler_output"] = nodes.rows(nodes.pooled(), width)
+        return outputs
+
+    def exported_settings(self) -> dict[str, Any]:
+        """What an export holds besides the graph, as JSON values."""
+        config = self.config
+        return {
+            "task": type(self).__name__,
+            "model_type": config.model_type,
+            "hidden_size": config.hidden_size,
+            "vocab_size": config.vocab_size,
+            "max_length": config.max_length,
+            "pad_token_id": config.pad_token_id or 0,
+        }
 
     def get_config(self) -> dict[str, Any]:
         return {

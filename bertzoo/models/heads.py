@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+from keras import ops
 
 from bertzoo.layers import ClassificationHead, MaskedLMHead
+from bertzoo.layers.heads import weighted_mean_over_tokens
 from bertzoo.models.config import EncoderConfig
 from bertzoo.types import Tensor
 
@@ -123,7 +125,20 @@ class FamilyHeads:
         self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
     ) -> Tensor:
         """What a sequence-level head reads instead of the pooler: (batch, length, hidden) -> (batch, hidden)."""
-        return sequence[:, 0]
+        kind = self.head_pooling(config, head_name)
+        if kind == "first":
+            return sequence[:, 0]
+        if kind == "last place":
+            return sequence[:, -1]
+        wide = ops.cast(sequence, "float32")  # in half precision a sum over the row could overflow
+        counts_padding = padding_mask is None or kind == "mean of places"
+        weights = ops.ones_like(wide[:, :, 0]) if counts_padding else ops.cast(padding_mask, "float32")
+        return ops.cast(weighted_mean_over_tokens(wide, weights), sequence.dtype)
+
+    def head_pooling(self, config: Any, head_name: str) -> str:
+        """Which tokens `pool_for_head` reads: the "first", the "mean" of the real ones, or, padding included, the "last
+        place" of the row or the "mean of places"."""
+        return "first"
 
     def head_tensor_names(self, config: Any, head_name: str) -> Names:
         """The names of a head's tensors; a masked-LM decoder that is not the token table has a bias of its own too."""

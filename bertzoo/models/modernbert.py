@@ -6,15 +6,12 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import keras
-from keras import ops
 
 from bertzoo.checkpoints.json_files import NULL, OBJECT, check_values, choice_rule, list_rule
-from bertzoo.layers.heads import weighted_mean_over_tokens
 from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, dense_names, norm_names
-from bertzoo.types import Tensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LAYER = "layers.{i}."
@@ -172,14 +169,8 @@ class ModernBert(Family):
             **options,
         )
 
-    def pool_for_head(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
-    ) -> Tensor:
-        if config.classifier_pooling == "cls":
-            return super().pool_for_head(config, sequence, padding_mask)
-        wide = ops.cast(sequence, "float32")  # in half precision a sum over the row could overflow
-        weights = ops.ones_like(wide[:, :, 0]) if padding_mask is None else ops.cast(padding_mask, "float32")
-        return ops.cast(weighted_mean_over_tokens(wide, weights), sequence.dtype)
+    def head_pooling(self, config: Any, head_name: str) -> str:
+        return "first" if config.classifier_pooling == "cls" else "mean"
 
     def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the masked-LM decoder has no bias."""

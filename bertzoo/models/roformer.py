@@ -5,7 +5,6 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import keras
-from keras import ops
 
 from bertzoo.checkpoints.json_files import NULL, choice_rule, integer_rule
 from bertzoo.layers.roformer import RoFormerAttention, RotaryTable
@@ -14,7 +13,6 @@ from bertzoo.models.config import EncoderConfig, Flag
 from bertzoo.models.family import Family
 from bertzoo.models.heads import dense_names
 from bertzoo.models.roberta import CLASSIFIER
-from bertzoo.types import Tensor
 
 
 @dataclass(frozen=True)
@@ -82,16 +80,12 @@ class RoFormer(Family):
     def head_reads_padding(self, config: Any, head_name: str) -> bool:
         return head_name == "multiple_choice" and config.summary_type != "first"
 
-    def pool_for_head(
-        self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"
-    ) -> Tensor:
+    def head_pooling(self, config: Any, head_name: str) -> str:
         """As the family's; what multiple choice reads is Hugging Face's choice, which takes padding for tokens: by
         default the last of the longest row, so that scores depend on the other rows."""
-        if head_name != "multiple_choice" or config.summary_type == "first":
-            return super().pool_for_head(config, sequence, padding_mask)
-        if config.summary_type == "last":
-            return sequence[:, -1]
-        return ops.cast(ops.mean(ops.cast(sequence, "float32"), axis=1), sequence.dtype)
+        if head_name != "multiple_choice":
+            return "first"
+        return {"first": "first", "last": "last place", "mean": "mean of places"}[config.summary_type]
 
     def head_layer_options(self, config: Any, head_name: str) -> dict[str, Any]:
         """As the family's; raises ValueError where the file describes a summary with layers of its own."""

@@ -84,6 +84,29 @@ class MaskedLM(MaskingTask):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return self._logits_shape(input_shape)
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        hidden, size = nodes.decoded(self.masked_lm), self.backbone.config.vocab_size
+        outputs = {"logits": nodes.padded(nodes.head(self.masked_lm, hidden), size)}
+        if self.tokenizer is not None and self.tokenizer.mask_id is not None:
+            # Alone, without a vocabulary of logits for each token.
+            masked = nodes.at_id(self.tokenizer.mask_id, hidden)
+            outputs["mask_logits"] = nodes.masks(nodes.head(self.masked_lm, masked), size)
+        return outputs
+
+    def exported_settings(self) -> dict[str, Any]:
+        return {**super().exported_settings(), "mask_token_id": self.tokenizer and self.tokenizer.mask_id}
+
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Logits float32 (batch, length or positions, vocabulary), as `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
+        inputs = dict(inputs)
+        positions = inputs.pop("mask_positions", None)
+        logits = super().outputs_by_onnx(model, inputs)
+        return logits if positions is None else np.take_along_axis(logits, positions[:, :, None], axis=1)
+
     def default_loss(self) -> Any:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=MEAN)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bertzoo.data.tuple_data import ChoiceData, flatten_tuple_inputs
@@ -57,6 +58,24 @@ class MultipleChoice(Task):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return token_ids_shape(input_shape)[:2]
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        name = self.heads[0]
+        vectors = nodes.pool_for_head(name in self.backbone.family.pooled_heads, name)
+        return {"logits": nodes.choices(nodes.head(self.multiple_choice, vectors))}
+
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Logits float32 (batch, choices), as `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
+        inputs = dict(inputs)
+        present = inputs.pop("choice_mask", None)
+        mask = inputs["padding_mask"].copy()
+        mask[..., 0] = 1  # of choices that are none
+        logits = super().outputs_by_onnx(model, {**inputs, "padding_mask": mask})
+        return logits if present is None else np.where(present > 0, logits, np.float32(ABSENT))
 
     # ---- use
 

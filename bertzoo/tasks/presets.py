@@ -16,7 +16,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import upload_preset
 from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
 from bertzoo.data.labels import labels_from_config, labels_to_config, make_label_names, report_replaced_labels
-from bertzoo.export import export_model
+from bertzoo.export.exporting import export_model
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
@@ -139,6 +139,26 @@ class PresetTask(keras.Model):
         """Writes a SavedModel, or with `format="onnx"` an ONNX file; see `bertzoo.export.export_model`."""
         export_model(self, filepath, format, verbose, **options)
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        """The outputs of an export: name -> tensor and shape, made by `nodes.rows` or `nodes.padded`.
+
+        Args:
+            nodes: The encoder's forward pass in the graph, a `bertzoo.export.encoder_nodes.EncoderNodes`.
+
+        Raises:
+            ValueError: The task does not say what its outputs are.
+        """
+        raise ValueError(f"Expected a task that has onnx_outputs. Received: a {type(self).__name__}; write the method.")
+
+    def exported_settings(self) -> dict[str, Any]:
+        """What an export holds besides the graph, as JSON values: the task's options, and the encoder's limits."""
+        plain = {key: getattr(self, key) for key in (*self.config_keys, *self.own_options)}
+        plain = {key: value for key, value in plain.items() if not _has_layers(value)}
+        limits = self.backbone.exported_settings()
+        if self.tokenizer is not None:
+            limits["max_length"] = min(self.tokenizer.max_length or limits["max_length"], limits["max_length"])
+        return {**limits, "task": type(self).__name__, **plain}
+
     def push_to_hub(
         self,
         repo_id: str,
@@ -154,6 +174,10 @@ class PresetTask(keras.Model):
             self.save_to_preset(Path(folder) / "preset")
             options: dict[str, Any] = {"private": private, "token": token, "commit_message": commit_message}
             upload_preset(Path(folder) / "preset", repo_id, **options, model_card=card)
+
+
+def _has_layers(value: Any) -> bool:
+    return any(isinstance(leaf, keras.layers.Layer) for leaf in keras.tree.flatten(value))
 
 
 def _own_block(config: EncoderConfig) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.task_data import TaskData
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.masked_lm import MaskingTask
+from bertzoo.tasks.onnx_inference import run_batch
 from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
@@ -49,6 +50,9 @@ class NextSentencePredictor(Task):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (token_ids_shape(input_shape)[0], 2)
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        return {"logits": nodes.rows(nodes.head(self.pair, nodes.pooled()), 2)}
 
 
 class _MaskedBatches(TaskData):
@@ -105,6 +109,21 @@ class ForPreTraining(MaskingTask):
     def compute_output_shape(self, input_shape: Any) -> Any:
         shape = self._logits_shape(input_shape)
         return {"masked_lm": shape, "pair": (shape[0], 2)}
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        logits = nodes.head(self.masked_lm, nodes.hidden)
+        return {
+            "masked_lm": nodes.padded(logits, self.backbone.config.vocab_size),
+            "pair": nodes.rows(nodes.head(self.pair, nodes.pooled()), 2),
+        }
+
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Logits float32: `masked_lm` (batch, length, vocabulary), `pair` (batch, 2), as `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
+        return {name: run_batch(model, inputs, name) for name in self.heads}
 
     def mask_batch(self, inputs: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[dict, dict, dict]:
         """Masks a batch: -> inputs, targets and weights, keyed as the outputs are.
@@ -193,3 +212,6 @@ class ReplacedTokenDetector(Task):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return token_ids_shape(input_shape)
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        return {"logits": nodes.padded(nodes.head(self.rtd, nodes.hidden))}

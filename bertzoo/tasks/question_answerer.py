@@ -67,6 +67,9 @@ class QuestionAnswerer(WindowedTask):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_ids_shape(input_shape), 2)
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        return {"logits": nodes.padded(nodes.head(self.qa, nodes.hidden), 2)}
+
     # ---- use
 
     def answer(

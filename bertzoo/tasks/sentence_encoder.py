@@ -123,6 +123,29 @@ class SentenceEncoder(PromptedTask, Task):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_ids_shape(input_shape)[:-1], self.width)
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        x = nodes.pool(self.pooling)
+        for layer in self.after_pooling:
+            x = nodes.head(layer, x)
+        tokens = nodes.padded(nodes.hidden, self.backbone.config.hidden_size)
+        return {"sentence_embedding": nodes.rows(x, self.width), "token_embeddings": tokens}
+
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Vectors float32 (batch, width), or (batch, columns, width), as `Task.outputs_by_onnx`.
+
+        Args:
+            model, inputs: As there.
+        """
+        shape = inputs["token_ids"].shape
+        if len(shape) == 2:
+            return super().outputs_by_onnx(model, inputs)
+        rows = super().outputs_by_onnx(model, {name: x.reshape(-1, shape[2]) for name, x in inputs.items()})
+        return rows.reshape(*shape[:2], -1)
+
+    def exported_settings(self) -> dict[str, Any]:
+        pooling = {"pooling": list(self.pooling.modes), "include_prompt": self.pooling.include_prompt}
+        return {**super().exported_settings(), **pooling, "width": self.width}
+
     # ---- presets
 
     @classmethod

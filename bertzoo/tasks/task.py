@@ -17,6 +17,7 @@ from bertzoo.data.window_data import WindowedData
 from bertzoo.models.encoder import Encoder
 from bertzoo.random import Salt, fold_in
 from bertzoo.tasks.compiled import CompiledTask
+from bertzoo.tasks.onnx_inference import OnnxInference
 from bertzoo.tasks.presets import PresetTask
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
@@ -25,7 +26,7 @@ from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
 
-class Task(CompiledTask, PresetTask):
+class Task(OnnxInference, CompiledTask, PresetTask):
     """An encoder with a head, fit on raw text. The base of all tasks; see `TextClassifier` for one to use.
 
     Subclasses make their head, name it in `heads` where it is one of the family's (it is then an attribute of this
@@ -147,6 +148,7 @@ class Task(CompiledTask, PresetTask):
         """
         if not self.compiled:
             raise ValueError("call compile() before fit(); without arguments it takes the paper's recipe.")
+        self.refuse_training_by_onnx()
         if not is_batch_stream(x):
             x, y = self.data.parse(x, y), None
             if verbose and x.description:
@@ -243,10 +245,6 @@ class Task(CompiledTask, PresetTask):
         """The model's outputs in the order of the examples; `options` are those of `keras.Model.predict`."""
         data = self.data.batches(examples, batch_size=batch_size, shuffle=False)
         return data.unsort(self.predict_batches(data, **options))
-
-    def predict_batches(self, data: keras.utils.PyDataset, **options) -> Any:
-        """The model's outputs in the order of the batches; `options` are those of `keras.Model.predict`."""
-        return super().predict(data, **options)
 
     # ---- serialisation in Keras's own formats
 

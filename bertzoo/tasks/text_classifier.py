@@ -103,6 +103,10 @@ class TextClassifier(Task):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (token_ids_shape(input_shape)[0], len(self.labels))
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        vectors = nodes.pool_for_head(self.uses_pooler)
+        return {"logits": nodes.rows(nodes.head(self.classifier, vectors), len(self.labels))}
+
     def classify(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> Any:
         """Labels with probabilities.
 

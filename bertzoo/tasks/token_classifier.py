@@ -94,6 +94,14 @@ class TokenClassifier(WindowedTask):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_ids_shape(input_shape), len(self.labels))
 
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        logits = nodes.head(self.token_classifier, nodes.hidden)
+        return {"logits": nodes.padded(logits, len(self.labels))}
+
+    def exported_settings(self) -> dict[str, Any]:
+        crf = None if self.crf is None else self.crf.score_table().tolist()
+        return {**super().exported_settings(), "crf": crf, "scheme": self.scheme}
+
     # ---- use
 
     def tag(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> list:

@@ -5,6 +5,7 @@ epochs       an epoch of fine-tuning from raw strings, beside the Trainer of tra
 tasks        the scores of fine-tuning, beside a transformers + PyTorch loop with the same settings
 sentences    sentence vectors beside sentence-transformers: numbers, speed, memory, fine-tuning
 inference    the dev sentences of SST-2 through an encoder, beside three peers
+onnx         the same as ONNX, in float32 and 8 bits, beside two libraries
 pretraining  tiny pre-training runs on a real corpus, and how far three backends agree
 steps        a training step under JAX, kernel by kernel
 kernels      the tests of the GPU kernels, on the GPU of this machine (before a release)
@@ -14,7 +15,7 @@ import importlib
 import sys
 from pathlib import Path
 
-COMMANDS = ("speed", "epochs", "tasks", "glue", "sentences", "inference", "pretraining", "steps", "kernels")
+COMMANDS = ("speed", "epochs", "tasks", "glue", "sentences", "inference", "onnx", "pretraining", "steps", "kernels")
 
 
 def main(arguments: list[str]) -> int | str | None:

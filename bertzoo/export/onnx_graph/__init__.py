@@ -1,0 +1,1 @@
+"""Encoders and tasks as ONNX graphs, written from their weights."""
