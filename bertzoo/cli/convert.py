@@ -9,18 +9,7 @@ import typer
 
 from bertzoo.cli.app import PRESET_HELP, import_bertzoo
 from bertzoo.cli.paths import check_preset_output_directory
-
-# In this order: ALBERT's ForPreTraining is the first one with both of its heads.
-TASKS = (
-    "TextClassifier",
-    "MaskedLM",
-    "TokenClassifier",
-    "QuestionAnswerer",
-    "MultipleChoice",
-    "ForPreTraining",
-    "ReplacedTokenDetector",
-    "NextSentencePredictor",
-)
+from bertzoo.cli.task_choice import task_of_architecture
 
 
 def convert(
@@ -47,7 +36,7 @@ def convert(
 
 
 def _convert(bz: ModuleType, source: str, found: Path, directory: Path) -> None:
-    task, architecture = _task_of(bz, found)
+    task, architecture = task_of_architecture(bz, found)
     if task is None:
         _convert_encoder(bz, source, found, directory)
         return
@@ -68,18 +57,3 @@ def _convert_encoder(bz: ModuleType, source: str, found: Path, directory: Path) 
         model = bz.Encoder.from_preset(source, pooler=False, verbose=False)
     model.save_to_preset(directory, tokenizer)
     print(f"{model.load_report}\nSaved in {directory}: the encoder alone")
-
-
-def _task_of(bz: ModuleType, directory: Path):
-    """The task that the first of `architectures` in config.json names, None if there is none, and that name."""
-    from bertzoo.checkpoints.formats import open_checkpoint
-    from bertzoo.models.registry import config_and_family_from_hf
-
-    with open_checkpoint(directory, config_and_family_from_hf) as checkpoint:
-        family, named = checkpoint.family, (checkpoint.config.extra.get("architectures") or [""])[0]
-    for task in (getattr(bz, name) for name in TASKS):
-        if set(task.heads) <= set(family.heads):
-            suffix = task.hf_class or family.heads[task.heads[0]].hf_class
-            if named == family.hf_name + suffix:
-                return task, named
-    return None, named

@@ -10,12 +10,14 @@ from bertzoo.cli.compare import compare
 from bertzoo.cli.convert import convert
 from bertzoo.cli.course import course
 from bertzoo.cli.embed import embed
+from bertzoo.cli.export import export
 from bertzoo.cli.fit import fit
 from bertzoo.cli.grid import grid
 from bertzoo.cli.predict import predict
 from bertzoo.cli.presets import list_presets
 from bertzoo.cli.pretraining import prepare, pretrain
 from bertzoo.cli.quickstart import quickstart
+from bertzoo.cli.serve import serve
 
 app = typer.Typer(
     name="bertzoo",
@@ -32,6 +34,8 @@ app.command(short_help="Fine-tune a model on a file.")(with_backend_and_debug_op
 app.command(short_help="Search hyperparameters.")(with_backend_and_debug_options(grid))
 app.command(short_help="Apply a fine-tuned model.")(with_backend_and_debug_options(predict))
 app.command(short_help="Turn texts into vectors.")(with_backend_and_debug_options(embed))
+app.command(short_help="Write a model as ONNX.")(with_backend_and_debug_options(export))
+app.command(short_help="Serve models over HTTP.")(with_debug_option(serve))
 app.command(short_help="Rewrite a checkpoint in safetensors.")(with_backend_and_debug_options(convert))
 app.command(short_help="List, copy or grade the notebooks.")(with_debug_option(course))
 app.command(short_help="Tokenize a corpus for pretrain.")(with_debug_option(prepare))

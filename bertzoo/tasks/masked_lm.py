@@ -9,7 +9,7 @@ import numpy as np
 from bertzoo.data.parsing import Examples
 from bertzoo.data.task_data import MaskedData
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.probabilities import softmax
+from bertzoo.tasks.answers.masked_words import best_tokens, fill_masks, target_ids
 from bertzoo.tasks.task import Task
 from bertzoo.text.masking import Masking
 from bertzoo.text.tokenizer import Tokenizer
@@ -153,62 +153,16 @@ class MaskedLM(MaskingTask):
         if not texts:
             return []
         # Tables of some models have more rows than there are tokens.
-        ids = np.arange(tokenizer.vocabulary_size) if targets is None else self._target_ids(targets)
+        ids = np.arange(tokenizer.vocabulary_size) if targets is None else target_ids(tokenizer, targets)
         mask = tokenizer.id_to_token(self.data.masking.mask_id)
         answers: list = []
         for text, rows in zip(texts, self.predict(texts, batch_size=batch_size, verbose=0)):
-            between = text.split(mask)
-            count = len(between) - 1
+            count = text.count(mask)
             if not count:
                 raise ValueError(f"there is no {mask} in {text!r:.80}.")
             if count > len(rows) or not np.any(rows[count - 1]):
                 raise ValueError(f"a {mask} lies beyond the model's {tokenizer.max_length} tokens in {text!r:.80}.")
-            masks = []
-            for i, probabilities in enumerate(softmax(rows[:count])):
-                left, right = mask.join(between[: i + 1]), mask.join(between[i + 1 :])
-                best = ids[np.argsort(-probabilities[ids], kind="stable")[:top_k]]
-                filled = [
-                    (_fill_token(tokenizer, left, int(token), right), float(probabilities[token])) for token in best
-                ]
-                masks.append([{"token": token, "score": score, "text": text} for (token, text), score in filled])
+            filled = fill_masks(tokenizer, text, *best_tokens(rows[:count], ids, top_k))
+            masks = [[{"token": one.token, "score": one.score, "text": one.text} for one in best] for best in filled]
             answers.append(masks[0] if count == 1 else masks)
         return answers[0] if isinstance(x, str) else answers
-
-    def _target_ids(self, targets: str | list[str]) -> np.ndarray:
-        ids, tokenizer = [], self.data.require_tokenizer()
-        targets = [targets] if isinstance(targets, str) else list(dict.fromkeys(targets))
-        if not targets:
-            raise ValueError("targets must hold a word or more; None lets the whole vocabulary compete.")
-        for word in targets:
-            tokens = [int(i) for i in tokenizer.encode(word).row(0) if int(i) not in tokenizer.special_ids]
-            if len(tokens) != 1:
-                raise ValueError(f"target {word!r} is {len(tokens)} tokens in this vocabulary; a target must be one.")
-            ids.append(tokens[0])
-        return np.array(ids)
-
-
-def _fill_token(tokenizer: Tokenizer, left: str, index: int, right: str) -> tuple[str, str]:
-    """A token's text, and the text with the token between `left` and `right`, with the spaces that it implies.
-
-    A token that continues a word (`##ing`; one without `Ġ` or `▁`) joins what is before it; one that begins a word is
-    separated from a word before it. All other spaces are those of `left` and `right`.
-
-    Raises:
-        ValueError: The vocabulary has no such id.
-    """
-    once, twice = list(tokenizer.decode([[index], [index, index]], False))
-    continuation = twice[len(once) :] if twice.startswith(once) else once
-    token = continuation.strip() or continuation
-    if not continuation[:1].isspace():
-        return token, left.rstrip(" ") + token + right
-    if tokenizer.id_to_token(index)[0] in "Ġ▁":  # the space is in the token
-        return token, f"{left}{'' if not left or left[-1].isspace() else ' '}{token}{right}"
-    return token, _join_words(tokenizer, _join_words(tokenizer, left, token), right)
-
-
-def _join_words(tokenizer: Tokenizer, left: str, right: str) -> str:
-    """Two texts side by side, with a space where they would be one word without it."""
-    if not (left[-1:].isalnum() and right[:1].isalnum()):
-        return left + right
-    words = np.asarray(tokenizer.encode(left[-1] + right[0], return_offsets=True).word_ids)
-    return left + right if len(set(words[words >= 0])) > 1 else f"{left} {right}"

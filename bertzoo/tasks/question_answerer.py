@@ -3,14 +3,13 @@
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 from keras import ops
 
-from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import AnswerData
 from bertzoo.metrics.squad import best_no_answer_threshold
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.probabilities import ABSENT, softmax
+from bertzoo.tasks.answers.spans import find_candidates, rank_answers
+from bertzoo.tasks.probabilities import ABSENT
 from bertzoo.tasks.task import WindowedTask, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
@@ -99,8 +98,13 @@ class QuestionAnswerer(WindowedTask):
         """
         self.data.require_tokenizer()
         examples = self.data.parse(question if context is None else (question, context))
-        candidates = self._best_spans(examples, max(n_best, 20), max_answer_length, batch_size, verbose)
-        answers = [self._rank(spans, null, text) for (spans, null), text in zip(candidates, examples["context"])]
+        windows = self.data.make_windows(examples)
+        logits = self.predict_rows(windows.rows, batch_size, verbose)
+        candidates = find_candidates(windows, logits, examples["context"], max(n_best, 20), max_answer_length)
+        answers = [
+            rank_answers(found, context, self.no_answer_threshold)
+            for found, context in zip(candidates, examples["context"])
+        ]
         return examples.unwrap([row[0] if n_best == 1 else row[:n_best] for row in answers])
 
     def fit_threshold(self, records: Any, batch_size: int = 32, verbose: Any = 0) -> float:
@@ -124,41 +128,6 @@ class QuestionAnswerer(WindowedTask):
         )
         return self.no_answer_threshold
 
-    def _best_spans(
-        self, examples: Examples, count: int, limit: int, batch_size: int, verbose
-    ) -> list[tuple[list, float]]:
-        """For each question: (its best spans (score, first character, last), score of having no answer)."""
-        windows = self.data.make_windows(examples)
-        logits = self.predict_rows(windows.rows, batch_size, verbose)
-        tokens: list[list] = [[] for _ in range(len(examples))]
-        null = np.full(len(examples), np.inf)
-        for w, source in enumerate(windows.source):
-            row, begin, column = logits[w].astype("float64"), int(windows.begin[w]), int(windows.column[w])
-            null[source] = min(null[source], row[0].sum())
-            inner = row[column : column + int(windows.end[w]) - begin]
-            own = slice(int(windows.own_begin[w]) - begin, int(windows.own_end[w]) - begin)
-            # More than asked for, since some cover no character.
-            for score, first, last in best_spans(inner[:, 0], inner[:, 1], own, limit, 2 * count):
-                tokens[source].append((score, begin + first, begin + last))
-        candidates = []
-        for i, (best, context) in enumerate(zip(tokens, examples["context"])):
-            offsets = windows.text_offsets(i)
-            spans = [(s, *_stripped(context, offsets[a, 0], offsets[b, 1])) for s, a, b in sorted(best, reverse=True)]
-            candidates.append(([span for span in spans if span[1] < span[2]][:count], float(null[i])))
-        return candidates
-
-    def _rank(self, spans: list, null: float, context: str) -> list[dict[str, Any]]:
-        """The answers of one question, having none among them where the threshold asks for it."""
-        best = spans[0][0] if spans else -np.inf
-        rows = list(spans)
-        if self.no_answer_threshold is not None or not spans:
-            is_null = null - best > (self.no_answer_threshold or 0.0)
-            rows.insert(0 if is_null else len(rows), (null, 0, 0))
-        return [
-            {"text": context[a:b], "score": float(p), "start": a, "end": b, "null_score": float(null - best)}
-            for (_, a, b), p in zip(rows, softmax([row[0] for row in rows]))
-        ]
-
     # ---- training
 
     def default_loss(self) -> Any:
@@ -166,13 +135,6 @@ class QuestionAnswerer(WindowedTask):
 
     def default_metrics(self) -> list:
         return [keras.metrics.MeanMetricWrapper(span_accuracy, name="span_accuracy")]
-
-
-def _stripped(text: str, begin: int, end: int) -> tuple[int, int]:
-    """The span without spaces at its ends, which some tokenizers count to a token."""
-    span = text[begin:end]
-    begin = int(end) - len(span.lstrip())
-    return begin, begin + len(span.strip())
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -198,31 +160,3 @@ def span_accuracy(y_true: Tensor, y_pred: Tensor) -> Tensor:
 
 def _without_padding(y_true, y_pred):
     return ops.where(ops.cast(y_true, "float32") < 0, -1e9, ops.cast(y_pred, "float32"))
-
-
-def best_spans(
-    start_logits: np.ndarray, end_logits: np.ndarray, allowed_starts: slice, max_answer_length: int, num_spans: int
-) -> list[tuple[float, int, int]]:
-    """The spans of highest score, (score, first token, last token), best first.
-
-    Args:
-        start_logits, end_logits: float (tokens,), the logits of a row's text.
-        allowed_starts: Which tokens a span may start at.
-        max_answer_length: Most tokens in a span.
-        num_spans: How many to give.
-    """
-    first = np.arange(len(start_logits))[allowed_starts]
-    if not len(first):
-        return []
-    padded = np.concatenate([end_logits, np.full(max_answer_length, -np.inf)])
-    scores = (
-        start_logits[first][:, None] + padded[first[:, None] + np.arange(max_answer_length)]
-    )  # (starts, lengths - 1)
-    flat = scores.ravel()
-    num_spans = min(num_spans, int(np.isfinite(flat).sum()))
-    top = np.argpartition(-flat, num_spans - 1)[:num_spans]
-    top = top[np.argsort(-flat[top], kind="stable")]
-    return [
-        (float(flat[i]), int(first[i // max_answer_length]), int(first[i // max_answer_length] + i % max_answer_length))
-        for i in top
-    ]

@@ -12,6 +12,7 @@ from bertzoo.data.streams import is_batch_stream, iterate_chunks
 from bertzoo.data.task_data import LabelData
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.answers.classes import ClassReader
 from bertzoo.tasks.probabilities import best_temperature, best_thresholds, sigmoid, softmax
 from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.encoded import to_text_list
@@ -129,19 +130,7 @@ class TextClassifier(Task):
         return examples.unwrap([self._readable(row) for row in self.logits(examples, batch_size, verbose=verbose)])
 
     def _readable(self, logits: np.ndarray) -> dict[str, Any]:
-        logits = logits.astype("float64")
-        if self.problem_type == REGRESSION:
-            values = dict(zip(self.labels, logits.tolist()))
-            return {"value": next(iter(values.values()))} if len(values) == 1 else {"values": values}
-        logits = logits / self.temperature
-        if self.problem_type == MULTI_LABEL:
-            scores = dict(zip(self.labels, sigmoid(logits).tolist()))
-            limits = self.thresholds or [0.5] * len(self.labels)
-            above = [name for (name, score), limit in zip(scores.items(), limits) if score > limit]
-            return {"labels": above, "scores": scores}
-        scores = dict(zip(self.labels, softmax(logits).tolist()))
-        best = max(scores, key=scores.__getitem__)
-        return {"label": best, "score": scores[best], "scores": scores}
+        return ClassReader(self.labels, self.problem_type, self.temperature, self.thresholds)(logits)
 
     def zero_shot(
         self,

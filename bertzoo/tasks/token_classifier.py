@@ -14,11 +14,11 @@ from bertzoo.data.parsing import Examples
 from bertzoo.data.window_data import TagData
 from bertzoo.layers.crf import CRF
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.probabilities import softmax
+from bertzoo.tasks.answers.entities import best_labels, find_labelled_spans
 from bertzoo.tasks.task import WindowedTask, token_ids_shape
 from bertzoo.text import tags as bio
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.text.word_alignment import WordAlignment, align_words
+from bertzoo.text.word_alignment import align_words
 from bertzoo.training.compiled_losses import MEAN
 from bertzoo.training.optimizer import AdamW
 from bertzoo.training.step import BackendModel
@@ -122,13 +122,7 @@ class TokenClassifier(WindowedTask):
         answers = []
         for text, (alignment, ids, scores) in zip(examples["text"], labelled):
             names = [self.labels[i] for i in ids]
-            groups = bio.find_entities(names) if self.scheme else [(name, i, i + 1) for i, name in enumerate(names)]
-            entities = []
-            for label, first, after in groups:
-                begin, end = int(alignment.spans[first, 0]), int(alignment.spans[after - 1, 1])
-                score = float(np.mean(scores[first:after], dtype="float64"))
-                entities.append({"text": text[begin:end], "label": label, "score": score, "start": begin, "end": end})
-            answers.append(entities)
+            answers.append(find_labelled_spans(text, alignment, names, scores, self.scheme))
         return examples.unwrap(answers)
 
     def tag_words(self, sentences: Any, batch_size: int = 32, verbose: Any = 0) -> list:
@@ -174,22 +168,14 @@ class TokenClassifier(WindowedTask):
             emissions = [rows[alignment.tokens[:, 0]] for rows, alignment in zip(logits, alignments)]
             labelled = self._best_sequences(emissions)
         else:
-            labelled = [self._best_labels(rows, alignment) for rows, alignment in zip(logits, alignments)]
+            labelled = [
+                best_labels(rows, alignment, self.label_all_tokens) for rows, alignment in zip(logits, alignments)
+            ]
         return examples, [(alignment, *best) for alignment, best in zip(alignments, labelled)]
 
-    def _best_labels(self, logits: np.ndarray, alignment: WordAlignment) -> tuple[np.ndarray, np.ndarray]:
-        """Label ids and their probabilities, (words,) each, from the logits of a text's tokens."""
-        probabilities = softmax(logits)
-        if not self.label_all_tokens:
-            probabilities = probabilities[alignment.tokens[:, 0]]
-        else:
-            means = [probabilities[a:b].mean(axis=0) for a, b in alignment.tokens]
-            probabilities = np.array(means).reshape(-1, len(self.labels))
-        return probabilities.argmax(axis=-1), probabilities.max(axis=-1)
-
     def _best_sequences(self, emissions: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The same by the CRF, from the emissions of each text's words: its best sequence, and marginal
-        probabilities."""
+        """Label ids and probabilities, (words,) each, by the CRF from the emissions of each text's words: its best
+        sequence, and marginal probabilities."""
         labelled: list = [None] * len(emissions)
         order = sorted(range(len(emissions)), key=lambda i: len(emissions[i]))
         for at in range(0, len(order), DECODED_AT_ONCE):

@@ -180,16 +180,18 @@ class Tokenizer:
         max_length: int | None = None,
         return_offsets: bool = False,
         truncate: bool = True,
+        truncation_side: str | None = None,
     ) -> Encoded:
         """Ragged rows of token ids, as data sets keep them.
 
         Args:
             texts: A string or a sequence of strings: list, tuple, NumPy array, pandas Series.
             pairs: The second texts, as many.
-            max_length: Longer rows are truncated on `truncation_side`, of pairs the longer text first; special tokens
-                stay. The tokenizer's own `max_length` is a limit too.
+            max_length: Longer rows are truncated, of pairs the longer text first; special tokens stay. The tokenizer's
+                own `max_length` is a limit too.
             return_offsets: Add character offsets and word ids.
             truncate: False truncates nothing, for windows over long texts.
+            truncation_side: "right" or "left"; the tokenizer's own where None.
 
         Raises:
             TypeError: A row is no string.
@@ -202,7 +204,8 @@ class Tokenizer:
         rows = firsts if seconds is None else list(zip(firsts, seconds))
         with self._lock:
             if limits:
-                self._rust.enable_truncation(min(limits), strategy="longest_first", direction=self.truncation_side)
+                side = truncation_side or self.truncation_side
+                self._rust.enable_truncation(min(limits), strategy="longest_first", direction=side)
             else:
                 self._rust.no_truncation()
             try:
@@ -393,7 +396,5 @@ class Tokenizer:
             return Encoded(ids, types, lengths_to_row_splits(lengths))
         ranges = chain.from_iterable(e.offsets for e in encodings)
         spans = np.fromiter(chain.from_iterable(ranges), np.int32, 2 * total)
-        words = (-1 if word is None else word for e in encodings for word in e.word_ids)
-        return Encoded(
-            ids, types, lengths_to_row_splits(lengths), spans.reshape(total, 2), np.fromiter(words, np.int32, total)
-        )
+        words = np.fromiter((-1 if word is None else word for e in encodings for word in e.word_ids), np.int32, total)
+        return Encoded(ids, types, lengths_to_row_splits(lengths), spans.reshape(total, 2), words)

@@ -16,7 +16,7 @@ from bertzoo.data.labels import encode_word_targets
 from bertzoo.data.parsing import parse_inputs
 from bertzoo.data.schemas import TEXTS, TUPLES, WORDS
 from bertzoo.metrics.entities import entity_scores
-from bertzoo.tasks.masked_lm import _fill_token
+from bertzoo.tasks.answers.masked_words import fill_token
 
 FILMS = ["a good film", "a bad film", "a dull plot", "a great story"]
 
@@ -235,12 +235,13 @@ def test_entities_of_tags_without_type_are_those_of_seqeval(tags):
 
 
 @pytest.mark.once
-def test_a_tagger_of_tags_without_type(write_checkpoint):
+def test_a_tagger_of_tags_without_type(write_checkpoint, monkeypatch):
     model = bz.TokenClassifier.from_preset(write_checkpoint()[0], labels=["O", "B", "I"], verbose=False)
     assert model.scheme == "BIO"
     entities = read(["the film is good"], [[(0, 8, "_")]], WORDS)
     assert encode_word_targets(entities, model.labels, model.scheme)[0].tolist() == [1, 2, 0, 0]
-    model._best_labels = lambda logits, units: (np.array([1, 2, 2, 0]), np.ones(4))
+    best = np.array([1, 2, 2, 0]), np.ones(4)
+    monkeypatch.setattr("bertzoo.tasks.token_classifier.best_labels", lambda *arguments: best)
     assert [entity["text"] for entity in model.tag("the film is good")] == ["the film is"]
 
 
@@ -249,7 +250,7 @@ def test_filled_text_has_no_marks_of_pieces_and_the_blanks_of_the_original(write
     tokenizer = bz.MaskedLM.from_preset(write_checkpoint()[0], verbose=False).tokenizer
 
     def filled(left, token, right=""):
-        return _fill_token(tokenizer, left, tokenizer.token_to_id(token), right)
+        return fill_token(tokenizer, left, tokenizer.token_to_id(token), right)
 
     assert filled("Very un ", "##happy", "!") == ("happy", "Very unhappy!")  # as transformers' decode
     assert filled("The ", "film", " is") == ("film", "The film is")
@@ -273,11 +274,11 @@ def test_blanks_of_byte_level_and_sentencepiece_tokens(tmp_path, plain_texts):
         rust.decoder, rust.pre_tokenizer = decoder, pre
         roles = dict(zip(("cls", "sep", "pad", "unk", "mask"), ("<s>", "</s>", "<pad>", "<unk>", "<mask>")))
         tokenizer = bz.Tokenizer(rust, roles)
-        assert _fill_token(tokenizer, "The ", 5, " is") == ("film", "The film is")
-        assert _fill_token(tokenizer, "The", 5, " is") == ("film", "The film is")
-        assert _fill_token(tokenizer, "", 5, " is") == ("film", "film is")
+        assert fill_token(tokenizer, "The ", 5, " is") == ("film", "The film is")
+        assert fill_token(tokenizer, "The", 5, " is") == ("film", "The film is")
+        assert fill_token(tokenizer, "", 5, " is") == ("film", "film is")
         for left in ("bad", "bad "):
-            assert _fill_token(tokenizer, left, 6, " made") == ("ly", "badly made")
+            assert fill_token(tokenizer, left, 6, " made") == ("ly", "badly made")
 
 
 @pytest.mark.once

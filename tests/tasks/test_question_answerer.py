@@ -9,7 +9,8 @@ import pandas
 import pytest
 
 import bertzoo as bz
-from bertzoo.tasks.question_answerer import SpanLoss, best_spans, span_accuracy
+from bertzoo.tasks.answers.spans import best_spans
+from bertzoo.tasks.question_answerer import SpanLoss, span_accuracy
 
 CONTEXT = "we saw a film in rome with friends"
 RECORDS = [
