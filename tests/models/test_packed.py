@@ -1,5 +1,7 @@
 """Packed rows give what the padded batch gives: outputs, losses, and one update, with dropout of both kinds."""
 
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -148,3 +150,36 @@ def test_update_of_sentences(eager):
         model.compile(keras.optimizers.SGD(0.01), MultipleNegativesRanking(), run_eagerly=eager)
         results.append(losses_and_changes(model, (inputs, np.zeros(len(inputs["lengths"])))))
     check_equal(*results)
+
+
+TWO_DEVICES = """
+import keras, numpy as np
+import bertzoo as bz
+
+rng = np.random.default_rng(0)
+mask = (np.arange(30) < rng.integers(2, 30, (64, 1))).astype("int32")
+x = {"token_ids": rng.integers(5, 50, mask.shape).astype("int32") * mask, "padding_mask": mask}
+y = rng.integers(0, 2, 64)
+sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+
+def run():
+    bz.set_seed(1)
+    model = bz.TextClassifier(bz.Encoder(bz.EncoderConfig(**sizes), dropout=0.2))
+    model.compile(keras.optimizers.SGD(0.1))
+    rows = model.batches(x, y, batch_size=16)[0][0]["packing"]
+    return rows, model.fit(x, y, batch_size=16, epochs=2, verbose=0).history["loss"]
+
+_, one = run()
+keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
+rows, two = run()
+assert len(rows) % 2 == 0
+np.testing.assert_allclose(one, two, rtol=1e-6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="several devices are JAX's")
+def test_two_devices(python):
+    """Each computes rows of its own, and the losses are those of one device."""
+    flags = f"--xla_force_host_platform_device_count=2 {os.environ['XLA_FLAGS']}"
+    python(TWO_DEVICES, XLA_FLAGS=flags, JAX_PLATFORMS="cpu")
