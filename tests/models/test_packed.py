@@ -11,6 +11,7 @@ import bertzoo as bz
 from bertzoo.data.packing import PackedShape, packing_arrays
 from bertzoo.layers.functional import FIRST
 from bertzoo.models.config import EncoderConfig
+from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining
 from bertzoo.training.sentence_losses import MultipleNegativesRanking
 
 LENGTHS = np.array([7, 3, 12, 1, 5, 9, 2, 4], "int32")
@@ -149,6 +150,25 @@ def test_update_of_sentences(eager):
         model = bz.SentenceEncoder(make_encoder("bert"))
         model.compile(keras.optimizers.SGD(0.01), MultipleNegativesRanking(), run_eagerly=eager)
         results.append(losses_and_changes(model, (inputs, np.zeros(len(inputs["lengths"])))))
+    check_equal(*results)
+
+
+@pytest.mark.parametrize("sharing", ["plain", pytest.param("disentangled", marks=pytest.mark.once)])
+def test_update_of_replaced_tokens(sharing, eager):
+    """What the generator draws, and so what the discriminator reads, is the same too."""
+    tokenizer = bz.Tokenizer.from_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(45))])
+    results = []
+    for inputs in make_inputs():
+        bz.set_seed(1)
+        case = "electra" if sharing == "plain" else "deberta-v2"
+        config = make_encoder(case).config
+        generator = config.replace(num_hidden_layers=1, hidden_size=config.embedding_size, num_attention_heads=1)
+        options = {"sharing": sharing, "dropout": 0.2, "attention_dropout": 0.2}
+        model = ReplacedTokenTraining(config, generator, tokenizer, **options)
+        model.compile(keras.optimizers.SGD(0.01), run_eagerly=eager)
+        positions = np.stack([LENGTHS - 1, LENGTHS // 2], axis=1)
+        masks = {"mask_positions": positions, "mask_labels": positions + 5, "mask_weights": (positions > 0) * 1.0}
+        results.append(losses_and_changes(model, ({**inputs, **masks},)))
     check_equal(*results)
 
 
