@@ -119,7 +119,7 @@ class FamilyHeads:
 
     def head_reads_padding(self, config: Any, head_name: str) -> bool:
         """Whether a head reads the output at padding, so that rows can't be packed."""
-        return False
+        return self.head_pooling(config, head_name) in ("last place", "mean of places")
 
     def pool_for_head(
         self, config: Any, sequence: Tensor, padding_mask: Tensor | None = None, head_name: str = "classifier"

@@ -77,9 +77,6 @@ class RoFormer(Family):
         )
         return super().build_block(config, index, attention=attention, **options)
 
-    def head_reads_padding(self, config: Any, head_name: str) -> bool:
-        return head_name == "multiple_choice" and config.summary_type != "first"
-
     def head_pooling(self, config: Any, head_name: str) -> str:
         """As the family's; what multiple choice reads is Hugging Face's choice, which takes padding for tokens: by
         default the last of the longest row, so that scores depend on the other rows."""
