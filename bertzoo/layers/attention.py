@@ -1,7 +1,6 @@
 """Multi-head self-attention (Vaswani et al. 2017, section 3.2) with one fused projection for query, key and value."""
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -10,6 +9,7 @@ from keras import ops
 from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.base import DropoutLayer, build_dense
 from bertzoo.layers.functional import apply_dense, dropout
+from bertzoo.layers.packed_rows import Selection
 from bertzoo.random import Salt, TokenKey
 from bertzoo.types import Tensor
 
@@ -70,7 +70,7 @@ class AttentionLayer(DropoutLayer):
         key: Tensor | None = None,
         return_attention: bool = False,
         query: Tensor | None = None,
-        select: Callable[[Tensor], Tensor] | None = None,
+        select: Selection | None = None,
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The output, (batch, length, hidden) or as long as `query`; with `return_attention` also the weights.
@@ -83,8 +83,7 @@ class AttentionLayer(DropoutLayer):
                 in training.
             return_attention: Also return the attention weights (batch, heads, queries, keys).
             query: Other vectors (batch, queries, hidden) that attend to x, in place of x itself.
-            select: (batch, length, width) -> (examples, count, width), the tokens whose output is wanted: what follows
-                attention computes no others. All where None.
+            select: The tokens whose output is wanted: what follows attention computes no others. All where None.
         """
         key = self.resolve_dropout_key(key, training)
         if query is not None and not self.accepts_query:

@@ -8,7 +8,7 @@ from bertzoo.dispatch import dispatched_operation
 from bertzoo.layers.attention import AttentionLayer, SelfAttention
 from bertzoo.layers.base import Layer, build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, apply_dense, dense_then_activation, dropout
-from bertzoo.random import Salt, drop_token_indices
+from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
 
@@ -71,7 +71,8 @@ class EncoderBlock(AttentionLayer):
         context, weights = attention.compute_context(x, attention_mask, position_bias, key, return_attention, query)
         residual = x if query is None else query
         if select is not None:
-            context, residual, key = select(context), select(residual), drop_token_indices(key)
+            context, residual = select(context), select(residual)
+            key = select.key(key, residual)
         x = residual_norm(self.attention_norm, attention.output_dense, context, residual, rate, key, salt)
         inner = dense_then_activation(self.intermediate, self.activation, x)
         x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, Salt.FEED_FORWARD)

@@ -12,7 +12,7 @@ from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
 from bertzoo.layers.local_attention import has_key_mask, local_attention, pays_off
-from bertzoo.random import Salt, drop_token_indices
+from bertzoo.random import Salt
 from bertzoo.types import Tensor
 
 
@@ -167,7 +167,8 @@ class PreNormBlock(AttentionLayer):
         out = self.attention(read, **options, return_attention=return_attention)
         out, weights = out if return_attention else (out, None)
         if select is not None:
-            x, key = select(x), drop_token_indices(key)
+            x = select(x)
+            key = select.key(key, x)
         x = add(x, dropout(out, self.attention_output_dropout, key, Salt.ATTENTION_OUTPUT))
         inner, gate = ops.split(self.intermediate(self.intermediate_norm(x)), 2, axis=-1)
         inner = dropout(activation(self.activation)(inner) * gate, self.hidden_dropout, key, Salt.FEED_FORWARD)

@@ -1,6 +1,6 @@
 """Packed rows: the texts of a padded batch side by side in fewer rows, so that hardly any padding is computed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -69,19 +69,26 @@ def layer_key(dropout_key: Tensor, number: int, rows: PackedRows | None) -> Tens
     return key if rows is None else TokenKey(key, rows.text_ids, rows.position_ids)
 
 
-def make_selection(
-    positions: Any, rows: PackedRows | None, adds_first: bool = False
-) -> Callable[[Tensor], Tensor] | None:
-    """(batch, length, width) or packed rows -> (batch, count, width), the tokens at these positions; None for None.
+class Selection:
+    """The tokens whose output is wanted: (batch, length, width) or packed rows -> (batch, count, width).
 
     Args:
-        positions: FIRST, int (batch, count), or None.
+        positions: FIRST, or int (batch, count), positions in each text.
         rows: The packed rows, if there are any.
-        adds_first: Whether to put the first token before these.
     """
-    if positions is None:
-        return None
-    if adds_first:
-        # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
-        positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
-    return lambda x: gather_positions(x, positions) if rows is None else rows.gather(x, positions)
+
+    def __init__(self, positions: Any, rows: PackedRows | None):
+        self._positions, self._rows = positions, rows
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return gather_positions(x, self._positions) if self._rows is None else self._rows.gather(x, self._positions)
+
+    def key(self, key: Any, x: Tensor) -> TokenKey | None:
+        """The dropout key for selected tokens x, which drops what would be dropped if all were computed."""
+        if key is None:
+            return None
+        shape = ops.shape(x)[:2]
+        texts = ops.broadcast_to(ops.arange(shape[0], dtype="int32")[:, None], shape)
+        first = isinstance(self._positions, str)
+        positions = ops.zeros_like(texts) if first else ops.cast(self._positions, "int32")
+        return TokenKey(key.key if isinstance(key, TokenKey) else key, texts, positions)

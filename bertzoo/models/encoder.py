@@ -3,11 +3,12 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from bertzoo.dispatch import make_block_caller, rematerialize_block_calls
 from bertzoo.layers.attention import make_attention_mask, make_text_mask
 from bertzoo.layers.functional import FIRST
-from bertzoo.layers.packed_rows import PackedRows, layer_key, make_selection
+from bertzoo.layers.packed_rows import PackedRows, Selection, layer_key
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
 from bertzoo.models.registry import FAMILIES, check_family_config
@@ -109,7 +110,11 @@ class Encoder(BackendModel, EncoderBase):
         key_of = (lambda i: layer_key(dropout_key, i, rows)) if training else lambda i: None
         # The pooler reads the first token, whatever else is read.
         adds_first = self.pooler is not None and query_positions is not None and not isinstance(query_positions, str)
-        select = make_selection(query_positions, rows, adds_first)
+        if adds_first:
+            # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
+            positions: Any = query_positions
+            query_positions = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
+        select = None if query_positions is None else Selection(query_positions, rows)
 
         x, shared = self._embed(inputs, rows, key_of(0))
         if return_all:

@@ -224,11 +224,12 @@ def test_the_first_token_alone(family, compiled, close, numpy):
 @pytest.mark.parametrize("lengths", [None, np.array([7, 4, 1], "int32")])
 @pytest.mark.parametrize("family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "deberta", "modernbert"])
 def test_some_tokens(family, lengths, close, numpy):
-    """In any order, more than there are, and twice; what the masked-LM head reads too, and the pooler's output."""
+    """In any order, more than there are, and twice; what the masked-LM head reads too, and the pooler's output; dropout
+    drops what it would drop if all were computed."""
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
     options = {"enhanced_mask_decoder": True, "legacy": False} if family == "deberta" else {}
     config = FAMILIES[family].config_class(**sizes, num_hidden_layers=2, initializer_range=0.3, **options)
-    encoder = bz.Encoder(config)
+    encoder = bz.Encoder(config, dropout=0.2, attention_dropout=0.2)
     head = bz.MaskedLM(encoder).masked_lm
     inputs = {
         "token_ids": np.random.default_rng(0).integers(3, 50, (3, 7)).astype("int32"),
@@ -236,14 +237,18 @@ def test_some_tokens(family, lengths, close, numpy):
         **({} if lengths is None else {"lengths": lengths}),
     }
     positions = np.array([[3, 1, 6, 6, 0, 2, 5, 4], [2, 3, 0, 0, 0, 0, 1, 1], [0] * 8], "int32")
-    whole = numpy(encoder(inputs, decoder=head))
-    some = numpy(encoder(inputs, decoder=head, query_positions=keras.ops.convert_to_tensor(positions)))
-    assert some.keys() == whole.keys()
-    for name, vectors in some.items():
-        expected = whole[name]
-        close(
-            vectors, expected if name == "pooled_output" else np.take_along_axis(expected, positions[..., None], axis=1)
-        )
+    for options in (
+        {},
+        {"training": True, "dropout_key": keras.ops.convert_to_tensor(np.array([12345, -678], "int32"))},
+    ):
+        whole = numpy(encoder(inputs, decoder=head, **options))
+        some = numpy(encoder(inputs, decoder=head, query_positions=keras.ops.convert_to_tensor(positions), **options))
+        assert some.keys() == whole.keys()
+        for name, vectors in some.items():
+            expected = whole[name]
+            if name != "pooled_output":
+                expected = np.take_along_axis(expected, positions[..., None], axis=1)
+            close(vectors, expected)
 
 
 @pytest.mark.once
