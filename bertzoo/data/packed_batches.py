@@ -1,5 +1,6 @@
 """Packed batches: random examples whatever their lengths, their texts side by side in rows without padding."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -24,6 +25,8 @@ class PackedDataset(SeededDataset):
     Args:
         encoded, options: As for `SeededDataset`.
         max_shapes: The largest number of shapes; the smaller batch of an epoch has one more.
+        predictions_per_token: Where `transform` masks tokens, the fraction that it masks: its `mask_positions`, labels
+            and weights, (batch, predictions of the longest text), are laid out anew, see `pack_predictions`.
         keep_apart_ids: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that
             equal texts are not negatives of each other.
 
@@ -32,9 +35,15 @@ class PackedDataset(SeededDataset):
     """
 
     def __init__(
-        self, encoded: Encoded, *, max_shapes: int = 4, keep_apart_ids: np.ndarray | None = None, **options: Any
+        self,
+        encoded: Encoded,
+        *,
+        max_shapes: int = 4,
+        predictions_per_token: float | None = None,
+        keep_apart_ids: np.ndarray | None = None,
+        **options: Any,
     ):
-        self._max_shapes, self._apart = max_shapes, keep_apart_ids
+        self._max_shapes, self._apart, self._predictions = max_shapes, keep_apart_ids, predictions_per_token
         super().__init__(encoded, **options)
 
     def _choose_shapes(self) -> None:
@@ -51,8 +60,14 @@ class PackedDataset(SeededDataset):
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         inputs, *targets = self._pad(epoch, index, plan[index], self._length)
         shape, groups = self._shape_and_groups(plan[index])
-        arrays = packing_arrays(inputs["lengths"], self._length, shape, groups) if shape else {}
-        return {**inputs, **arrays}, *targets
+        if shape is None:
+            return inputs, *targets
+        inputs = {**inputs, **packing_arrays(inputs["lengths"], self._length, shape, groups)}
+        if self._predictions is None:
+            return inputs, *targets
+        count = 1 + math.ceil(self._predictions * inputs["packing"].size / len(inputs["lengths"]))
+        labels, weights = targets
+        return pack_predictions(inputs, labels, weights, count)
 
     def _shape_and_groups(self, rows: np.ndarray) -> tuple[PackedShape | None, int]:
         return (self.shape, self._num_groups) if len(rows) == self.batch_size else (self._smaller, 1)
@@ -69,6 +84,34 @@ class PackedDataset(SeededDataset):
         if self._apart is not None:
             rows = _kept_apart(rows, self._apart, self.batch_size, rng)
         return np.split(rows, np.arange(self.batch_size, len(rows), self.batch_size))
+
+
+def pack_predictions(inputs: dict[str, np.ndarray], labels: np.ndarray, weights: np.ndarray, count: int) -> tuple:
+    """Lays the masked tokens of a packed batch out with room for about as many as there are, not for as many in each
+    text as the longest could have.
+
+    Args:
+        inputs: The batch, with `mask_positions`.
+        labels, weights: (batch, predictions).
+        count: How many predictions each text gets room for on average.
+
+    Returns:
+        The inputs, labels and weights with (batch, count) predictions in place of (batch, predictions). A prediction
+        may be of another text's token: `mask_positions` count from the first token of the text in whose place it is.
+        Where there are more, all are as before.
+    """
+    used, starts = weights > 0, inputs["text_starts"][:, None]
+    if count >= labels.shape[1] or used.sum() > len(labels) * count:
+        return inputs, labels, weights
+    shape = (len(labels), count)
+
+    def lay_out(values, fill):
+        laid = np.broadcast_to(fill, shape).ravel().astype(values.dtype)
+        laid[: used.sum()] = values[used]
+        return laid.reshape(shape)
+
+    places = lay_out((starts + inputs["mask_positions"]).astype("int32"), starts)
+    return {**inputs, "mask_positions": places - starts}, lay_out(labels, 0), lay_out(weights, 0)
 
 
 def _num_devices(batch_size: int) -> int:

@@ -311,6 +311,7 @@ class MaskedData(TaskData):
             raise ValueError("masked language modelling weighs all masked tokens alike; pass no sample_weight.")
         if shuffle:
             options["transform"] = lambda inputs, rows, rng: self.masking(inputs, rng)
+            options["predictions_per_token"] = self.masking.mlm_probability
         elif "transform" not in options:
             masked = StaticMasking(self.masking, encoded, self.pad_id, self.seed)
             encoded, options["transform"] = masked.examples, masked.batch

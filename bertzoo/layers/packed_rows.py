@@ -44,12 +44,20 @@ class PackedRows:
         return lookup_rows(flat, self._indices) if has_gradient else ops.take(flat, self._indices, axis=0)
 
     def gather(self, x: Tensor, positions: Tensor | str) -> Tensor:
-        """(rows, row length, width) -> (batch, count, width): the tokens at these positions, int (batch, count), of
-        each text; the first where `positions` is FIRST."""
-        indices = self._text_starts[:, None]
-        if not isinstance(positions, str):
-            indices = indices + ops.cast(positions, "int32")
-        return lookup_rows(ops.reshape(x, (-1, x.shape[-1])), indices)
+        """(rows, row length, width) -> (batch, count, width): the tokens at these positions, int (batch, count),
+        counted from the first token of each text; the first where `positions` is FIRST."""
+        return lookup_rows(ops.reshape(x, (-1, x.shape[-1])), self._places(positions))
+
+    def gather_key(self, key: Tensor, positions: Tensor | str) -> TokenKey:
+        """The dropout key for what `gather` gives."""
+        places = self._places(positions)
+        text_ids, position_ids = (ops.reshape(x, (-1,)) for x in (self.text_ids, self.position_ids))
+        return TokenKey(key, ops.take(text_ids, places, axis=0), ops.take(position_ids, places, axis=0))
+
+    def _places(self, positions: Tensor | str) -> Tensor:
+        """The indices of tokens in the flattened rows, int32 (batch, count)."""
+        starts = self._text_starts[:, None]
+        return starts if isinstance(positions, str) else starts + ops.cast(positions, "int32")
 
     def unpack(self, x: Tensor, padding_mask: Tensor) -> Tensor:
         """(rows, row length, width) -> (batch, length, width), 0 at padding.
@@ -87,8 +95,10 @@ class Selection:
         """The dropout key for selected tokens x, which drops what would be dropped if all were computed."""
         if key is None:
             return None
+        if self._rows is not None:
+            return self._rows.gather_key(key.key, self._positions)
         shape = ops.shape(x)[:2]
         texts = ops.broadcast_to(ops.arange(shape[0], dtype="int32")[:, None], shape)
         first = isinstance(self._positions, str)
         positions = ops.zeros_like(texts) if first else ops.cast(self._positions, "int32")
-        return TokenKey(key.key if isinstance(key, TokenKey) else key, texts, positions)
+        return TokenKey(key, texts, positions)

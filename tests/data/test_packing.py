@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from encoded_rows import labelled, make_encoded, rows_of
 
-from bertzoo.data.packed_batches import PackedDataset
+from bertzoo.data.packed_batches import PackedDataset, pack_predictions
 from bertzoo.data.packing import PackedShape, assign_rows, packing_arrays
 from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
@@ -85,6 +85,26 @@ def test_devices_share_no_rows():
     starts = arrays["text_starts"]
     assert starts.shape == lengths.shape
     np.testing.assert_array_equal(rows.ravel()[starts.ravel()], np.arange(8) * 10)
+
+
+def test_masked_tokens_take_as_much_room_as_there_are():
+    """All of them once, with their labels and weights, whatever text they are laid beside."""
+    lengths, rng = np.array([9, 2, 5, 3]), np.random.default_rng(0)
+    inputs = {"lengths": lengths, **packing_arrays(lengths, 10, PackedShape(10, (2,)))}
+    inputs["mask_positions"] = np.array([[1, 4, 8], [1, 0, 0], [2, 3, 0], [0, 0, 0]])
+    weights = np.array([[1, 1, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]], "float32")
+    labels = rng.integers(1, 50, weights.shape)
+
+    def predictions(inputs, labels, weights):
+        places = inputs["text_starts"][:, None] + inputs["mask_positions"]
+        tokens = inputs["packing"].ravel()[places]
+        return sorted(zip(tokens[weights > 0].tolist(), labels[weights > 0].tolist()))
+
+    fewer = pack_predictions(inputs, labels, weights, 2)
+    assert fewer[0]["mask_positions"].shape == fewer[1].shape == fewer[2].shape == (4, 2)
+    assert predictions(*fewer) == predictions(inputs, labels, weights)
+    assert fewer[2].sum() == weights.sum() == 6
+    assert pack_predictions(inputs, labels, weights, 1)[1] is labels  # no room for six
 
 
 def test_a_batch_that_needs_more_rows_than_any_that_was_drawn():

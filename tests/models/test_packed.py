@@ -8,6 +8,7 @@ import pytest
 from family_cases import ALL_CASES
 
 import bertzoo as bz
+from bertzoo.data.packed_batches import pack_predictions
 from bertzoo.data.packing import PackedShape, packing_arrays
 from bertzoo.layers.functional import FIRST
 from bertzoo.models.config import EncoderConfig
@@ -140,6 +141,22 @@ def test_update(case, task, eager):
         model, batch = TASKS[task](make_encoder(case), inputs)
         model.compile(keras.optimizers.SGD(0.1), run_eagerly=eager)
         results.append(losses_and_changes(model, batch))
+    check_equal(*results)
+
+
+def test_update_with_predictions_laid_out_anew(eager):
+    """In another order, and beside other texts."""
+    results = []
+    padded, packed = make_inputs()
+    positions = np.stack([LENGTHS - 1, LENGTHS // 2, LENGTHS // 3], axis=1)
+    batch = {**padded, "mask_positions": positions}, positions + 5, ((positions > 1) * 1.0).astype("float32")
+    laid_out = pack_predictions({**packed, "mask_positions": positions}, *batch[1:], 2)
+    for inputs, *targets in ((*batch,), laid_out):
+        bz.set_seed(1)
+        model = bz.MaskedLM(make_encoder("bert"))
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=eager)
+        results.append(losses_and_changes(model, (inputs, *targets)))
+    assert laid_out[1].shape == (8, 2)
     check_equal(*results)
 
 
