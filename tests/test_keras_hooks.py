@@ -215,7 +215,7 @@ def test_no_private_attribute_is_used_elsewhere():
     defined, used, methods = set(), [], set()
     for path, tree in trees():
         for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 defined.add(node.name)
                 methods |= {node.name} if private(node.name) else set()
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
