@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertzoo.export.agreement import LEAST, measure_agreement
-from bertzoo.text.encoded import Encoded, encoded_from_arrays, lengths_to_row_splits
+from bertzoo.text.encoded import Encoded, encoded_from_arrays
 from bertzoo.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -163,9 +163,7 @@ class OnnxModel:
         if isinstance(encoded, Mapping):
             encoded = encoded_from_arrays(dict(encoded), self.settings["vocab_size"])
         elif not isinstance(encoded, Encoded):
-            ids = np.fromiter((i for row in encoded for i in row), np.int64)
-            splits = lengths_to_row_splits(np.array([len(row) for row in encoded], np.int64))
-            encoded = Encoded(ids, np.zeros(len(ids), np.int8), splits)
+            encoded = Encoded.from_rows(encoded)
         self._check(encoded.token_ids, encoded.lengths)
         return encoded
 

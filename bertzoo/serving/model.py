@@ -15,7 +15,7 @@ from bertzoo.export.engine import group_rows
 from bertzoo.serving.batching import Batcher, Reader, Work, gather_rows, keep
 from bertzoo.serving.body import Inputs, describe
 from bertzoo.serving.errors import RequestError, invalid, too_large
-from bertzoo.text.encoded import Encoded, lengths_to_row_splits
+from bertzoo.text.encoded import Encoded
 from bertzoo.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -125,9 +125,7 @@ class ServedModel:
             if not 0 <= min(row) <= max(row) < size:
                 wrong = next(i for i in row if not 0 <= i < size)
                 raise RequestError("Tokenizer", f"token ids must be from 0 to {size - 1}. Received: {wrong}.")
-        flat = np.fromiter((i for row in rows for i in row), np.int32)
-        splits = lengths_to_row_splits(np.array([len(row) for row in rows], np.int64))
-        return Encoded(flat, np.zeros(len(flat), np.int8), splits)
+        return Encoded.from_rows(rows)
 
     # ---- from texts to outputs
 

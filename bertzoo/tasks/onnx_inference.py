@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from bertzoo.text.encoded import PACKING
+
 if TYPE_CHECKING:
     from bertzoo.export import OnnxModel
 
@@ -68,18 +70,30 @@ class OnnxInference(keras.Model):
         """
         if self._onnx_model is None:
             return super().predict(data, **options)
-        steps = min(len(data), options.get("steps") or len(data))
         verbose = options.get("verbose") not in (None, 0, "auto")
-        settings = {"verbose": int(verbose), "epochs": 1, "steps": steps}
-        callbacks = keras.callbacks.CallbackList(options.get("callbacks"), add_progbar=verbose, model=self, **settings)
+        outputs = self.predict_each(data, options.get("steps"), int(verbose), options.get("callbacks"))
+        return keras.tree.map_structure(lambda *arrays: np.concatenate(arrays), *outputs)
+
+    def predict_each(
+        self, data: keras.utils.PyDataset, steps: int | None = None, verbose: Any = 0, callbacks: Any = None
+    ) -> Iterator[Any]:
+        """The model's outputs batch by batch, which may differ in shape.
+
+        Args:
+            data: The batches.
+            steps: The number of batches; all where None.
+            verbose, callbacks: As of `keras.Model.predict`.
+        """
+        steps = min(len(data), steps or len(data))
+        settings = {"verbose": verbose, "epochs": 1, "steps": steps}
+        callbacks = keras.callbacks.CallbackList(callbacks, add_progbar=bool(verbose), model=self, **settings)
         callbacks.on_predict_begin()
-        outputs = []
         for i in range(steps):
             callbacks.on_predict_batch_begin(i)
-            outputs.append(self.predict_on_batch(data[i][0]))
-            callbacks.on_predict_batch_end(i, {"outputs": outputs[-1]})
+            outputs = self.predict_on_batch(data[i][0])
+            callbacks.on_predict_batch_end(i, {"outputs": outputs})
+            yield outputs
         callbacks.on_predict_end()
-        return keras.tree.map_structure(lambda *arrays: np.concatenate(arrays), *outputs)
 
     def outputs_by_onnx(self, model: "OnnxModel", inputs: dict[str, np.ndarray]) -> Any:
         """The task's outputs for a batch.
@@ -99,7 +113,8 @@ def run_batch(model: "OnnxModel", inputs: dict[str, np.ndarray], name: str) -> n
         inputs: The encoder's inputs.
         name: The output.
     """
-    output = model.run({key: array for key, array in inputs.items() if key != "lengths"}, [name])[name]
+    read = {key: array for key, array in inputs.items() if key not in ("lengths", *PACKING)}
+    output = model.run(read, [name])[name]
     if not model.is_per_token(name):
         return output
     missing = inputs["token_ids"].shape[1] - output.shape[1]

@@ -139,7 +139,7 @@ class SentenceEncoder(PromptedTask, Task):
         shape = inputs["token_ids"].shape
         if len(shape) == 2:
             return super().outputs_by_onnx(model, inputs)
-        rows = super().outputs_by_onnx(model, {name: x.reshape(-1, shape[2]) for name, x in inputs.items()})
+        rows = super().outputs_by_onnx(model, {name: x.reshape(-1, *x.shape[2:]) for name, x in inputs.items()})
         return rows.reshape(*shape[:2], -1)
 
     def exported_settings(self) -> dict[str, Any]:

@@ -304,17 +304,7 @@ class WindowedTask(Task):
         if len(encoded) == 0:
             return []
         data = self.data.make_dataset(encoded, batch_size=batch_size)
-        callbacks = keras.callbacks.CallbackList(
-            callbacks, add_progbar=bool(verbose), model=self, verbose=verbose, epochs=1, steps=len(data)
-        )
-        outputs: list = []
-        callbacks.on_predict_begin()
-        for i in range(len(data)):
-            callbacks.on_predict_batch_begin(i)
-            logits = self.predict_on_batch(data[i][0])
-            outputs += list(logits)
-            callbacks.on_predict_batch_end(i, {"outputs": logits})
-        callbacks.on_predict_end()
+        outputs = [row for batch in self.predict_each(data, None, verbose, callbacks) for row in batch]
         in_order: list = [None] * len(encoded)
         for row, output in zip(data.row_order, outputs):
             in_order[row] = np.asarray(output)[: encoded.lengths[row]]

@@ -42,6 +42,17 @@ class Encoded:
         """(n,) int64: tokens in each row, special tokens included."""
         return np.diff(self.row_splits)
 
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[int]]) -> Encoded:
+        """Rows of token ids, all of segment 0.
+
+        Args:
+            rows: The ids of each row.
+        """
+        ids = np.fromiter((i for row in rows for i in row), np.int64)
+        splits = lengths_to_row_splits(np.array([len(row) for row in rows], np.int64))
+        return cls(ids, np.zeros(len(ids), np.int8), splits)
+
     @property
     def text_lengths(self) -> np.ndarray:
         """(n,) int64: tokens of the text of each row, which is one text here."""
