@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from bertzoo.layers.functional import FIRST
 from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.mteb import ARGUMENTS, MtebEncoder
 from bertzoo.tasks.sentence_modules import (
     PromptedTask,
     layers_from_modules,
@@ -39,8 +39,6 @@ from bertzoo.types import Tensor
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
 LONG_WORK = 100  # batches from which on a progress bar is shown
-# What mteb passes; of these only the last chooses a prompt.
-MTEB = {"task_metadata", "task_name", "hf_split", "hf_subset", "prompt_type"}
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -259,8 +257,8 @@ class SentenceEncoder(PromptedTask, Task):
             truncate_dim = min(self.settings.get("truncate_dim") or self.width, self.width)
         if not 1 <= truncate_dim <= self.width:
             raise ValueError(f"truncate_dim must be from 1 to {self.width}. Received: {truncate_dim!r}.")
-        if set(mteb) - MTEB:
-            raise TypeError(f"encode has no argument {', '.join(sorted(set(mteb) - MTEB))}.")
+        if set(mteb) - ARGUMENTS:
+            raise TypeError(f"encode has no argument {', '.join(sorted(set(mteb) - ARGUMENTS))}.")
         prompt = self.resolve_prompt(prompt, prompt_name, mteb.get("prompt_type"))
 
         def finish(vectors):
@@ -333,9 +331,9 @@ class SentenceEncoder(PromptedTask, Task):
         """
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
-    def for_mteb(self) -> "_ForMteb":
+    def for_mteb(self) -> MtebEncoder:
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
-        return _ForMteb(self)
+        return MtebEncoder(self)
 
     # ---- training
 
@@ -389,24 +387,3 @@ class SentenceEncoder(PromptedTask, Task):
         if y is None:  # an error, unless the loss leaves targets aside
             y = encode_sentence_targets(None, self.data.require_loss().target, 1)
         return super().batch_loss(x, y, y_pred, sample_weight, training)
-
-
-class _ForMteb:
-    """What `SentenceEncoder.for_mteb` gives: the encoder without its other methods.
-
-    mteb takes whatever has a `predict`, as every Keras model does, for a cross-encoder, and would refuse the encoder
-    itself.
-    """
-
-    def __init__(self, encoder: Any):
-        self.encoder = encoder
-        self.encode, self.similarity = encoder.encode, encoder.similarity
-        self.similarity_pairwise = encoder.similarity_pairwise
-
-    @cached_property
-    def mteb_model_meta(self) -> Any:
-        """The metadata that mteb needs of a model."""
-        from mteb.models.model_meta import ModelMeta
-
-        name = f"bertzoo/{self.encoder.name}"
-        return ModelMeta.create_empty({"name": name, "revision": "none", "embed_dim": self.encoder.width})
