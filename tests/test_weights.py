@@ -45,9 +45,24 @@ def script(name: str):
 
 
 def test_all_are_tested_and_take_little_room():
-    assert set(bundled_preset_names()) <= set(HEADS)
+    assert set(bundled_preset_names()) <= {*HEADS, "sentence_mini_en"}
     assert sum(path.stat().st_size for path in ROOT.rglob("*") if path.is_file()) < 200e6
     assert sum(path.stat().st_size for path in MINI.iterdir()) < 25e6  # the wheel carries it
+    assert sum(path.stat().st_size for path in (ROOT / "sentence_mini_en").rglob("*") if path.is_file()) < 10e6
+
+
+def test_sentence_transformers_reads_the_sentence_encoder_in_floats(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+    texts = ["How old is the bridge?", "the bridge was opened in 1894.", "cats sleep all day", "long text " * 200]
+    vectors = encoder.encode(texts)
+    assert encoder.backbone.count_params() <= 9e6 and vectors.shape == (4, 256)
+    near = encoder.similarity(vectors, vectors)
+    assert near[0, 1] > 0.5 > 0.2 > near[0, 2]
+    encoder.save_to_preset(tmp_path)
+    peer = SentenceTransformer(str(tmp_path), device="cpu").encode(texts)
+    assert np.abs(vectors - peer).max() <= 1e-5 * np.abs(peer).max()
 
 
 @pytest.mark.parametrize("name", HEADS)

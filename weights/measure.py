@@ -4,14 +4,16 @@
     BERTZOO_DATA=DIRECTORY python weights/measure.py scores [NAME …] [--task TASK …] [--seed 0 1 2] [--again]
     python weights/measure.py speed [NAME …]
     python weights/measure.py cloze [NAME …]
+    BERTZOO_DATA=DIRECTORY python weights/measure.py sentences [NAME or DIRECTORY …]
 
 `rates` scores four peak rates on the dev sets of two tasks, STS-B for sentences and WNUT-17 for words. `scores`
 fine-tunes with the best rate and one recipe for all, and scores as tests/benchmarks/tasks.py does, to whose sets
 BERTZOO_DATA leads; with `--again`, in second runs, which tell how far the numbers can be trusted. What has its number
-is passed over. `speed` times a sentence classifier on this machine. `cloze`
-counts the committed facts whose word is among a masked language model's ten likeliest. NAME is a preset of this
-directory; all by default. Several processes may share the work. `python weights/report.py` makes tables and pictures
-of the numbers.
+is passed over. `speed` times a sentence classifier on this machine. `cloze` counts the committed facts whose word is
+among a masked language model's ten likeliest. `sentences` prints, of sentence encoders, STS-B's Spearman correlation,
+and how questions of SQuAD's held-out articles find their paragraphs among all of these articles. NAME is a preset of
+this directory; all by default. Several processes may share the work. `python weights/report.py` makes tables and
+pictures of the numbers.
 """
 
 import argparse
@@ -30,6 +32,7 @@ import numpy as np
 import bertzoo as bz
 from bertzoo.backend import accelerator_name, device_name, keras_versions_text
 from bertzoo.data import load_cloze
+from bertzoo.retrieval import evaluate_retrieval, evaluate_sts
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -48,7 +51,8 @@ TASKS = {  # epochs, longest row
 RATES = (5e-5, 1e-4, 2e-4, 4e-4)
 RATED = ("stsb", "wnut17")
 LENGTH = 128
-PRESETS = sorted(path.parent.name for path in HERE.glob("*/config.json"))
+PRESETS = sorted(path.parent.name for path in HERE.glob("*/pretrain.toml"))
+SENTENCE_ENCODERS = ["sentence_mini_en"]
 
 
 def score(name: str, task: str, seed: int, rate: float | None = None) -> float:
@@ -94,6 +98,24 @@ def know(name: str) -> int:
     return sum(word in [guess["token"].strip().lower() for guess in guesses] for word, guesses in zip(answers, best))
 
 
+def sentences(preset: str) -> dict[str, float]:
+    """In percent: STS-B's Spearman correlation on the test set, MRR@10 and nDCG@10 of SQuAD's questions."""
+    encoder = bz.SentenceEncoder.from_preset(HERE / preset if (HERE / preset).is_dir() else preset, verbose=False)
+    pairs, questions = tasks.load("stsb", "test", None), tasks.load("squad", "dev", None)
+    columns = [[row[name] for row in pairs] for name in ("sentence1", "sentence2", "score")]
+    corpus = {context: context for context in dict.fromkeys(row["context"] for row in questions)}
+    found = evaluate_retrieval(
+        encoder,
+        {str(number): row["question"] for number, row in enumerate(questions)},
+        corpus,
+        {str(number): [row["context"]] for number, row in enumerate(questions)},
+        cutoffs=(10,),
+    )
+    numbers = {"STS-B": evaluate_sts(encoder, *columns)["spearman"]}
+    numbers |= {"MRR@10": found["mrr@10"], "nDCG@10": found["ndcg@10"]}
+    return {name: round(100 * value, 1) for name, value in numbers.items()}
+
+
 def objective(name: str) -> str:
     """What a preset was trained for."""
     return tomllib.loads((HERE / name / "pretrain.toml").read_text())["training"].get("objective", "mlm")
@@ -120,14 +142,18 @@ def keep(name: str, part: str, key: str, value) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rates", "scores", "speed", "cloze"])
-    parser.add_argument("names", nargs="*", metavar="NAME", default=PRESETS)
+    parser.add_argument("what", choices=["rates", "scores", "speed", "cloze", "sentences"])
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seed", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--again", action="store_true", help="second runs of the seeds")
     arguments = parser.parse_args()
     machine = f"{device_name()}, {keras_versions_text()}"
-    for name in arguments.names:
+    if arguments.what == "sentences":
+        for name in arguments.names or SENTENCE_ENCODERS:
+            print(name, sentences(name), flush=True)
+        return
+    for name in arguments.names or PRESETS:
         if arguments.what == "speed" and len(arguments.names) > 1:  # each in a process whose peak memory is its own
             subprocess.run([sys.executable, __file__, "speed", name], check=True)
         elif arguments.what == "speed":

@@ -21,6 +21,8 @@ from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 SINGLE_FILE, TORCH_FILE, INT8_FILE = "model.safetensors", "pytorch_model.bin", "model.int8.safetensors"
 WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json", INT8_FILE)
 
+STEP = "_step"  # the suffix of the tensor by which the int8 codes of a matrix's rows are multiplied, see int8_storage
+
 DEFAULT_SHARD_BYTES = 5 * 1000**3
 
 # Files that other loaders wrap: {"model": {name: tensor}} (fairseq), {"state_dict": {name: tensor}} (Lightning).
@@ -202,7 +204,21 @@ def _open_safetensors(path: Path) -> LazyTensors:
         name: StoredTensor(tensor.get_dtype(), tuple(tensor.get_shape()), partial(read, name))
         for name, tensor in slices.items()
     }
+    for name in [name for name in entries if name + STEP in entries]:
+        codes, step = entries[name], entries.pop(name + STEP)
+        if codes.dtype != "I8" or step.dtype != "F32" or step.shape != codes.shape[:1]:
+            files.close()
+            raise CheckpointError(
+                f"{path}: {name} must be int8 codes, and {name + STEP} float32, one for each row. Received: "
+                f"{codes.dtype} of shape {codes.shape} and {step.dtype} of shape {step.shape}."
+            )
+        entries[name] = StoredTensor("F32", codes.shape, partial(_decode, codes.read, step.read))
     return LazyTensors(entries, files)
+
+
+def _decode(read_codes: Callable[[], np.ndarray], read_steps: Callable[[], np.ndarray]) -> np.ndarray:
+    codes = read_codes().astype(np.float32)
+    return codes * read_steps().reshape(-1, *[1] * (codes.ndim - 1))
 
 
 def _open_shards(index: Path) -> LazyTensors:

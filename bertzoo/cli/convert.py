@@ -16,6 +16,9 @@ def convert(
     source: Annotated[str, typer.Argument(help=PRESET_HELP)],
     directory: Annotated[Path, typer.Argument(help="Where to write.")],
     dequantize: Annotated[bool, typer.Option("--dequantize", help="Convert int8 weights to floats.")] = False,
+    store_int8: Annotated[
+        bool, typer.Option("--store-int8", help="Store matrices in 8 bits; they load as floats, with bertzoo alone.")
+    ] = False,
 ) -> None:
     """Rewrite a checkpoint in safetensors, with its tokenizer and the head that config.json names."""
     from bertzoo.checkpoints.files import find_preset_directory
@@ -24,6 +27,12 @@ def convert(
     check_preset_output_directory(directory)
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
+    if store_int8:
+        from bertzoo.checkpoints.int8_storage import store_in_int8
+
+        store_in_int8(found, directory)
+        print(f"Saved in {directory}: matrices in 8 bits")
+        return
     bz = import_bertzoo()
     if dequantize:
         from bertzoo.checkpoints.loading import dequantize_preset

@@ -7,6 +7,7 @@ sentences    sentence vectors beside sentence-transformers: numbers, speed, memo
 inference    the dev sentences of SST-2 through an encoder, beside three peers
 onnx         the same as ONNX, in float32 and 8 bits, beside two libraries
 serve        `bertzoo serve` under load, beside two FastAPI servers: throughput, latency, memory
+electra      one ELECTRA pre-trained here and with transformers, step by step
 pretraining  tiny pre-training runs on a real corpus, and how far three backends agree
 steps        a training step under JAX, kernel by kernel
 kernels      the tests of the GPU kernels, on the GPU of this machine (before a release)
@@ -16,7 +17,7 @@ import importlib
 import sys
 from pathlib import Path
 
-COMMANDS = "speed epochs tasks glue sentences inference onnx serve pretraining steps kernels".split()  # noqa: SIM905
+COMMANDS = "speed epochs tasks glue sentences inference onnx serve electra pretraining steps kernels".split()  # noqa: SIM905
 
 
 def main(arguments: list[str]) -> int | str | None:
