@@ -37,6 +37,7 @@ CASES = {
         },
     ),
     "electra": ("electra", {**SMALL, "embedding_size": 8, "hidden_act": "relu"}),
+    "ernie": ("ernie", {**SMALL, "use_task_id": True}),
     "mpnet": ("mpnet", {**SMALL, "layer_norm_eps": 1e-5, "pad_token_id": 1}),
     "deberta": ("deberta", DEBERTA),
     "deberta-v2": ("deberta-v2", DEBERTA_V3),

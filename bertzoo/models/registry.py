@@ -9,6 +9,7 @@ from bertzoo.models.config import EncoderConfig
 from bertzoo.models.deberta import Deberta, DebertaV2
 from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
+from bertzoo.models.ernie import Ernie
 from bertzoo.models.family import Family
 from bertzoo.models.modernbert import ModernBert
 from bertzoo.models.mpnet import MPNet
@@ -31,6 +32,7 @@ for _cls in (
     DebertaV2,
     DistilBert,
     Electra,
+    Ernie,
     ModernBert,
     MPNet,
     Roberta,

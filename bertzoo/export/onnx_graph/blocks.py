@@ -12,7 +12,7 @@ from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import Tokens
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.deberta import ConvolvedBlock, MaskedEmbeddings
-from bertzoo.layers.embeddings import Embeddings
+from bertzoo.layers.embeddings import Embeddings, TaskEmbeddings
 from bertzoo.layers.modernbert import PreNormBlock
 
 
@@ -54,6 +54,8 @@ def _looked_up(layer: Embeddings, graph: Graph, tokens: Tokens) -> list[str]:
         rows.append(
             (layer.position, tokens.columns if layer.pad_id is None else tokens.counting_positions(layer.pad_id))
         )
+    if isinstance(layer, TaskEmbeddings):
+        rows.append((layer.task, np.zeros(1, "int64")))
     return [graph.op("Gather", graph.weight(table), indices, axis=0) for table, indices in rows]
 
 
