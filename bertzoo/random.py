@@ -32,6 +32,7 @@ class Salt(IntEnum):
     FEED_FORWARD = 2
     POSITION_TABLE = 3
     CONVOLUTION = 4
+    GATED = 5
     # Of a head.
     DENSE_INPUT = 0
     LOGITS_INPUT = 1

@@ -42,6 +42,8 @@ CASES = {
     "deberta": ("deberta", DEBERTA),
     "deberta-v2": ("deberta-v2", DEBERTA_V3),
     "modernbert": ("modernbert", MODERN),
+    "nomic_bert": ("nomic_bert", SMALL),
+    "gte": ("gte", {**SMALL, "pad_token_id": 1}),
     "roformer": ("roformer", {**SMALL, "embedding_size": 8}),
 }
 # Other settings of the same families, tested without heads, or with the one head that depends on them.
@@ -89,6 +91,18 @@ VARIANTS = {
         },
     ),
     "roformer-values": ("roformer", {**SMALL, "rotary_value": True, "hidden_act": "relu", "summary_type": "mean"}),
+    # One type of segments is the default.
+    "gte-segments": (
+        "gte",
+        {
+            **SMALL,
+            "pad_token_id": 1,
+            "hidden_act": "silu",
+            "type_vocab_size": 2,
+            "rope_parameters": {"rope_type": "linear", "factor": 1.3, "rope_theta": 100.0},
+        },
+    ),
+    "gte-without-segments": ("gte", {**SMALL, "pad_token_id": 1, "type_vocab_size": 0}),
     # Long enough for the last bucket, which starts at a distance of 91.
     "mpnet-long": ("mpnet", {**SMALL, "max_position_embeddings": 140, "layer_norm_eps": 1e-5, "pad_token_id": 1}),
 }

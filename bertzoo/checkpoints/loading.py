@@ -140,7 +140,7 @@ def load_model(
         family = checkpoint.family
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
         file_keys = _file_keys(checkpoint.tensors, family, report)
-        tensors = checkpoint.tensors.renamed(file_keys)
+        tensors = _respelled(checkpoint.tensors.renamed(file_keys), file_keys, family, checkpoint.config, head_names)
         config = family.complete_config_from_tensors(checkpoint.config, tensors)
         table = _table(family, config, () if reinitialize_heads else head_names)
         held = {entry.keras_name for entry in table if entry.has_all_tensors(tensors)}
@@ -175,6 +175,25 @@ def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> di
         elif name in file_keys:  # an untied decoder has its bias under the other name
             file_keys[alias] = file_keys[name]
     return file_keys
+
+
+def _respelled(
+    tensors: LazyTensors, file_keys: dict[str, str], family: Family, config: Any, head_names: tuple[str, ...]
+) -> LazyTensors:
+    """The tensors under the table's names where the file has the family's alternative ones; `file_keys` follows."""
+    alternatives = expand_name_patterns(family.alternative_names, family.placeholder_counts(config))
+    spellings = {entry.keras_name: entry for entry in alternatives if entry.has_all_tensors(tensors)}
+    groups: dict[str, tuple[str, ...]] = {}
+    for entry in _table(family, config, head_names) if spellings else ():
+        if entry.keras_name in spellings and not entry.has_all_tensors(tensors):
+            names = spellings[entry.keras_name].hf_names
+            groups |= zip(entry.hf_names, [names] if len(entry.hf_names) == 1 else [(name,) for name in names])
+    joined = tensors.with_joined(groups)
+    for name, parts in groups.items():
+        file_keys[name] = file_keys[parts[0]]
+        for part in parts:
+            file_keys.pop(part, None)
+    return joined
 
 
 def _fill(model: keras.Model, tensors: LazyTensors, head_names: tuple[str, ...], reinitialize_heads: bool) -> list[str]:

@@ -28,6 +28,7 @@ class Family(Protocol):
     prefix: str
     former_prefixes: tuple[str, ...]
     names: Names
+    alternative_names: Names
     heads: Mapping[str, Any]
 
     @property

@@ -73,6 +73,18 @@ class LazyTensors(Mapping[str, np.ndarray]):
         """The same tensors under other names, {new: old}."""
         return LazyTensors({new: self._entries[old] for new, old in new_to_old.items()})
 
+    def with_joined(self, groups: Mapping[str, tuple[str, ...]]) -> "LazyTensors":
+        """Further names, each for the tensors of a group, one below the other."""
+        return LazyTensors({**self._entries, **{name: self._joined(group) for name, group in groups.items()}})
+
+    def _joined(self, names: tuple[str, ...]) -> StoredTensor:
+        parts = [self._entries[name] for name in names]
+        shapes = [part.shape for part in parts]
+        if len({part.dtype for part in parts}) > 1 or len({shape[1:] for shape in shapes}) > 1 or () in shapes:
+            raise CheckpointError(f"{', '.join(names)} belong together, but their types or shapes {shapes} differ.")
+        shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+        return StoredTensor(parts[0].dtype, shape, lambda: np.concatenate([part.read() for part in parts]))
+
     def safetensors_dtype(self, name: str) -> str:
         """safetensors' name of the type: "F32", "F16", "BF16", "I64", …"""
         return self._entries[name].dtype

@@ -16,9 +16,10 @@ from bertzoo.layers.deberta import (
 from bertzoo.layers.embeddings import Embeddings
 from bertzoo.layers.functional import LayerNorm, activation, dropout
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize, Pooling
-from bertzoo.layers.modernbert import PreNormBlock, RotaryAttention
+from bertzoo.layers.modernbert import PreNormBlock
 from bertzoo.layers.relative_bias import RelativeBias
 from bertzoo.layers.roformer import RoFormerAttention, RotaryTable
+from bertzoo.layers.rotary import RotaryAttention
 
 __all__ = [
     "CRF",

@@ -74,9 +74,13 @@ class EncoderBlock(AttentionLayer):
             context, residual = select(context), select(residual)
             key = select.key(key, residual)
         x = residual_norm(self.attention_norm, attention.output_dense, context, residual, rate, key, salt)
-        inner = dense_then_activation(self.intermediate, self.activation, x)
+        inner = self._expand(x, key)
         x = residual_norm(self.output_norm, self.output_dense, inner, x, self.hidden_dropout, key, Salt.FEED_FORWARD)
         return x, weights
+
+    def _expand(self, x: Tensor, key: Tensor | None) -> Tensor:
+        """The inside of the feed-forward part, (batch, length, intermediate)."""
+        return dense_then_activation(self.intermediate, self.activation, x)
 
 
 @dispatched_operation

@@ -1,97 +1,16 @@
-"""ModernBERT's layers (Warner et al. 2024): rotary and local attention, pre-norm blocks with a gated feed-forward."""
+"""ModernBERT's layers (Warner et al. 2024): pre-norm blocks with a gated feed-forward, and a head with a LayerNorm."""
 
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from bertzoo.backend import as_backend_constant
-from bertzoo.layers.attention import AttentionLayer, AttentionMask, SelfAttention
+from bertzoo.layers.attention import AttentionLayer
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import LayerNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
-from bertzoo.layers.local_attention import has_key_mask, local_attention, pays_off
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
-
-
-@keras.saving.register_keras_serializable("bertzoo")
-class RotaryAttention(SelfAttention):
-    """(batch, length, hidden) -> (batch, length, hidden): self-attention with rotary positions (Su et al. 2021).
-
-    Args:
-        args, kwargs: SelfAttention's.
-        theta: Base of the wavelengths.
-        window: Tokens farther apart than this do not see each other; None for no limit.
-        use_bias: Whether the dense layers have biases.
-        output_initializer_range: Standard deviation of the output's initial kernel; `initializer_range` where None.
-    """
-
-    splits_projection = False
-
-    def __init__(
-        self,
-        *args,
-        theta: float = 10000.0,
-        window: int | None = None,
-        use_bias: bool = False,
-        output_initializer_range: float | None = None,
-        **kwargs,
-    ):
-        super().__init__(*args, **kwargs)
-        self.theta, self.window, self.use_bias = theta, window, use_bias
-        self.output_initializer_range = (
-            self.initializer_range if output_initializer_range is None else output_initializer_range
-        )
-        self.qkv.use_bias = self.output_dense.use_bias = use_bias
-
-    def build(self, input_shape: Any) -> None:
-        build_dense(self, self.qkv, self.hidden_size, self.initializer_range)
-        build_dense(self, self.output_dense, self.hidden_size, self.output_initializer_range)
-        head_size = self.hidden_size // self.num_heads
-        self._frequency = as_backend_constant(self.theta ** (-np.arange(0, head_size, 2, dtype="float32") / head_size))
-
-    def _mask_and_bias(
-        self, queries: Tensor, keys: Tensor, mask: AttentionMask | None, bias: Tensor | None, key: Tensor | None
-    ) -> tuple[AttentionMask | None, Tensor | None]:
-        length = ops.shape(keys)[1]
-        if self.window is not None and not (isinstance(length, int) and length <= self.window + 1):
-            position = ops.arange(length, dtype="int32")
-            near = (ops.abs(position[:, None] - position[None, :]) <= self.window)[None, None]
-            mask = AttentionMask(near if mask is None else ops.logical_and(mask.mask, near))
-        return mask, bias
-
-    def _attend(self, queries, keys, values, mask, bias, key, cross) -> Tensor:
-        length = ops.shape(keys)[1]
-        if self.window is None or (isinstance(length, int) and not pays_off(length, self.window)):
-            return super()._attend(queries, keys, values, mask, bias, key, cross)
-        if cross or bias is not None or not has_key_mask(mask):
-            return super()._attend(queries, keys, values, mask, bias, key, cross)
-        return local_attention(queries, keys, values, self.window, mask)
-
-    def _project(self, x: Tensor, query: Any = None, position_bias: Any = None) -> tuple[Tensor, ...]:
-        queries, keys, values = super()._project(x, query, position_bias)
-        angles = self._angles(x)
-        return (
-            _rotate_halves(queries, *(angles if query is None else self._angles(query))),
-            _rotate_halves(keys, *angles),
-            values,
-        )
-
-    def _angles(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine for each position, (length, 1, head size / 2) each."""
-        position = ops.arange(ops.shape(x)[1], dtype="float32")
-        angle = position[:, None, None] * self._frequency
-        return ops.cos(angle), ops.sin(angle)
-
-
-def _rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns the pairs (x[i], x[i + half]) of the last axis by angles, in float32; same shape and dtype as x."""
-    half = x.shape[-1] // 2
-    first, second = ops.cast(x[..., :half], "float32"), ops.cast(x[..., half:], "float32")
-    turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return ops.cast(turned, x.dtype)
 
 
 @keras.saving.register_keras_serializable("bertzoo")

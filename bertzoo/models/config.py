@@ -31,7 +31,7 @@ INERT_KEYS = frozenset(
     decoder_bias decoder_start_token_id deterministic_flash_attn directionality diversity_penalty do_sample
     down_scale_factor dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gap_size
-    global_attn_every_n_layers global_rope_theta gradient_checkpointing id2label initializer_cutoff_factor
+    global_attn_every_n_layers global_rope_theta gradient_checkpointing head_dim id2label initializer_cutoff_factor
     is_decoder is_encoder_decoder label2id language layers_to_keep length_penalty local_rope_theta
     max_length min_length net_structure_type no_repeat_ngram_size num_beam_groups num_beams num_labels
     num_memory_blocks num_return_sequences output_attentions output_hidden_states output_past output_scores

@@ -35,7 +35,8 @@ class Encoder(BackendModel, EncoderBase):
 
     Args:
         config: What defines the encoder.
-        pooler: False leaves the pooler out.
+        pooler: Whether to make the pooler, if the family has one; where None, if Hugging Face's model without a head
+            has it.
         dropout: Fraction of elements dropped in training after the embeddings, attention and feed-forward parts; the
             configuration's `hidden_dropout_prob` where None.
         attention_dropout: Fraction of attention weights dropped in training. 0 keeps the backend's fused attention, so
@@ -51,7 +52,7 @@ class Encoder(BackendModel, EncoderBase):
     def __init__(
         self,
         config: EncoderConfig,
-        pooler: bool = True,
+        pooler: bool | None = None,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
         remat: bool = False,
@@ -74,7 +75,8 @@ class Encoder(BackendModel, EncoderBase):
         # Families that share weights apply a block more than once.
         self.block_order = family.block_order(config)
         self.blocks = [family.build_block(config, i, **dtype) for i in range(max(self.block_order) + 1)]
-        self.pooler = family.build_pooler(config, **dtype) if pooler else None
+        has_pooler = family.has_pooler_alone if pooler is None else pooler
+        self.pooler = family.build_pooler(config, **dtype) if has_pooler else None
         self.step = StepCounter(name=f"{name}_step")
         self.build()
 

@@ -20,8 +20,11 @@ class Family(FamilyHeads):
     prefix: str  # of the encoder's tensors in files of models with a head
     former_prefixes: tuple[str, ...] = ()  # other prefixes that files may have
     config_class: type[EncoderConfig] = EncoderConfig
+    former_model_types: tuple[str, ...] = ()  # other values of model_type in files
     names: Names
+    alternative_names: Names = ()  # another spelling, which is read but not written
     has_pooler: bool = True
+    has_pooler_alone: bool = True  # whether Hugging Face's model without a head makes the pooler
 
     def build_embeddings(self, config: Any, *, layer_class: type = Embeddings, **options: Any) -> Layer:
         """Token ids -> (batch, length, hidden)."""

@@ -11,7 +11,7 @@ from bertzoo._keras_hooks import build_without_values
 from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.deberta import DisentangledAttention, RelativeEmbeddings
 from bertzoo.layers.local_attention import keys_per_query, pays_off
-from bertzoo.layers.modernbert import RotaryAttention
+from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import keras
 
 from bertzoo.checkpoints.json_files import NULL, OBJECT, check_values, choice_rule, list_rule
-from bertzoo.layers.modernbert import NormedHead, PreNormBlock, RotaryAttention
+from bertzoo.layers.modernbert import NormedHead, PreNormBlock
+from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.config import Activation, Dropout, EncoderConfig, Flag, NonNegative, NoSegments, PaddingId, Size
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, dense_names, norm_names

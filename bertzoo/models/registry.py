@@ -11,8 +11,10 @@ from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
 from bertzoo.models.ernie import Ernie
 from bertzoo.models.family import Family
+from bertzoo.models.gte import Gte
 from bertzoo.models.modernbert import ModernBert
 from bertzoo.models.mpnet import MPNet
+from bertzoo.models.nomic_bert import NomicBert
 from bertzoo.models.roberta import Camembert, Roberta, XLMRoberta
 from bertzoo.models.roformer import RoFormer
 
@@ -33,8 +35,10 @@ for _cls in (
     DistilBert,
     Electra,
     Ernie,
+    Gte,
     ModernBert,
     MPNet,
+    NomicBert,
     Roberta,
     RoFormer,
     XLMRoberta,
@@ -57,6 +61,9 @@ def find_family_of_config(config_dict: Mapping[str, Any]) -> Family:
         )
     if model_type is None and {"hidden_size", "type_vocab_size"} <= set(config_dict):
         model_type = "bert"
+    for family in FAMILIES.values():
+        if model_type in family.former_model_types:
+            return family
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f"config.json has model_type {model_type!r}; bertzoo has {', '.join(sorted(FAMILIES))}.")
     return FAMILIES[model_type]

@@ -15,7 +15,7 @@ from bertzoo.export.onnx_graph.layers import bias_values, block_dense, kernel_va
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.deberta import DisentangledAttention, DisentangledAttentionV1
-from bertzoo.layers.modernbert import RotaryAttention
+from bertzoo.layers.rotary import RotaryAttention, rotary_frequencies
 from bertzoo.layers.roformer import RoFormerAttention
 
 Heads = list[str]  # queries, keys and values, (batch, heads, length, head size) each
@@ -79,7 +79,7 @@ def place(layer: Any, positions: Positions, queries: str, keys: str, values: str
 @place.register(RotaryAttention)
 def _(layer: Any, positions: Positions, queries: str, keys: str, values: str) -> Heads:
     size = layer.hidden_size // layer.num_heads
-    frequency = np.float32(layer.theta) ** (-np.arange(0, size, 2, dtype="float32") / np.float32(size))
+    frequency = rotary_frequencies(size, layer.theta, layer.position_scale)
     angle = np.arange(positions.max_length, dtype="float32")[:, None] * frequency
     turned = [positions.rotate(x, np.cos(angle), np.sin(angle), False) for x in (queries, keys)]
     return [*turned, values]

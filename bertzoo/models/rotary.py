@@ -1,0 +1,64 @@
+"""The configuration of a family with rotary positions, and where files state them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from bertzoo.checkpoints.json_files import NULL, OBJECT, TEXT, check_values, number_rule
+from bertzoo.models.config import EncoderConfig, NonNegative
+
+ROPE_RULES = {"rope_type": TEXT, "type": TEXT, "rope_theta": number_rule(0), "factor": number_rule(1) | NULL}
+# What `rope_parameters` replaces in the files of transformers before 5.
+OLD_KEYS = ("rope_theta", "rope_scaling")
+
+
+@dataclass(frozen=True)
+class RotaryConfig(EncoderConfig):
+    """A configuration with `rope_theta`, the base of the wavelengths, and `rope_factor`, by which positions are divided
+    ("linear" scaling). Files have both in `rope_parameters`.
+
+    Raises:
+        ValueError: A head's width is odd, so that it can't be turned in pairs.
+    """
+
+    rope_theta: NonNegative = 10000.0
+    rope_factor: Annotated[float, number_rule(1)] = 1.0
+
+    hf_names = MappingProxyType({"rope_theta": None, "rope_factor": None})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.head_size % 2:
+            raise ValueError(
+                f"hidden_size / num_attention_heads must be even. Received: {self.hidden_size} and "
+                f"{self.num_attention_heads}."
+            )
+
+    def to_hf(self) -> dict[str, Any]:
+        content = super().to_hf()
+        rope = {"rope_theta": self.rope_theta, "rope_type": "default"}
+        if self.rope_factor != 1:
+            rope |= {"rope_type": "linear", "factor": self.rope_factor}
+        content["rope_parameters"] = rope
+        if "head_dim" in content:
+            content["head_dim"] = self.head_size
+        return content
+
+    @classmethod
+    def _read(cls, content: Mapping[str, Any]) -> "RotaryConfig":
+        check_values(content, {"rope_parameters": OBJECT | NULL, "rope_scaling": OBJECT | NULL})
+        rope = {**(content.get("rope_scaling") or {}), **(content.get("rope_parameters") or {})}
+        check_values(rope, ROPE_RULES, "rope_parameters.")
+        check_values(content, {"rope_theta": number_rule(0)})
+        kind, factor = rope.get("rope_type", rope.get("type", "default")), rope.get("factor") or 1.0
+        if kind not in ("default", "linear"):
+            raise ValueError(f"config.json has rope_type {kind!r}; bertzoo computes default and linear.")
+        config = super()._read({key: value for key, value in content.items() if key not in OLD_KEYS})
+        if config.extra.get("head_dim") not in (None, config.head_size):
+            raise ValueError(
+                f"config.json has head_dim = {config.extra['head_dim']!r}; bertzoo computes hidden_size / "
+                f"num_attention_heads, {config.head_size}."
+            )
+        theta = rope.get("rope_theta", content.get("rope_theta", cls.rope_theta))
+        return config.replace(rope_theta=theta, rope_factor=factor if kind == "linear" else 1.0)
