@@ -18,6 +18,7 @@ DEBERTA = {
 }
 DEBERTA_V3 = {**DEBERTA, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True}
 MODERN = {**SMALL, "local_attention": 6, "pad_token_id": 0}
+EURO = {**SMALL, "pad_token_id": 0, "num_key_value_heads": 1}
 # Tiny configurations in Hugging Face's words: name -> (model type, arguments). Sizes are alike to spare compilations.
 CASES = {
     "bert": ("bert", SMALL),
@@ -44,6 +45,7 @@ CASES = {
     "modernbert": ("modernbert", MODERN),
     "nomic_bert": ("nomic_bert", SMALL),
     "gte": ("gte", {**SMALL, "pad_token_id": 1}),
+    "eurobert": ("eurobert", EURO),
     "roformer": ("roformer", {**SMALL, "embedding_size": 8}),
 }
 # Other settings of the same families, tested without heads, or with the one head that depends on them.
@@ -91,6 +93,21 @@ VARIANTS = {
         },
     ),
     "roformer-values": ("roformer", {**SMALL, "rotary_value": True, "hidden_act": "relu", "summary_type": "mean"}),
+    "eurobert-biases": (
+        "eurobert",
+        {
+            **EURO,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "classifier_pooling": "mean",
+            "hidden_act": "gelu",
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    ),
+    "eurobert-bos": ("eurobert", {**EURO, "num_key_value_heads": 2, "classifier_pooling": "bos"}),
     # One type of segments is the default.
     "gte-segments": (
         "gte",

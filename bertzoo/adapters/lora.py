@@ -20,8 +20,11 @@ TARGETS = {
     "deberta": ("in_proj",),
     "deberta-v2": ("query_proj", "value_proj"),
     "distilbert": ("q_lin", "v_lin"),
+    "eurobert": ("q_proj", "v_proj"),
+    "gte": ("qkv_proj",),
     "modernbert": ("Wqkv",),
     "mpnet": ("q", "v"),
+    "nomic_bert": ("Wqkv",),
 }
 
 
@@ -33,6 +36,7 @@ class LoRADense(keras.layers.Layer):
         dense: The built layer; its weights are frozen.
         ranks_and_scales: Rank and scale of the factors for each part of the kernel; None for a part without factors.
         module_names: The Hugging Face module of each part, from whose name the initial A is drawn. B starts at 0.
+        widths: The parts' relative widths; all are as wide where None.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class LoRADense(keras.layers.Layer):
         dense: keras.layers.Dense,
         ranks_and_scales: Sequence[tuple[int, float] | None],
         module_names: Sequence[str],
+        widths: Sequence[int] | None = None,
         **kwargs: Any,
     ):
         # The factors of a quantized layer are not quantized.
@@ -52,9 +57,10 @@ class LoRADense(keras.layers.Layer):
         self.scales = [own and own[1] for own in ranks_and_scales]
         for weight in dense.weights:
             weight.trainable = False
-        inner, self.outer = dense.kernel.shape[0], dense.kernel.shape[1] // len(module_names)
+        inner, widths = dense.kernel.shape[0], [1] * len(module_names) if widths is None else widths
+        self.outer = [width * dense.kernel.shape[1] // sum(widths) for width in widths]
         self.factors: list[tuple[keras.Variable, keras.Variable] | None] = []
-        for i, (own, module) in enumerate(zip(ranks_and_scales, module_names)):
+        for i, (own, module, outer) in enumerate(zip(ranks_and_scales, module_names, self.outer)):
             if own is None:
                 self.factors.append(None)
                 continue
@@ -63,14 +69,14 @@ class LoRADense(keras.layers.Layer):
             draws = numpy_generator(get_seed(), ("lora", module)).uniform(-1, 1, (inner, rank)) / np.sqrt(inner)
             a = self.add_weight(name=f"lora_a_{i}", shape=(inner, rank), initializer="zeros")
             a.assign(draws.astype("float32"))
-            self.factors.append((a, self.add_weight(name=f"lora_b_{i}", shape=(rank, self.outer), initializer="zeros")))
+            self.factors.append((a, self.add_weight(name=f"lora_b_{i}", shape=(rank, outer), initializer="zeros")))
         self.built = True
 
     def call(self, x: Tensor) -> Tensor:
         y, products = self.dense(x), []
-        for factors, scale in zip(self.factors, self.scales):
+        for factors, scale, outer in zip(self.factors, self.scales, self.outer):
             if factors is None:
-                products.append(ops.zeros((*ops.shape(x)[:-1], self.outer), y.dtype))
+                products.append(ops.zeros((*ops.shape(x)[:-1], outer), y.dtype))
             else:
                 products.append(ops.cast(scale, y.dtype) * ops.matmul(ops.matmul(x, factors[0]), factors[1]))
         return y + (products[0] if len(products) == 1 else ops.concatenate(products, axis=-1))
@@ -93,7 +99,8 @@ class LoRADense(keras.layers.Layer):
         for i, factors in enumerate(self.factors):
             if factors is not None:
                 a, b = (np.asarray(ops.convert_to_numpy(factor), dtype="float32") for factor in factors)
-                kernel[:, i * self.outer : (i + 1) * self.outer] += self.scales[i] * (a @ b)
+                start = sum(self.outer[:i])
+                kernel[:, start : start + self.outer[i]] += self.scales[i] * (a @ b)
         return kernel
 
     def merge(self) -> None:
@@ -109,6 +116,7 @@ class _DenseLayer(NamedTuple):
     attribute: str
     dense: keras.layers.Dense
     modules: tuple[str, ...]
+    widths: tuple[int, ...]
 
 
 def find_dense_layers(encoder: keras.Model) -> list[_DenseLayer]:
@@ -120,12 +128,13 @@ def find_dense_layers(encoder: keras.Model) -> list[_DenseLayer]:
     if lora_layers(encoder):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
     weights = weights_by_name(encoder)
-    modules = {
-        id(weights[entry.keras_name]): tuple(name.removesuffix(".weight") for name in entry.hf_names)
-        for entry in map_weights_to_tensors(encoder, encoder, ())
-    }
-    layers = _attributes(encoder, keras.layers.Dense)
-    return [_DenseLayer(owner, name, dense, modules.get(id(dense.kernel), ())) for owner, name, dense in layers]
+    entries = {id(weights[e.keras_name]): e for e in map_weights_to_tensors(encoder, encoder, ())}
+    layers = []
+    for owner, name, dense in _attributes(encoder, keras.layers.Dense):
+        entry = entries.get(id(dense.kernel))
+        modules = () if entry is None else tuple(name.removesuffix(".weight") for name in entry.hf_names)
+        layers.append(_DenseLayer(owner, name, dense, modules, () if entry is None else entry.widths))
+    return layers
 
 
 def enable_lora(
@@ -180,7 +189,7 @@ def enable_lora(
         for layer in layers:
             own = [settings(prefix + module) for module in layer.modules]
             if any(own):
-                replacements.append((layer, LoRADense(layer.dense, own, layer.modules)))
+                replacements.append((layer, LoRADense(layer.dense, own, layer.modules, layer.widths)))
         for weight in encoder.weights if train_head else task.weights:
             weight.trainable = False
         for layer, replacement in replacements:

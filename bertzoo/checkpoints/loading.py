@@ -233,7 +233,7 @@ def _quantize_as_stored(
 def _scale_entries(entries: Iterable[WeightMapping], weights: Container[str]) -> list[WeightMapping]:
     """The entries of the scales of those kernels that are quantized, float32 (units,)."""
     return [
-        WeightMapping(entry.keras_name + SCALE, tuple(name + SCALE for name in entry.hf_names))
+        WeightMapping(entry.keras_name + SCALE, tuple(name + SCALE for name in entry.hf_names), entry.widths)
         for entry in entries
         if entry.keras_name + SCALE in weights
     ]

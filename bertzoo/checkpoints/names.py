@@ -2,7 +2,7 @@
 
 A pair (Keras name, Hugging Face name) may stand for many: `{i}` runs over the layers, and a list in braces in the
 second, such as `{query,key,value}`, names the tensors that are fused in one Keras weight, side by side on its last
-axis. Kernels (names that end in "kernel") are transposed, since PyTorch stores (out, in); all else has the same shape.
+axis; of `{q*g,k,v}` the first is g times as wide as the others. Kernels (names that end in "kernel") are transposed, since PyTorch stores (out, in); all else has the same shape.
 """
 
 import itertools
@@ -45,10 +45,11 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class WeightMapping:
-    """One Keras weight and the tensors, one or more, that hold it in the file."""
+    """One Keras weight and the tensors, one or more, that hold it in the file, with their relative widths."""
 
     keras_name: str
     hf_names: tuple[str, ...]
+    widths: tuple[int, ...] = (1,)
 
     @property
     def part_name(self) -> str:
@@ -70,12 +71,13 @@ class WeightMapping:
 
     def to_file_tensors(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """The Keras weight -> the file's tensors."""
-        arrays = np.split(weight, len(self.hf_names), axis=-1)
+        unit = weight.shape[-1] // sum(self.widths)
+        arrays = np.split(weight, np.cumsum(self.widths)[:-1] * unit, axis=-1)
         return {name: np.ascontiguousarray(a.T if self.is_transposed else a) for name, a in zip(self.hf_names, arrays)}
 
 
 def expand_name_patterns(patterns: Iterable[tuple[str, str]], index_ranges: Mapping[str, int]) -> list[WeightMapping]:
-    """The entries of a table; `index_ranges` gives the range of each index."""
+    """The entries of a table; `index_ranges` gives the range of each index, and each relative width."""
     entries = []
     for keras_pattern, hf_pattern in patterns:
         letters = _INDEX.findall(keras_pattern)
@@ -85,8 +87,10 @@ def expand_name_patterns(patterns: Iterable[tuple[str, str]], index_ranges: Mapp
                 index = f"{{{letter}}}"
                 keras_name, hf_name = keras_name.replace(index, str(value)), hf_name.replace(index, str(value))
             fused = _FUSED.search(hf_name)
-            hf_names = [_FUSED.sub(name, hf_name) for name in fused.group(1).split(",")] if fused else [hf_name]
-            entries.append(WeightMapping(keras_name, tuple(hf_names)))
+            parts = [part.partition("*") for part in fused.group(1).split(",")] if fused else []
+            hf_names = tuple(_FUSED.sub(name, hf_name) for name, _, _ in parts) or (hf_name,)
+            widths = tuple(index_ranges[letter] if letter else 1 for _, _, letter in parts) or (1,)
+            entries.append(WeightMapping(keras_name, hf_names, widths))
     return entries
 
 

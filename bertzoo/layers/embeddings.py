@@ -77,7 +77,7 @@ class Embeddings(DropoutLayer):
             padding_mask: int or bool (batch, length), 1 at real tokens; for families whose embeddings depend on it.
             key: Dropout key, int32 (2,), or a TokenKey for packed rows; where none is passed, one of the layer's own in
                 training.
-            perturbation: float (batch, length, norm_width), added between normalisation and scale.
+            perturbation: float (batch, length, norm_width), added between normalisation and scale, if there is one.
             position_ids: int (batch, length), rows of the position table; those of `position_rows` where left out.
         """
         key = self.resolve_dropout_key(key, training)
@@ -149,3 +149,18 @@ class TaskEmbeddings(Embeddings):
     def _sum_tables(self, token_ids: Tensor, segment_ids: Tensor | None, position_ids: Tensor | None) -> Tensor:
         x = super()._sum_tables(token_ids, segment_ids, position_ids)
         return x + ops.cast(self.task[0], self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class PlainEmbeddings(Embeddings):
+    """int (batch, length) -> float (batch, length, width): the sum of the tables, neither normalised nor dropped out.
+
+    Args:
+        args, kwargs: Embeddings'.
+    """
+
+    def build(self, input_shape: Any) -> None:
+        self._make_tables()
+
+    def _finish(self, x, padding_mask, key, perturbation) -> Tensor:
+        return x if perturbation is None else x + ops.cast(perturbation, x.dtype)

@@ -118,6 +118,29 @@ class LayerNorm(Layer):
         return layer_norm(x, self.gamma, self.beta, self.epsilon)
 
 
+@keras.saving.register_keras_serializable("bertzoo")
+class RMSNorm(Layer):
+    """(…, width) -> (…, width): x over the root of the mean of its squares, times a scale `gamma` (Zhang and Sennrich
+    2019); in float32.
+
+    Args:
+        epsilon: Added to the mean of the squares.
+        name: The layer's name.
+    """
+
+    def __init__(self, epsilon: float = 1e-5, name: str = "norm", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape: Any) -> None:
+        self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones", autocast=False)
+
+    def call(self, x: Tensor) -> Tensor:
+        wide = ops.cast(x, "float32")
+        wide = wide * ops.rsqrt(ops.mean(ops.square(wide), axis=-1, keepdims=True) + self.epsilon)
+        return ops.cast(wide * ops.cast(self.gamma, "float32"), x.dtype)
+
+
 def add(x: Tensor, y: Tensor) -> Tensor:
     """x + y, whose types may differ under a map of dtype policies; TensorFlow's `+` wants one type."""
     return x + y if x.dtype == y.dtype else ops.add(x, y)

@@ -60,6 +60,24 @@ class ClassificationHead(DropoutLayer):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
+class LatePoolingHead(ClassificationHead):
+    """(batch, hidden) -> (batch, labels) logits in float32: dropout, dense. Its first dense layer and activation are
+    for tokens, whose mean it reads: `prepare_tokens`.
+
+    Args:
+        args, kwargs: ClassificationHead's.
+    """
+
+    def prepare_tokens(self, x: Tensor) -> Tensor:
+        """What is averaged, of the encoder's output: (batch, length, hidden) -> the same."""
+        return activation(self.dense_activation or "gelu")(self.dense(x))
+
+    def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
+        key = self.resolve_dropout_key(key, training)
+        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, Salt.LOGITS_INPUT), "float32"))
+
+
+@keras.saving.register_keras_serializable("bertzoo")
 class MaskedLMHead(Layer):
     """(batch, positions, hidden) -> (batch, positions, vocabulary) logits in float32.
 
@@ -74,6 +92,8 @@ class MaskedLMHead(Layer):
         initializer_range: Standard deviation of the initial kernel.
         tied: Whether the decoder is the token table.
         use_bias, norm_bias: Whether the dense layer, and the normalisation, have biases.
+        transforms: Whether there are dense layer, activation and LayerNorm, and not the product alone.
+        decoder_bias: Whether there is a bias per token.
         name: The layer's name.
     """
 
@@ -87,21 +107,27 @@ class MaskedLMHead(Layer):
         tied: bool = True,
         use_bias: bool = True,
         norm_bias: bool = True,
+        transforms: bool = True,
+        decoder_bias: bool = True,
         name: str = "masked_lm",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
         self.vocab_size, self.width, self.activation = vocab_size, width, activation
         self.layer_norm_eps, self.initializer_range, self.tied = layer_norm_eps, initializer_range, tied
-        self.use_bias, self.norm_bias = use_bias, norm_bias
-        self.dense = keras.layers.Dense(width, use_bias=use_bias, name="dense", dtype=self.dtype_policy)
-        self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
+        self.use_bias, self.norm_bias, self.transforms, self.decoder_bias = use_bias, norm_bias, transforms, decoder_bias
+        if transforms:
+            self.dense = keras.layers.Dense(width, use_bias=use_bias, name="dense", dtype=self.dtype_policy)
+            self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        build_dense(self, self.dense, input_shape[-1], self.initializer_range)
-        self.norm.build((None, None, self.width))
+        if self.transforms:
+            build_dense(self, self.dense, input_shape[-1], self.initializer_range)
+            self.norm.build((None, None, self.width))
         self.decoder = None if self.tied else self.add_embedding_table("decoder", self.vocab_size, self.width)
-        self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
+        self.bias = None
+        if self.decoder_bias:
+            self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros", autocast=False)
 
     def hidden_states_to_decode(
         self,
@@ -133,9 +159,11 @@ class MaskedLMHead(Layer):
         """
         if positions is not None:
             x = gather_positions(x, positions)
-        x = self.norm(activation(self.activation)(self.dense(x)))
+        if self.transforms:
+            x = self.norm(activation(self.activation)(self.dense(x)))
         table = ops.cast(ops.convert_to_tensor(token_embedding_table if self.tied else self.decoder), x.dtype)
-        return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + ops.cast(self.bias, "float32")
+        logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")
+        return logits if self.bias is None else logits + ops.cast(self.bias, "float32")
 
 
 # ---- pooling

@@ -7,7 +7,7 @@ from keras import ops
 
 from bertzoo.layers.attention import AttentionLayer
 from bertzoo.layers.base import build_dense
-from bertzoo.layers.functional import LayerNorm, activation, add, dropout
+from bertzoo.layers.functional import LayerNorm, RMSNorm, activation, add, dropout
 from bertzoo.layers.heads import ClassificationHead
 from bertzoo.random import Salt
 from bertzoo.types import Tensor
@@ -28,6 +28,7 @@ class PreNormBlock(AttentionLayer):
         layer_norm_eps: Added to the variance.
         initializer_range, output_initializer_range: Standard deviations of the initial kernels of W1 and W2.
         use_bias, norm_bias: Whether the dense layers, and the normalisations, have biases.
+        rms_norm: Whether the normalisations divide by the root mean square alone.
         is_first, is_last: Whether the block is the encoder's first, which does not normalise what attention reads, and
             its last, which normalises what comes out.
         name: The layer's name.
@@ -48,6 +49,7 @@ class PreNormBlock(AttentionLayer):
         output_initializer_range: float = 0.02,
         use_bias: bool = False,
         norm_bias: bool = False,
+        rms_norm: bool = False,
         is_first: bool = False,
         is_last: bool = False,
         name: str | None = None,
@@ -59,15 +61,20 @@ class PreNormBlock(AttentionLayer):
         self.attention_output_dropout, self.layer_norm_eps = attention_output_dropout, layer_norm_eps
         self.initializer_range, self.output_initializer_range = initializer_range, output_initializer_range
         self.use_bias, self.norm_bias, self.is_first, self.is_last = use_bias, norm_bias, is_first, is_last
-        norm = {"epsilon": layer_norm_eps, "center": norm_bias, "dtype": self.dtype_policy}
+        self.rms_norm = rms_norm
         if not is_first:
-            self.attention_norm = LayerNorm(name="attention_norm", **norm)
-        self.intermediate_norm = LayerNorm(name="intermediate_norm", **norm)
+            self.attention_norm = self._make_norm("attention_norm")
+        self.intermediate_norm = self._make_norm("intermediate_norm")
         if is_last:
-            self.final_norm = LayerNorm(name="final_norm", **norm)
+            self.final_norm = self._make_norm("final_norm")
         dense = {"use_bias": use_bias, "dtype": self.dtype_policy}
         self.intermediate = keras.layers.Dense(2 * intermediate_size, name="intermediate", **dense)
         self.output_dense = keras.layers.Dense(hidden_size, name="output", **dense)
+
+    def _make_norm(self, name: str) -> keras.layers.Layer:
+        if self.rms_norm:
+            return RMSNorm(self.layer_norm_eps, name=name, dtype=self.dtype_policy)
+        return LayerNorm(self.layer_norm_eps, self.norm_bias, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         shape = (None, None, self.hidden_size)

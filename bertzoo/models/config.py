@@ -33,10 +33,10 @@ INERT_KEYS = frozenset(
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gap_size
     global_attn_every_n_layers global_rope_theta gradient_checkpointing head_dim id2label initializer_cutoff_factor
     is_decoder is_encoder_decoder label2id language layers_to_keep length_penalty local_rope_theta
-    max_length min_length net_structure_type no_repeat_ngram_size num_beam_groups num_beams num_labels
+    mask_token_id max_length min_length net_structure_type no_repeat_ngram_size num_beam_groups num_beams num_labels
     num_memory_blocks num_return_sequences output_attentions output_hidden_states output_past output_scores
     pooler_fc_size pooler_hidden_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
-    pooler_type prefix problem_type pruned_heads reference_compile remove_invalid_values
+    pooler_type prefix pretraining_tp problem_type pruned_heads reference_compile remove_invalid_values
     repad_logits_with_grad repetition_penalty return_dict return_dict_in_generate rope_parameters
     sbert_ce_default_activation_function sentence_transformers sep_token_id sinusoidal_pos_embds
     sparse_pred_ignore_index sparse_prediction summary_activation

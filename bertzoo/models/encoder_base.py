@@ -9,6 +9,7 @@ from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_c
 from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
 from bertzoo.export.exporting import export_model
 from bertzoo.layers.functional import FIRST
+from bertzoo.layers.heads import LatePoolingHead
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
 from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
@@ -34,6 +35,7 @@ class EncoderBase(keras.Model):
         inputs: dict[str, Tensor] | Tensor,
         uses_pooler: bool,
         head_name: str = "classifier",
+        head: keras.layers.Layer | None = None,
     ) -> Tensor:
         """What a sequence-level head reads, (batch, hidden).
 
@@ -41,11 +43,15 @@ class EncoderBase(keras.Model):
             outputs, inputs: The encoder's.
             uses_pooler: Whether the head reads the pooler's output; else the family's choice.
             head_name: The head's name in the family's `heads`.
+            head: The head, which may have a layer for tokens.
         """
         if uses_pooler:
             return outputs["pooled_output"]
         mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-        return self.family.pool_for_head(self.config, outputs["sequence_output"], mask, head_name)
+        sequence = outputs["sequence_output"]
+        if isinstance(head, LatePoolingHead):
+            sequence = head.prepare_tokens(sequence)
+        return self.family.pool_for_head(self.config, sequence, mask, head_name)
 
     def token_embedding_table(self) -> Tensor:
         """The token embeddings, (vocabulary, width), which tied decoders share."""

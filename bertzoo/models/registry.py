@@ -10,6 +10,7 @@ from bertzoo.models.deberta import Deberta, DebertaV2
 from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
 from bertzoo.models.ernie import Ernie
+from bertzoo.models.eurobert import EuroBert
 from bertzoo.models.family import Family
 from bertzoo.models.gte import Gte
 from bertzoo.models.modernbert import ModernBert
@@ -35,6 +36,7 @@ for _cls in (
     DistilBert,
     Electra,
     Ernie,
+    EuroBert,
     Gte,
     ModernBert,
     MPNet,

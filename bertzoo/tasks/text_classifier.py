@@ -98,14 +98,14 @@ class TextClassifier(Task):
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.head_query_positions)
-        vectors = self.backbone.pool_for_head(outputs, inputs, self.uses_pooler)
+        vectors = self.backbone.pool_for_head(outputs, inputs, self.uses_pooler, head=self.classifier)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (token_ids_shape(input_shape)[0], len(self.labels))
 
     def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
-        vectors = nodes.pool_for_head(self.uses_pooler)
+        vectors = nodes.pool_for_head(self.uses_pooler, layer=self.classifier)
         return {"logits": nodes.rows(nodes.head(self.classifier, vectors), len(self.labels))}
 
     def classify(self, x: Any, batch_size: int = 32, verbose: Any = 0) -> Any:

@@ -72,7 +72,7 @@ class SiFT:
         return self.weight * ops.mean(divergence(logits, moved(worst), model.problem_type))
 
     def _noise(self, model, batch):
-        width = model.backbone.embeddings.norm.gamma.shape[0]
+        width = model.backbone.embeddings.norm_width
         key = fold_in(model.backbone.step.current_key(), Salt.ADVERSARIAL_NOISE)
         bits = random_bits(key, (*ops.shape(batch["token_ids"]), width))
         # Uniform numbers from -1 to 1 have a standard deviation of 1 / √3.

@@ -48,6 +48,8 @@ def on_backends(cases):
 EVERY_HEAD = [(case, head) for case, (model_type, _) in CASES.items() for head in heads_of(model_type)]
 EVERY_HEAD += [(case, "masked_lm") for case in VARIANTS if not case.endswith("-long")]
 EVERY_HEAD += [("modernbert-biases", head) for head in ("classifier", "multiple_choice", "qa")]
+EVERY_HEAD += [(f"eurobert-{case}", "classifier") for case in ("biases", "bos")]
+EVERY_HEAD += [("gte-segments", "classifier")]
 EVERY_HEAD += [("roformer-values", head) for head in ("classifier", "multiple_choice")]
 
 

@@ -82,13 +82,12 @@ def _(layer: Any, graph: Graph, positions: Positions, x: str, query: str | None 
         context = attention(layer.attention, graph, positions, x, query)
         y = block_dense(graph, layer.attention.output_dense, context, "output")
         x = layer_norm(graph, layer.attention_norm, y, x if query is None else query)
-    inner = block_dense(graph, layer.intermediate, x, "intermediate")
-    least = None if isinstance(layer, GatedBlock) else least_value(layer.activation)
+    inner, least = block_dense(graph, layer.intermediate, x, "intermediate"), None
     if isinstance(layer, GatedBlock):
         inner, gate = graph.op("Split", inner, outputs=2, axis=1, num_outputs=2)
         inner = graph.op("Mul", inner, activation(graph, layer.activation, gate))
     else:
-        inner = activation(graph, layer.activation, inner)
+        inner, least = activation(graph, layer.activation, inner), least_value(layer.activation)
     return layer_norm(graph, layer.output_norm, block_dense(graph, layer.output_dense, inner, "output", least), x)
 
 

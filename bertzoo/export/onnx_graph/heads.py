@@ -11,10 +11,11 @@ import numpy as np
 from bertzoo.export.onnx_graph.layers import activation, dense, layer_norm
 from bertzoo.layers.block import Pooler
 from bertzoo.layers.deberta import ContextHead
-from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize
+from bertzoo.layers.heads import ClassificationHead, LatePoolingHead, MaskedLMHead, Normalize
 from bertzoo.layers.modernbert import NormedHead
 
 if TYPE_CHECKING:
+    from bertzoo.export.onnx_graph.graph import Graph
     from bertzoo.export.onnx_graph.model import ModelNodes
 
 # Of Keras, for Dense layers after pooling and heads of the caller's own.
@@ -51,6 +52,16 @@ def _(layer: Any, nodes: ModelNodes, x: str) -> str:
     return dense(nodes.graph, layer.logits, x, "logits")
 
 
+@head.register(LatePoolingHead)
+def _(layer: Any, nodes: ModelNodes, x: str) -> str:
+    return dense(nodes.graph, layer.logits, x, "logits")
+
+
+def prepare_tokens(layer: LatePoolingHead, graph: Graph, x: str) -> str:
+    """As `LatePoolingHead.prepare_tokens`: (tokens, hidden) -> the same."""
+    return activation(graph, layer.dense_activation or "gelu", dense(graph, layer.dense, x, "dense"))
+
+
 @head.register(NormedHead)
 def _(layer: Any, nodes: ModelNodes, x: str) -> str:
     x = activation(nodes.graph, layer.dense_activation or "gelu", dense(nodes.graph, layer.dense, x, "dense"))
@@ -67,9 +78,9 @@ def _(layer: Any, nodes: ModelNodes, x: str) -> str:
 @head.register(MaskedLMHead)
 def _(layer: Any, nodes: ModelNodes, x: str) -> str:
     graph = nodes.graph
-    x = activation(graph, layer.activation, dense(graph, layer.dense, x, "dense"))
+    if layer.transforms:
+        x = layer_norm(graph, layer.norm, activation(graph, layer.activation, dense(graph, layer.dense, x, "dense")))
     table = nodes.encoder.token_embedding_table() if layer.tied else layer.decoder
-    x = layer_norm(graph, layer.norm, x)
     return graph.op("Gemm", x, graph.weight(table), graph.weight(layer.bias), transB=1)
 
 

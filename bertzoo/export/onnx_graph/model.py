@@ -9,13 +9,13 @@ import numpy as np
 from bertzoo.export.engine import SETTINGS
 from bertzoo.export.onnx_graph.blocks import block, embed
 from bertzoo.export.onnx_graph.graph import Graph
-from bertzoo.export.onnx_graph.heads import head
+from bertzoo.export.onnx_graph.heads import head, prepare_tokens
 from bertzoo.export.onnx_graph.int8 import Int8Plan
 from bertzoo.export.onnx_graph.pooling import Pooled, pool
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import BATCH, CHOICES, LENGTH, MASKS, Tokens
 from bertzoo.layers.deberta import DECODER_STEPS, EnhancedMaskDecoder
-from bertzoo.layers.heads import MaskedLMHead, Pooling
+from bertzoo.layers.heads import LatePoolingHead, MaskedLMHead, Pooling
 
 Output = tuple[str, tuple[str | int, ...]]  # a tensor and its shape
 
@@ -90,19 +90,23 @@ class ModelNodes:
         """The pooler's output, (batch, hidden)."""
         return self.head(self.encoder.pooler, self.first_tokens(self.hidden))
 
-    def pool_for_head(self, uses_pooler: bool, head_name: str = "classifier") -> str:
-        """As `Encoder.pool_for_head`, (batch, hidden)."""
+    def pool_for_head(self, uses_pooler: bool, head_name: str = "classifier", layer: Any = None) -> str:
+        """As `Encoder.pool_for_head`, (batch, hidden); `layer` is the head, which may have a layer for tokens."""
         if uses_pooler:
             return self.pooled()
+        x = self.hidden
+        if isinstance(layer, LatePoolingHead):
+            with self.graph.scope(layer.name):
+                x = prepare_tokens(layer, self.graph, x)
         kind = self.encoder.family.head_pooling(self.encoder.config, head_name)
         if kind == "first":
-            return self.first_tokens(self.hidden)
-        padded = self.tokens.pad(self.hidden)
+            return self.first_tokens(x)
+        padded = self.tokens.pad(x)
         if kind == "last place":
             return self.graph.op("Gather", padded, np.int64(-1), axis=1)
         if kind == "mean of places":
             return self.graph.op("ReduceMean", padded, [1], keepdims=0)
-        return Pooled(self.graph, self.tokens, self.hidden, self.tokens.real).mean()
+        return Pooled(self.graph, self.tokens, x, self.tokens.real).mean()
 
     def pool(self, layer: Pooling) -> str:
         """The vectors of sentences, (batch, width)."""
