@@ -225,8 +225,9 @@ def _check_shapes(task: keras.Model, tensors: Mapping[str, np.ndarray], folder: 
     """Compares the factors with the layers before memory is taken for them."""
     encoder, _, prefix = _encoder_and_heads(task)
     for layer in find_dense_layers(encoder):
-        inner, outer = layer.dense.kernel.shape[0], layer.dense.kernel.shape[1] // max(len(layer.modules), 1)
-        for module in layer.modules:
+        inner, units = layer.dense.kernel.shape
+        for module, width in zip(layer.modules, layer.widths):
+            outer = units * width // sum(layer.widths)
             a, b = (tensors.get(f"{PREFIX}{prefix}{module}.lora_{letter}.weight") for letter in "AB")
             if a is None and b is None:
                 continue

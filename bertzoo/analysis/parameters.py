@@ -15,7 +15,7 @@ from bertzoo.checkpoints.formats import open_checkpoint
 from bertzoo.checkpoints.names import expand_name_patterns, normalize_tensor_name
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import config_and_family_from_hf
+from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
 
 PARTS = ("embeddings", "attention", "feed-forward", "norms", "pooler", "head")
 
@@ -61,7 +61,9 @@ def describe(name: str | Path) -> EncoderDescription:
     if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):
         published = find_catalog_entry(text)
         config = EncoderConfig.from_hf(published.config)
-        return EncoderDescription(published.name, config, _by_part(config, pooler=True), published)
+        return EncoderDescription(
+            published.name, config, _by_part(config, FAMILIES[config.model_type].has_pooler_alone), published
+        )
     with open_checkpoint(find_preset_directory(name), config_and_family_from_hf) as checkpoint:
         config, family, tensors = checkpoint.config, checkpoint.family, checkpoint.tensors
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}

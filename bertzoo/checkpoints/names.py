@@ -2,7 +2,8 @@
 
 A pair (Keras name, Hugging Face name) may stand for many: `{i}` runs over the layers, and a list in braces in the
 second, such as `{query,key,value}`, names the tensors that are fused in one Keras weight, side by side on its last
-axis; of `{q*g,k,v}` the first is g times as wide as the others. Kernels (names that end in "kernel") are transposed, since PyTorch stores (out, in); all else has the same shape.
+axis; of `{q*g,k,v}` the first is g times as wide as the others. Kernels (names that end in "kernel") are transposed,
+since PyTorch stores (out, in); all else has the same shape.
 """
 
 import itertools

@@ -13,8 +13,9 @@ from bertzoo.layers.deberta import (
     MaskedEmbeddings,
     RelativeEmbeddings,
 )
-from bertzoo.layers.embeddings import Embeddings
-from bertzoo.layers.functional import LayerNorm, activation, dropout
+from bertzoo.layers.embeddings import Embeddings, PlainEmbeddings, TaskEmbeddings
+from bertzoo.layers.functional import LayerNorm, RMSNorm, activation, dropout
+from bertzoo.layers.gated import GatedBlock
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize, Pooling
 from bertzoo.layers.modernbert import PreNormBlock
 from bertzoo.layers.relative_bias import RelativeBias
@@ -30,20 +31,24 @@ __all__ = [
     "Embeddings",
     "EncoderBlock",
     "EnhancedMaskDecoder",
+    "GatedBlock",
     "HostTruncatedNormal",
     "LayerNorm",
     "MaskedEmbeddings",
     "MaskedLMHead",
     "Normalize",
+    "PlainEmbeddings",
     "Pooler",
     "Pooling",
     "PreNormBlock",
+    "RMSNorm",
     "RelativeBias",
     "RelativeEmbeddings",
     "RoFormerAttention",
     "RotaryAttention",
     "RotaryTable",
     "SelfAttention",
+    "TaskEmbeddings",
     "activation",
     "attention_weights",
     "dropout",

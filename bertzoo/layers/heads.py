@@ -115,7 +115,12 @@ class MaskedLMHead(Layer):
         super().__init__(name=name, **kwargs)
         self.vocab_size, self.width, self.activation = vocab_size, width, activation
         self.layer_norm_eps, self.initializer_range, self.tied = layer_norm_eps, initializer_range, tied
-        self.use_bias, self.norm_bias, self.transforms, self.decoder_bias = use_bias, norm_bias, transforms, decoder_bias
+        self.use_bias, self.norm_bias, self.transforms, self.decoder_bias = (
+            use_bias,
+            norm_bias,
+            transforms,
+            decoder_bias,
+        )
         if transforms:
             self.dense = keras.layers.Dense(width, use_bias=use_bias, name="dense", dtype=self.dtype_policy)
             self.norm = LayerNorm(layer_norm_eps, norm_bias, dtype=self.dtype_policy)

@@ -1,4 +1,4 @@
-"""Self-attention with rotary positions (Su et al. 2021), over all tokens or within a window, its heads in groups or not."""
+"""Self-attention with rotary positions (Su et al. 2021), within a window or not, its heads in groups or not."""
 
 from typing import Any
 

@@ -35,8 +35,7 @@ class Encoder(BackendModel, EncoderBase):
 
     Args:
         config: What defines the encoder.
-        pooler: Whether to make the pooler, if the family has one; where None, if Hugging Face's model without a head
-            has it.
+        pooler: False leaves the pooler out.
         dropout: Fraction of elements dropped in training after the embeddings, attention and feed-forward parts; the
             configuration's `hidden_dropout_prob` where None.
         attention_dropout: Fraction of attention weights dropped in training. 0 keeps the backend's fused attention, so
@@ -52,7 +51,7 @@ class Encoder(BackendModel, EncoderBase):
     def __init__(
         self,
         config: EncoderConfig,
-        pooler: bool | None = None,
+        pooler: bool = True,
         dropout: float | None = None,
         attention_dropout: float = 0.0,
         remat: bool = False,
@@ -75,8 +74,7 @@ class Encoder(BackendModel, EncoderBase):
         # Families that share weights apply a block more than once.
         self.block_order = family.block_order(config)
         self.blocks = [family.build_block(config, i, **dtype) for i in range(max(self.block_order) + 1)]
-        has_pooler = family.has_pooler_alone if pooler is None else pooler
-        self.pooler = family.build_pooler(config, **dtype) if has_pooler else None
+        self.pooler = family.build_pooler(config, **dtype) if pooler else None
         self.step = StepCounter(name=f"{name}_step")
         self.build()
 

@@ -64,14 +64,19 @@ class EncoderBase(keras.Model):
         Args:
             preset: The checkpoint to load.
             verbose: Print the load report.
-            options: `pooler`, `dropout`, `attention_dropout`, `remat`, `dtype`, `name`, as the constructor's.
+            options: `pooler`, `dropout`, `attention_dropout`, `remat`, `dtype`, `name`, as the constructor's; there is
+                a pooler by default if Hugging Face's model without a head has one.
 
         Raises:
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
         check_constructor_options(cls, options)
-        return load_model(preset, config_and_family_from_hf, lambda config, _: cls(config, **options), verbose=verbose)
+
+        def make(config: EncoderConfig, directory: Path) -> Any:
+            return cls(config, **{"pooler": FAMILIES[config.model_type].has_pooler_alone, **options})
+
+        return load_model(preset, config_and_family_from_hf, make, verbose=verbose)
 
     def save_to_preset(self, directory: str | Path, tokenizer: Any = None) -> None:
         """Writes a Hugging Face checkpoint directory that `transformers.AutoModel` loads.

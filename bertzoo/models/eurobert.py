@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import keras
 
@@ -66,7 +66,7 @@ class EuroBertConfig(RotaryConfig):
         object.__setattr__(self, "extra", {"tie_word_embeddings": False, **self.extra})
 
     @classmethod
-    def _read(cls, content: Mapping[str, Any]) -> RotaryConfig:
+    def _read(cls, content: Mapping[str, Any]) -> Self:
         if "clf_pooling" in content:  # of the authors' own code
             content = {"classifier_pooling": content["clf_pooling"], **content}
             content = {key: value for key, value in content.items() if key not in ("clf_pooling", "auto_map")}

@@ -14,6 +14,7 @@ from bertzoo.layers.local_attention import keys_per_query, pays_off
 from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import FAMILIES
 
 
 def flops_by_part(
@@ -98,8 +99,9 @@ def masked_lm_head_flops(config: EncoderConfig, num_queries: int) -> float:
         config: The encoder's configuration.
         num_queries: Number of tokens at which the head predicts.
     """
-    width = config.embedding_size
-    return 2.0 * num_queries * (config.hidden_size * width + width * config.vocab_size)
+    options, width = FAMILIES[config.model_type].head_layer_options(config, "masked_lm"), config.embedding_size
+    transform = config.hidden_size * width if options.get("transforms", True) else 0
+    return 2.0 * num_queries * (transform + width * config.vocab_size)
 
 
 @lru_cache(maxsize=64)

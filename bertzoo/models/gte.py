@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import keras
 
@@ -16,25 +16,25 @@ OLD_VALUES = {
     "layer_norm_type": ("layer_norm",),
     "logn_attention_clip1": (False,),
     "logn_attention_scale": (False,),
-    "position_embedding_type": ("rope", "absolute", None),
+    "position_embedding_type": ("rope",),
 }
 OLD_INERT = ("auto_map", "pack_qkv", "unpad_inputs", "use_memory_efficient_attention")
 
 
 @dataclass(frozen=True)
 class GteConfig(RotaryConfig):
-    """GTE-multilingual-base. Configurations for Alibaba's own code are read too, and written as transformers'."""
+    """GTE-multilingual-base. Configurations for Alibaba's own code are read too."""
 
     model_type: str = "gte"
     vocab_size: int = 250048
     attention_probs_dropout_prob: float = 0.0
     max_position_embeddings: int = 8192
     type_vocab_size: Annotated[int, integer_rule(0)] = 1
-    pad_token_id: int | None = 1
+    pad_token_id: int = 1
     rope_theta: float = 160000.0
 
     @classmethod
-    def _read(cls, content: Mapping[str, Any]) -> RotaryConfig:
+    def _read(cls, content: Mapping[str, Any]) -> Self:
         own_code = content.get("model_type") == "new" or "layer_norm_type" in content
         return super()._read(_translate(content) if own_code else content)
 
@@ -49,7 +49,9 @@ def _translate(content: Mapping[str, Any]) -> dict[str, Any]:
     for key, allowed in OLD_VALUES.items():
         if (value := new.pop(key, allowed[0])) not in allowed:
             supported = ", ".join(map(repr, allowed))
-            raise ValueError(f"config.json has {key} = {value!r}, which bertzoo does not compute; supported: {supported}.")
+            raise ValueError(
+                f"config.json has {key} = {value!r}, which bertzoo does not compute; supported: {supported}."
+            )
     rope = new.get("rope_scaling") or {}
     check_values({"rope_scaling": rope}, {"rope_scaling": OBJECT})
     if rope.get("type") == "ntk":

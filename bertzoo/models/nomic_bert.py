@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import keras
 
@@ -53,7 +53,7 @@ OLD_INERT = """
 
 @dataclass(frozen=True)
 class NomicBertConfig(RotaryConfig):
-    """Nomic BERT-base. Configurations for Nomic's own code, with `n_embd`, are read too, and written as transformers'."""
+    """Nomic BERT-base. Configurations for Nomic's own code, with `n_embd`, are read too."""
 
     model_type: str = "nomic_bert"
     vocab_size: int = 30528
@@ -64,7 +64,7 @@ class NomicBertConfig(RotaryConfig):
     rope_theta: float = 1000.0
 
     @classmethod
-    def _read(cls, content: Mapping[str, Any]) -> RotaryConfig:
+    def _read(cls, content: Mapping[str, Any]) -> Self:
         return super()._read(_translate(content) if "n_embd" in content else content)
 
 
@@ -78,7 +78,9 @@ def _translate(content: Mapping[str, Any]) -> dict[str, Any]:
     for key, allowed in OLD_VALUES.items():
         if (value := new.pop(key, allowed[0])) not in allowed:
             supported = ", ".join(map(repr, allowed))
-            raise ValueError(f"config.json has {key} = {value!r}, which bertzoo does not compute; supported: {supported}.")
+            raise ValueError(
+                f"config.json has {key} = {value!r}, which bertzoo does not compute; supported: {supported}."
+            )
     act = new.pop("activation_function", "swiglu")
     if act not in OLD_ACTIVATIONS:
         raise ValueError(f"config.json has activation_function = {act!r}; supported: {', '.join(OLD_ACTIVATIONS)}.")

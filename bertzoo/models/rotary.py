@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from bertzoo.checkpoints.json_files import NULL, OBJECT, TEXT, check_values, number_rule
 from bertzoo.models.config import EncoderConfig, NonNegative
@@ -46,7 +46,7 @@ class RotaryConfig(EncoderConfig):
         return content
 
     @classmethod
-    def _read(cls, content: Mapping[str, Any]) -> "RotaryConfig":
+    def _read(cls, content: Mapping[str, Any]) -> Self:
         check_values(content, {"rope_parameters": OBJECT | NULL, "rope_scaling": OBJECT | NULL})
         rope = {**(content.get("rope_scaling") or {}), **(content.get("rope_parameters") or {})}
         check_values(rope, ROPE_RULES, "rope_parameters.")

@@ -62,7 +62,7 @@ def test_the_catalog_agrees_with_what_is_counted():
         assert counted.parameters + rows * counted.config.embedding_size == row.parameters, name
 
 
-# Counted from modules of transformers on the meta device, poolers included.
+# Counted from modules of transformers on the meta device, with poolers where these have them without a head.
 PUBLISHED = {
     "google-bert/bert-base-uncased": 109_482_240,
     "google-bert/bert-base-cased": 108_310_272,
@@ -92,6 +92,14 @@ PUBLISHED = {
     "sentence-transformers/all-mpnet-base-v2": 109_486_464,
     "answerdotai/ModernBERT-base": 149_014_272,
     "answerdotai/ModernBERT-large": 394_781_696,
+    "nghuyong/ernie-3.0-base-zh": 117_944_832,
+    "nghuyong/ernie-3.0-nano-zh": 17_908_176,
+    "nomic-ai/nomic-embed-text-v1.5": 136_731_648,
+    "Alibaba-NLP/gte-multilingual-base": 305_368_320,
+    "Alibaba-NLP/gte-base-en-v1.5": 136_776_192,
+    "EuroBERT/EuroBERT-210m": 211_766_016,
+    "EuroBERT/EuroBERT-610m": 607_874_688,
+    "EuroBERT/EuroBERT-2.1B": 2_107_590_912,
 }
 
 

@@ -47,11 +47,15 @@ FAMILIES = {
     "deberta-v2": {**RELATIVE, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True},
     "modernbert": {"local_attention": 6, "pad_token_id": 0},
     "roformer": {"embedding_size": 8},
+    "ernie": {"use_task_id": True},
+    "nomic_bert": {},
+    "gte": {"pad_token_id": 1},
+    "eurobert": {"pad_token_id": 0},
 }
 
 
 # Of the others, the attention is that of "bert".
-OF_ITS_OWN = ("bert", "albert", "mpnet", "deberta", "deberta-v2", "modernbert", "roformer")
+OF_ITS_OWN = ("bert", "albert", "mpnet", "deberta", "deberta-v2", "modernbert", "roformer", "gte", "eurobert")
 PARAMS = [name if name in OF_ITS_OWN else pytest.param(name, marks=pytest.mark.once) for name in FAMILIES]
 
 

@@ -49,6 +49,10 @@ CASES = {
     "deberta-v2-xl": ("deberta-v2", {**DEBERTA_V3, "conv_kernel_size": 3, "share_att_key": False}),
     "modernbert": ("modernbert", {**SMALL, "local_attention": 6, "pad_token_id": 0}),
     "roformer": ("roformer", {**SMALL, "embedding_size": 8}),
+    "ernie": ("ernie", {**SMALL, "use_task_id": True}),
+    "nomic_bert": ("nomic_bert", SMALL),
+    "gte": ("gte", SMALL),
+    "eurobert": ("eurobert", {**SMALL, "pad_token_id": 0, "num_key_value_heads": 1}),
 }
 
 
@@ -139,7 +143,7 @@ def test_of_pretraining(case, pooler):
     assert 3 * expected == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
-@pytest.mark.parametrize("case", ["modernbert", "roformer", "mpnet"])
+@pytest.mark.parametrize("case", ["modernbert", "roformer", "mpnet", "gte", "eurobert"])
 def test_of_one_token(case):
     """The last block computes attention of all, and what follows of the token that is read."""
     config, _ = counted(case)
@@ -149,7 +153,7 @@ def test_of_one_token(case):
     assert encoder_flops(config, LENGTH, num_queries=1) == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
-@pytest.mark.parametrize("case", ["bert", "albert", "modernbert"])
+@pytest.mark.parametrize("case", ["bert", "albert", "modernbert", "nomic_bert", "gte", "eurobert"])
 def test_masked_lm_head(case):
     config, expected = counted(case, "ForMaskedLM")
     assert encoder_flops(config, LENGTH) + masked_lm_head_flops(config, LENGTH) == pytest.approx(expected, rel=1e-9)

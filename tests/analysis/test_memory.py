@@ -27,6 +27,8 @@ CASES = {
     "distilbert": {},
     "electra": {"embedding_size": 32},
     "modernbert": {"pad_token_id": 0},
+    "nomic_bert": {},
+    "gte": {},
 }
 
 

@@ -48,7 +48,9 @@ def test_training_and_transformers_leave_them_out(pair, numpy, close, tmp_path, 
         close(numpy(task(inputs)), reference(torch.tensor(inputs["token_ids"]).long()).logits)
 
 
-@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2", "modernbert", "albert"])
+@pytest.mark.parametrize(
+    "model_type", ["deberta", "deberta-v2", "modernbert", "albert", "nomic_bert", "gte", "eurobert"]
+)
 def test_what_a_pruned_head_carries_is_nothing(model_type, numpy):
     config = EncoderConfig.from_hf(
         {

@@ -37,6 +37,14 @@ COUNTED = {
     "microsoft/deberta-v3-small": 141_304_320,
     "microsoft/mdeberta-v3-base": 278_218_752,
     "answerdotai/ModernBERT-large": 394_781_696,
+    "nghuyong/ernie-3.0-base-zh": 117_944_832,
+    "nghuyong/ernie-3.0-nano-zh": 17_908_176,
+    "nomic-ai/nomic-embed-text-v1.5": 136_731_648,
+    "Alibaba-NLP/gte-multilingual-base": 305_368_320,
+    "Alibaba-NLP/gte-base-en-v1.5": 136_776_192,
+    "EuroBERT/EuroBERT-210m": 211_766_016,
+    "EuroBERT/EuroBERT-610m": 607_874_688,
+    "EuroBERT/EuroBERT-2.1B": 2_107_590_912,
 }
 
 

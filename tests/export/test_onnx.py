@@ -52,6 +52,9 @@ VARIANTS = [
     ("deberta-v2", {"conv_kernel_size": 3, "type_vocab_size": 2}),
     ("modernbert", {"local_attention": 8, "norm_bias": True, "mlp_bias": True, "attention_bias": True}),
     ("roformer", {"rotary_value": True, "embedding_size": 8}),
+    ("ernie", {"use_task_id": True}),
+    ("gte", {"rope_factor": 1.3, "type_vocab_size": 0}),
+    ("eurobert", {"num_key_value_heads": 1, "attention_bias": True, "mlp_bias": True}),
 ]
 
 
@@ -134,6 +137,9 @@ def test_settings_of_families(model_type, settings, tmp_path, numpy, close, comp
     [
         ("deberta-v2", "MaskedLM", {"legacy": False, "enhanced_mask_decoder": True}),
         ("modernbert", "TextClassifier", {"classifier_pooling": "mean"}),
+        ("eurobert", "TextClassifier", {"classifier_pooling": "mean"}),
+        ("eurobert", "TextClassifier", {"classifier_pooling": "bos"}),
+        ("eurobert", "MaskedLM", {"mlp_bias": True, "extra": {"tie_word_embeddings": True}}),
         ("roformer", "MultipleChoice", {"summary_type": "mean"}),
         ("roformer", "MultipleChoice", {"summary_type": "first"}),
     ],

@@ -79,9 +79,12 @@ def assert_same(model, path, numpy, close, compiled, shapes=SHAPES):
 
 # Exporters take seconds, and a classifier's file holds an encoder; alone, it has two outputs or one. Of the families
 # that are not named, the blocks are BERT's; two are RoBERTa under another name.
-OF_ITS_OWN = ("bert", "albert", "mpnet", "deberta", "deberta-v2", "modernbert", "roformer")
+OF_ITS_OWN = ("bert", "albert", "mpnet", "deberta", "deberta-v2", "modernbert", "roformer", "gte", "eurobert")
 BOTH = [(name, "classifier") for name in OF_ITS_OWN] + [("bert", "encoder")]
-BOTH += [pytest.param(name, "classifier", marks=pytest.mark.once) for name in ("roberta", "distilbert", "electra")]
+BOTH += [
+    pytest.param(name, "classifier", marks=pytest.mark.once)
+    for name in ("roberta", "distilbert", "electra", "ernie", "nomic_bert")
+]
 BOTH += [pytest.param("distilbert", "encoder", marks=pytest.mark.once)]
 
 

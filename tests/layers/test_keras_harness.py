@@ -18,11 +18,13 @@ LAYERS = {
     layers.ContextHead: ({"num_labels": 3, "dropout_rate": 0.0}, X, (2, 4, 3)),
     layers.ConvolvedBlock: (BLOCK, X, X),
     layers.EncoderBlock: (BLOCK, X, X),
+    layers.GatedBlock: (BLOCK, X, X),
     layers.LayerNorm: ({}, X, X),
     layers.Normalize: ({}, (2, 16), (2, 16)),
     layers.Pooler: ({"hidden_size": 16}, X, (2, 16)),
     layers.Pooling: ({"modes": ["mean", "attention"]}, X, (2, 32)),
     layers.PreNormBlock: ({"hidden_size": 16, "intermediate_size": 32}, X, X),
+    layers.RMSNorm: ({}, X, X),
     layers.RelativeBias: ({"num_heads": 2}, X, (1, 2, 4, 4)),
     layers.RelativeEmbeddings: ({"span": 8, "hidden_size": 16, "layer_norm_eps": 1e-6}, X, (16, 16)),
     layers.RotaryAttention: (ATTENTION, X, X),
@@ -37,7 +39,7 @@ WITH_A_TABLE = {
     layers.RoFormerAttention: (ATTENTION, "position_bias", (2, 4, 1, 4), X),
     layers.MaskedLMHead: (HEAD, "token_embedding_table", (9, 16), (2, 4, 9)),
 }
-EMBEDDINGS = (layers.Embeddings, layers.MaskedEmbeddings)
+EMBEDDINGS = (layers.Embeddings, layers.MaskedEmbeddings, layers.PlainEmbeddings, layers.TaskEmbeddings)
 
 
 @keras.saving.register_keras_serializable("bertzoo_tests")

@@ -199,7 +199,9 @@ def test_rows_longer_than_the_position_table_are_named(family, room):
         encoder(np.full((1, room + 1), 5))
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize(
+    "family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "modernbert", "gte", "eurobert"]
+)
 def test_the_first_token_alone(family, compiled, close, numpy):
     """The same numbers with dropout of both kinds, where the last block is spared the other tokens and where not."""
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
@@ -222,7 +224,9 @@ def test_the_first_token_alone(family, compiled, close, numpy):
 
 
 @pytest.mark.parametrize("lengths", [None, np.array([7, 4, 1], "int32")])
-@pytest.mark.parametrize("family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "deberta", "modernbert"])
+@pytest.mark.parametrize(
+    "family", ["bert", "albert", "roberta", "mpnet", "deberta-v2", "deberta", "modernbert", "gte", "eurobert"]
+)
 def test_some_tokens(family, lengths, close, numpy):
     """In any order, more than there are, and twice; what the masked-LM head reads too, and the pooler's output; dropout
     drops what it would drop if all were computed."""

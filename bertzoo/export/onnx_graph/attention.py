@@ -15,8 +15,8 @@ from bertzoo.export.onnx_graph.layers import bias_values, block_dense, kernel_va
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.layers.attention import SelfAttention
 from bertzoo.layers.deberta import DisentangledAttention, DisentangledAttentionV1
-from bertzoo.layers.rotary import RotaryAttention, rotary_frequencies
 from bertzoo.layers.roformer import RoFormerAttention
+from bertzoo.layers.rotary import RotaryAttention, rotary_frequencies
 
 Heads = list[str]  # queries, keys and values, (batch, heads, length, head size) each
 
@@ -66,6 +66,26 @@ def _(layer: Any, graph: Graph, x: str) -> str:
     def bias(dense: Any) -> np.ndarray:
         query_bias, value_bias = numpy_weight(layer.query_bias), numpy_weight(layer.value_bias)
         return np.concatenate([query_bias, np.zeros_like(query_bias), value_bias])
+
+    return block_dense(graph, layer.qkv, x, "qkv", kernel=kernel, bias=bias)
+
+
+@project.register(RotaryAttention)
+def _(layer: Any, graph: Graph, x: str) -> str:
+    size, groups = layer.hidden_size // layer.num_heads, layer.num_key_value_heads
+    # The columns of keys and values, once for each head of queries.
+    of_group = np.repeat(np.arange(groups), layer.num_heads // groups)
+    heads = np.concatenate(
+        [np.arange(layer.num_heads), layer.num_heads + of_group, layer.num_heads + groups + of_group]
+    )
+    columns = (heads[:, None] * size + np.arange(size)).ravel()
+
+    def kernel(dense: Any) -> np.ndarray:
+        return kernel_values(dense)[:, columns]
+
+    def bias(dense: Any) -> np.ndarray | None:
+        added = bias_values(dense)
+        return None if added is None else added[columns]
 
     return block_dense(graph, layer.qkv, x, "qkv", kernel=kernel, bias=bias)
 

@@ -12,7 +12,7 @@ from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import Tokens
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.deberta import ConvolvedBlock, MaskedEmbeddings
-from bertzoo.layers.embeddings import Embeddings, TaskEmbeddings
+from bertzoo.layers.embeddings import Embeddings, PlainEmbeddings, TaskEmbeddings
 from bertzoo.layers.gated import GatedBlock
 from bertzoo.layers.modernbert import PreNormBlock
 
@@ -35,6 +35,12 @@ def embed(layer: Any, graph: Graph, tokens: Tokens) -> str:
 def _(layer: Any, graph: Graph, tokens: Tokens) -> str:
     x = layer_norm(graph, layer.norm, *_looked_up(layer, graph, tokens))
     return x if layer.dense is None else dense(graph, layer.dense, x, "projection")
+
+
+@embed.register(PlainEmbeddings)
+def _(layer: Any, graph: Graph, tokens: Tokens) -> str:
+    terms = _looked_up(layer, graph, tokens)
+    return terms[0] if len(terms) == 1 else graph.op("Sum", *terms)
 
 
 @embed.register(MaskedEmbeddings)

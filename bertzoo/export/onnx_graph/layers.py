@@ -14,7 +14,7 @@ import numpy as np
 from bertzoo.adapters.lora import LoRADense
 from bertzoo.export.onnx_graph.graph import Graph
 from bertzoo.export.onnx_graph.int8 import int8_product
-from bertzoo.layers.functional import LayerNorm
+from bertzoo.layers.functional import LayerNorm, RMSNorm
 
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 LEAST = {"relu": 0.0, "silu": -0.2785, "swish": -0.2785, "tanh": None}  # values of activations; of the GELUs -0.17
@@ -110,9 +110,13 @@ def least_value(function: str) -> float | None:
     return LEAST.get(function, -0.17)
 
 
-def layer_norm(graph: Graph, norm: LayerNorm, *terms: str) -> str:
+def layer_norm(graph: Graph, norm: LayerNorm | RMSNorm, *terms: str) -> str:
     """The normalised sum of the terms."""
     # Not Add, which ONNX Runtime would make a SkipLayerNormalization.
     x = terms[0] if len(terms) == 1 else graph.op("Sum", *terms)
+    if isinstance(norm, RMSNorm):
+        mean = graph.op("ReduceMean", graph.op("Mul", x, x), [-1], keepdims=1)
+        root = graph.op("Sqrt", graph.op("Add", mean, np.float32(norm.epsilon)))
+        return graph.op("Mul", graph.op("Div", x, root), graph.weight(norm.gamma))
     gamma, beta = graph.weight(norm.gamma), graph.weight(norm.beta)
     return graph.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=norm.epsilon)
