@@ -9,7 +9,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.formats import is_checkpoint
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.saving import recover_interrupted_save
-from bertzoo.checkpoints.tensors import SINGLE_FILE, TORCH_FILE, WEIGHT_FILES
+from bertzoo.checkpoints.tensors import FLAX_FILE, SINGLE_FILE, TF_FILE, TORCH_FILE, WEIGHT_FILES
 
 _HUB = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?")
 
@@ -24,6 +24,8 @@ _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_m
 _SHARDS = {
     f"{SINGLE_FILE}.index.json": "model-?????-of-?????.safetensors",
     f"{TORCH_FILE}.index.json": "pytorch_model-?????-of-?????.bin",
+    f"{TF_FILE}.index.json": "tf_model-?????-of-?????.h5",
+    f"{FLAX_FILE}.index.json": "flax_model-?????-of-?????.msgpack",
 }
 
 

@@ -213,7 +213,8 @@ def _fill(model: keras.Model, tensors: LazyTensors, head_names: tuple[str, ...],
         weight = weights[entry.keras_name]
         weight.assign(entry.to_keras_weight(_read(entry, weight, tensors)))
         model.checkpoint_dtypes |= {name: tensors.safetensors_dtype(name) for name in entry.hf_names}
-    return _new_parts(entries, [entry for entry in entries if entry not in loaded], encoder_names)
+    missing = [e for e in entries if e not in loaded and e.part_name not in encoder.family.computed_parts]
+    return _new_parts(entries, missing, encoder_names)
 
 
 def _quantize_as_stored(

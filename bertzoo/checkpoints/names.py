@@ -30,6 +30,7 @@ class Family(Protocol):
     former_prefixes: tuple[str, ...]
     names: Names
     alternative_names: Names
+    computed_parts: tuple[str, ...]
     heads: Mapping[str, Any]
 
     @property

@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 from bertzoo.checkpoints.errors import CheckpointError
 
 # Weights that would otherwise stay beside the new ones and be read in their place.
-_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_OTHER_WEIGHTS = ("pytorch_model*.bin", "tf_model*.h5", "flax_model*.msgpack")
+_WEIGHTS = tuple(name + end for name in ("*.safetensors", *_OTHER_WEIGHTS) for end in ("", ".index.json"))
 
 # What makes a directory a preset, an adapter or a state: gone while its other files are replaced one by one.
 _ENTRIES = ("config.json", "adapter_config.json", "state.json")

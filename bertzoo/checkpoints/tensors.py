@@ -1,12 +1,10 @@
-"""The weights of a checkpoint directory: safetensors or PyTorch files read lazily; writing safetensors."""
+"""The weights of a checkpoint directory: safetensors, PyTorch, TensorFlow or Flax files; writing safetensors."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import ml_dtypes  # safetensors too finds bfloat16 in it
 import numpy as np
@@ -14,12 +12,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.flax_msgpack import flax_name, read_flax_file
+from bertzoo.checkpoints.lazy_tensors import LazyTensors, StoredTensor
 from bertzoo.checkpoints.saving import Content, fsync
+from bertzoo.checkpoints.tf_h5 import open_h5, tf_name
 from bertzoo.checkpoints.torch_pickle import LazyTensor, read_torch_file
 
 # In this order: where a directory holds several, the first is read, as transformers does.
 SINGLE_FILE, TORCH_FILE, INT8_FILE = "model.safetensors", "pytorch_model.bin", "model.int8.safetensors"
-WEIGHT_FILES = (SINGLE_FILE, f"{SINGLE_FILE}.index.json", TORCH_FILE, f"{TORCH_FILE}.index.json", INT8_FILE)
+TF_FILE, FLAX_FILE = "tf_model.h5", "flax_model.msgpack"  # of transformers before 5
+_FORMS = (SINGLE_FILE, TORCH_FILE, TF_FILE, FLAX_FILE)
+WEIGHT_FILES = (*(name for form in _FORMS for name in (form, f"{form}.index.json")), INT8_FILE)
+# The suffix of a format's files -> a tensor's name, as in its index of shards, to Hugging Face's.
+_INDEX_NAMES = {".h5": lambda name: tf_name(name.split("/")[1:]), ".msgpack": lambda name: flax_name(name.split("/"))}
 
 STEP = "_step"  # the suffix of the tensor by which the int8 codes of a matrix's rows are multiplied, see int8_storage
 
@@ -36,70 +41,6 @@ _OTHER_CONTENT = {
     b"<?xml": "a web page, not weights: the download gave an error or a login page",
     b'{"': "JSON text, not weights",
 }
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor that is read on demand: safetensors' name of its type, its shape, and the function that reads it."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    read: Callable[[], np.ndarray]
-
-
-class LazyTensors(Mapping[str, np.ndarray]):
-    """Tensors by name; `tensors[name]` reads that one alone, bf16 as `ml_dtypes.bfloat16`.
-
-    A context manager: safetensors files stay mapped until it is closed.
-    """
-
-    def __init__(self, entries: Mapping[str, StoredTensor | LazyTensor], files: ExitStack | None = None):
-        self._entries = dict(entries)
-        self._files = files or ExitStack()
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._entries[name].read()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def renamed(self, new_to_old: Mapping[str, str]) -> "LazyTensors":
-        """The same tensors under other names, {new: old}."""
-        return LazyTensors({new: self._entries[old] for new, old in new_to_old.items()})
-
-    def with_joined(self, groups: Mapping[str, tuple[str, ...]]) -> "LazyTensors":
-        """Further names, each for the tensors of a group, one below the other."""
-        return LazyTensors({**self._entries, **{name: self._joined(group) for name, group in groups.items()}})
-
-    def _joined(self, names: tuple[str, ...]) -> StoredTensor:
-        parts = [self._entries[name] for name in names]
-        shapes = [part.shape for part in parts]
-        if len({part.dtype for part in parts}) > 1 or len({shape[1:] for shape in shapes}) > 1 or () in shapes:
-            raise CheckpointError(f"{', '.join(names)} belong together, but their types or shapes {shapes} differ.")
-        shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        return StoredTensor(parts[0].dtype, shape, lambda: np.concatenate([part.read() for part in parts]))
-
-    def safetensors_dtype(self, name: str) -> str:
-        """safetensors' name of the type: "F32", "F16", "BF16", "I64", …"""
-        return self._entries[name].dtype
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._entries[name].shape
-
-    def close(self) -> None:
-        self._files.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def to_finite_float32(tensor: np.ndarray, tensor_name: str) -> np.ndarray:
@@ -135,7 +76,8 @@ def open_tensors_in_directory(directory: Path) -> LazyTensors:
 
 
 def open_tensors_in_file(path: Path) -> LazyTensors:
-    """The tensors of one file: safetensors if it has that suffix, else what `torch.save` wrote.
+    """The tensors of one file: safetensors, HDF5 of TensorFlow or msgpack of Flax if it has that suffix, else what
+    `torch.save` wrote.
 
     Raises:
         CheckpointError: The file is damaged or something else.
@@ -143,6 +85,10 @@ def open_tensors_in_file(path: Path) -> LazyTensors:
     _refuse_other_content(path)
     if path.suffix == ".safetensors":
         return _open_safetensors(path)
+    if path.suffix == ".h5":
+        return open_h5(path)
+    if path.suffix == ".msgpack":
+        return LazyTensors(read_flax_file(path))
     return LazyTensors(_flat(read_torch_file(path), path))
 
 
@@ -252,7 +198,9 @@ def _open_shards(index: Path) -> LazyTensors:
         entries: dict[str, StoredTensor | LazyTensor] = {}
         for tensors in shards.values():  # a tensor that the index forgot shows in the load report
             entries.update(tensors._entries)
-        for name, shard in weight_map.items():
+        to_hf_name = _INDEX_NAMES.get(Path(names[0]).suffix, str)
+        for stored_name, shard in weight_map.items():
+            name = to_hf_name(stored_name)
             if name not in shards[shard]:
                 raise CheckpointError(f"{index} says that {shard} holds {name}, but it does not: they do not match.")
             entries[name] = shards[shard]._entries[name]

@@ -23,6 +23,7 @@ class Family(FamilyHeads):
     former_model_types: tuple[str, ...] = ()  # other values of model_type in files
     names: Names
     alternative_names: Names = ()  # another spelling, which is read but not written
+    computed_parts: tuple[str, ...] = ()  # whose initial values are the right ones, so that files may lack them
     has_pooler: bool = True
     has_pooler_alone: bool = True  # whether Hugging Face's model without a head makes the pooler
 

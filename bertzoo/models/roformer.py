@@ -54,6 +54,7 @@ class RoFormer(Family):
         ("relative/table", "encoder.embed_positions.weight"),
     )
     heads = {**{name: head for name, head in Bert.heads.items() if name != "pair"}, "classifier": CLASSIFIER}
+    computed_parts = ("relative",)  # Flax's files have no sines
     has_pooler, pooled_heads = False, ()
     heads_read_first_token = False
     decoder = Bert.decoder
