@@ -56,7 +56,7 @@ def read_flax_file(path: Path) -> dict[str, StoredTensor]:
             tree = msgpack.unpackb(content, ext_hook=_read_array, raw=False, strict_map_key=True, **LIMITS)
     except (ValueError, TypeError, OSError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise CheckpointError(
-            f"{path} ({path.stat().st_size} bytes) is truncated, damaged or no file of Flax: {error}. Download it again."
+            f"{path} ({path.stat().st_size} bytes) is truncated, damaged or no Flax file: {error}. Download it again."
         ) from error
     entries = {}
     for parts, array in _arrays(tree, (), path):
@@ -90,8 +90,8 @@ def _arrays(tree: Any, parts: tuple[str, ...], path: Path) -> Iterator[tuple[tup
         yield parts, tree
     elif not isinstance(tree, Mapping) or len(parts) > MAX_DEPTH:
         raise CheckpointError(
-            f"{path} holds a {type(tree).__name__} at {'.'.join(map(str, parts))[:200]!r}; arrays in at most {MAX_DEPTH} "
-            "maps are expected."
+            f"{path} holds a {type(tree).__name__} at {'.'.join(map(str, parts))[:200]!r}; arrays in at most "
+            f"{MAX_DEPTH} maps are expected."
         )
     elif "__msgpack_chunked_array__" in tree and parts:
         yield parts, _joined(tree, path)

@@ -42,7 +42,7 @@ def open_h5(path: Path) -> LazyTensors:
 
     files = ExitStack()
     try:
-        file = files.enter_context(h5py.File(path, "r", locking=False))
+        file = files.enter_context(h5py.File(path, "r"))
         # Keras's own files have groups of layers, and in these the model's name; shards have neither.
         skipped = 2 if "keras_version" in file.attrs else 0
         entries: dict[str, StoredTensor] = {}
@@ -50,7 +50,9 @@ def open_h5(path: Path) -> LazyTensors:
             name, tensor = tf_name(parts[skipped:]), _stored(dataset, parts[-1], path)
             # A table that several layers use is there once for each.
             if entries.setdefault(name, tensor).shape != tensor.shape or not name:
-                raise CheckpointError(f"{path} holds {'/'.join(parts)[:200]}, whose shape or name is not of one tensor.")
+                raise CheckpointError(
+                    f"{path} holds {'/'.join(parts)[:200]}, whose shape or name is not of one tensor."
+                )
         # ALBERT's class has two biases, of which it adds the decoder's.
         if ALBERT_BIAS in entries:
             entries[ALBERT_BIAS.replace("decoder.", "")] = entries.pop(ALBERT_BIAS)
@@ -68,7 +70,8 @@ def _datasets(file: Any, path: Path) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All datasets, each with the parts of its name."""
     import h5py
 
-    groups, count = [((), file)], 0
+    groups: list[tuple[tuple[str, ...], Any]] = [((), file)]
+    count = 0
     while groups:
         parts, group = groups.pop()
         for name in group:
@@ -92,7 +95,9 @@ def _stored(dataset: Any, stored_name: str, path: Path) -> StoredTensor:
     if shape is None or dataset.dtype.kind not in "fiu":
         raise CheckpointError(f"{path}: {dataset.name[:200]} holds {dataset.dtype}, not numbers.")
     if dataset.chunks is not None or dataset.external or dataset.is_virtual:
-        raise CheckpointError(f"{path}: {dataset.name[:200]} is compressed or in other files; plain numbers are expected.")
+        raise CheckpointError(
+            f"{path}: {dataset.name[:200]} is compressed or in other files; plain numbers are expected."
+        )
     if math.prod(size for size in shape if size) * dataset.dtype.itemsize > path.stat().st_size:
         raise CheckpointError(f"{path}: {dataset.name[:200]} of shape {shape} is larger than the file.")
 

@@ -110,12 +110,14 @@ class Hub:
 
 SMALL = ["config.json", "tokenizer.json", "vocab.txt", "modules.json", "1_Pooling/config.json", "2_Dense/config.json"]
 USELESS = [
-    "README.md", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "onnx/model.onnx", "onnx/config.json",
+    "README.md", "rust_model.ot", "onnx/model.onnx", "onnx/config.json",
     "checkpoint-5/model.safetensors", "checkpoint-5/trainer_state.json", "model.fp16.safetensors", "training_args.bin",
     "openvino/openvino_model.bin", "remote_code.py",
 ]  # fmt: skip
 BOTH = ["model.safetensors", "pytorch_model.bin"]
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+TF_SHARDS = ["tf_model-00001-of-00002.h5", "tf_model-00002-of-00002.h5", "tf_model.h5.index.json"]
+FLAX_SHARDS = ["flax_model-00001-of-00001.msgpack", "flax_model.msgpack.index.json"]
 TORCH_SHARDS = ["pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"]
 
 
@@ -127,6 +129,11 @@ TORCH_SHARDS = ["pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.jso
         (SHARDS + TORCH_SHARDS, SHARDS),
         (["pytorch_model.bin"], ["pytorch_model.bin"]),
         (TORCH_SHARDS, TORCH_SHARDS),
+        (["tf_model.h5", "flax_model.msgpack", *BOTH], ["model.safetensors"]),
+        (["tf_model.h5", "flax_model.msgpack"], ["tf_model.h5"]),
+        (["flax_model.msgpack"], ["flax_model.msgpack"]),
+        (TF_SHARDS, TF_SHARDS),
+        (FLAX_SHARDS, FLAX_SHARDS),
     ],
 )
 def test_only_what_is_needed_is_fetched(tmp_path, monkeypatch, weights, fetched):
@@ -138,7 +145,7 @@ def test_only_what_is_needed_is_fetched(tmp_path, monkeypatch, weights, fetched)
 
 
 def test_a_repository_without_weights_or_config(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(tmp_path / "a", ["config.json", "tf_model.h5"]))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(tmp_path / "a", ["config.json", "rust_model.ot"]))
     with pytest.raises(CheckpointError, match=r"has none of model\.safetensors"):
         find_preset_directory("hf://owner/name")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(tmp_path / "b", ["model.safetensors"]))

@@ -1,19 +1,20 @@
 """Files of transformers' TensorFlow and Flax classes, which version 5 no longer has, give these classes' outputs."""
 
-import json
+import shutil
 import tarfile
-from pathlib import Path
 
+import h5py
+import msgpack
 import numpy as np
 import pytest
 import safetensors.numpy
+from old_checkpoints import ARCHIVE, unpack
 
 import bertzoo as bz
-from bertzoo.checkpoints.files import _SHARDS
-from bertzoo.checkpoints.tensors import WEIGHT_FILES, open_tensors_in_directory
+from bertzoo.checkpoints.tensors import open_tensors_in_directory
 
-ARCHIVE = Path(__file__).parent / "old_formats" / "old_checkpoints.tar.xz"
-NAMES = sorted({name.split("/")[0] for name in tarfile.open(ARCHIVE).getnames()})
+with tarfile.open(ARCHIVE) as archive:
+    NAMES = sorted({name.split("/")[0] for name in archive.getnames()})
 TASKS = {
     "Model": bz.Encoder,
     "ForMaskedLM": bz.MaskedLM,
@@ -27,19 +28,14 @@ TASKS = {
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("old")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
-    return directory
+    return unpack(tmp_path_factory.mktemp("old"))
 
 
 def task_of(name: str):
-    head = f"For{name.partition('For')[2]}" if "For" in name.replace("RoFormer", "") else "Model"
-    head = head.removeprefix("Former").removesuffix("-sharded")
-    head = "For" + head.partition("For")[2] if "For" in head else "Model"
-    if head == "ForPreTraining":
+    suffix = name.removesuffix("-sharded").replace("RoFormer", "")
+    if suffix.endswith("ForPreTraining"):
         return bz.ReplacedTokenDetector if "Electra" in name else bz.ForPreTraining
-    return TASKS[head]
+    return TASKS[suffix[suffix.index("For" if "For" in suffix else "Model") :]]
 
 
 def outputs_of(stored) -> dict[str, np.ndarray]:
@@ -80,3 +76,51 @@ def test_the_outputs_of_the_class_that_wrote_it(name, checkpoints, numpy):
             real = inputs["padding_mask"] == 1
             own, expected = own[real], expected[real]
         assert np.abs(own - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
+
+
+@pytest.mark.once
+def test_saving_leaves_no_file_of_an_old_format(checkpoints, tmp_path):
+    """They would be another model's weights."""
+    for name in ("TFBertForMaskedLM-sharded", "FlaxBertForMaskedLM-sharded", "TFBertModel"):
+        directory = tmp_path / name
+        shutil.copytree(checkpoints / name, directory)
+        encoder = bz.Encoder.from_preset(directory, pooler=False, verbose=False)
+        encoder.save_to_preset(directory)
+        assert sorted(path.name for path in directory.iterdir()) == ["config.json", "model.safetensors", "outputs.npz"]
+
+
+@pytest.mark.once
+def test_newer_formats_come_first(checkpoints, tmp_path):
+    for name in ("FlaxBertModel", "TFBertModel"):
+        shutil.copytree(checkpoints / name, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "flax_model.msgpack").write_bytes(b"never read")
+    assert len(open_tensors_in_directory(tmp_path)) == 23
+    safetensors.numpy.save_file({"one": np.zeros(1)}, tmp_path / "model.safetensors")
+    assert set(open_tensors_in_directory(tmp_path)) == {"one"}
+
+
+@pytest.mark.once
+def test_tensors_of_tensorflow_are_read_one_by_one(checkpoints):
+    with open_tensors_in_directory(checkpoints / "TFBertModel") as tensors:
+        name = "bert.encoder.layer.0.intermediate.dense.weight"
+        with h5py.File(checkpoints / "TFBertModel" / "tf_model.h5") as file:
+            kernel = file["bert/tf_bert_model/bert/encoder/layer_._0/intermediate/dense/kernel:0"][()]
+        np.testing.assert_array_equal(tensors[name], kernel.T)
+        assert tensors.shape(name) == kernel.T.shape and tensors.safetensors_dtype(name) == "F32"
+
+
+@pytest.mark.once
+def test_arrays_of_flax_in_parts_and_in_half_precision(tmp_path):
+    """As Flax writes arrays of more than a gigabyte."""
+    values = np.arange(12, dtype="float16").reshape(3, 4)
+
+    def array(part):
+        return msgpack.ExtType(1, msgpack.packb((list(part.shape), part.dtype.name, part.tobytes())))
+
+    chunks = {str(i): array(part) for i, part in enumerate(np.split(values.ravel(), [5]))}
+    parts = {"__msgpack_chunked_array__": True, "shape": {"0": 3, "1": 4}, "chunks": chunks}
+    (tmp_path / "flax_model.msgpack").write_bytes(msgpack.packb({"a": {"kernel": parts, "bias": array(values[0])}}))
+    tensors = open_tensors_in_directory(tmp_path)
+    np.testing.assert_array_equal(tensors["a.weight"], values.T)
+    np.testing.assert_array_equal(tensors["a.bias"], values[0])
+    assert tensors.safetensors_dtype("a.weight") == "F16"

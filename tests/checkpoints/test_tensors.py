@@ -80,8 +80,8 @@ def test_a_pickle_without_named_tensors_says_what_it_holds(tmp_path):
 
 
 def test_no_weights_names_what_was_looked_for_and_found(tmp_path):
-    (tmp_path / "flax_model.msgpack").write_bytes(b"x")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors, .*pytorch_model\.bin.*flax_model\.msgpack"):
+    (tmp_path / "rust_model.ot").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors, .*pytorch_model\.bin.*rust_model\.ot"):
         open_tensors_in_directory(tmp_path)
     with pytest.raises(CheckpointError, match="empty or missing"):
         open_tensors_in_directory(tmp_path / "nowhere")

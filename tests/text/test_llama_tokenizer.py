@@ -10,7 +10,8 @@ import bertzoo as bz
 
 pytestmark = pytest.mark.once
 WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 BEGIN, END, MASK, PAD = MARKERS = ["<|begin_of_text|>", "<|end_of_text|>", "<|mask|>", "<|pad|>"]
 TEXTS = ["l'été 1234567 schön  don't\n\n", f"a {MASK} film", "", "Ein schöner Film 中文 🙂"]
@@ -24,7 +25,9 @@ def reference(tmp_path_factory):
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([split, byte_level]), decoders.ByteLevel()
     options = {"special_tokens": MARKERS, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
-    tokenizer.train_from_iterator([*TEXTS, "a gripping film, don't you think"] * 3, trainers.BpeTrainer(vocab_size=330, **options))
+    tokenizer.train_from_iterator(
+        [*TEXTS, "a gripping film, don't you think"] * 3, trainers.BpeTrainer(vocab_size=330, **options)
+    )
     ids = [(name, tokenizer.token_to_id(name)) for name in (BEGIN, END)]
     single = f"{BEGIN} $A {END}"
     tokenizer.post_processor = processors.TemplateProcessing(single, f"{single} $B:1 {END}:1", ids)

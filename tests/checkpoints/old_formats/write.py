@@ -3,7 +3,8 @@ files and their outputs.
 
 These classes are gone since transformers 5, so this runs in an environment of its own, with Python 3.11:
 
-    pip install transformers==4.46.3 tensorflow-cpu==2.17.1 tf-keras==2.17.0 flax==0.8.5 jax==0.4.30 jaxlib==0.4.30 "numpy<2"
+    pip install transformers==4.46.3 tensorflow-cpu==2.17.1 tf-keras==2.17.0
+    pip install flax==0.8.5 jax==0.4.30 jaxlib==0.4.30 "numpy<2"
     TF_USE_LEGACY_KERAS=1 python write.py
 """
 
