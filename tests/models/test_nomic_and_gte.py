@@ -11,6 +11,7 @@ from family_cases import SMALL
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.data.packing import PackedShape, packing_arrays
 from bertzoo.layers.rotary import rotary_frequencies
 from bertzoo.models.config import EncoderConfig
 
@@ -68,7 +69,7 @@ def reference(name: str, suffix: str = "Model", **settings):
     """A transformers model with random weights."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(name, **{**SMALL, **settings})
-    model = getattr(transformers, {"nomic_bert": "NomicBert", "gte": "Gte"}[name] + suffix)(config).eval()
+    model = getattr(transformers, {"nomic_bert": "NomicBert", "gte": "Gte", "eurobert": "EuroBert"}[name] + suffix)(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.1 * torch.randn_like(weight))
@@ -119,6 +120,24 @@ def test_ntk_scaling_of_the_wavelengths():
     config, size, factor = EncoderConfig.from_hf(OLD_GTE), 8, 8.0
     expected = 1 / ((20000 * factor) ** (np.arange(0, size, 2) / size)) / factor ** (2 / size)
     np.testing.assert_allclose(rotary_frequencies(size, config.rope_theta, config.rope_factor), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["nomic_bert", "gte", "eurobert"])
+def test_long_texts(name, tmp_path, numpy, close, compiled):
+    """So long that JAX computes attention in blocks, alone and side by side in a packed row."""
+    settings = {"num_key_value_heads": 1} if name == "eurobert" else {}
+    model = reference(name, pad_token_id=0, max_position_embeddings=1300, **settings)
+    model.save_pretrained(tmp_path)
+    encoder = bz.Encoder.from_preset(tmp_path, verbose=False)
+    lengths = np.array([1200, 700], "int32")
+    mask = (np.arange(1200) < lengths[:, None]).astype("int32")
+    ids = np.random.default_rng(0).integers(5, 50, mask.shape).astype("int32") * mask
+    inputs = {"token_ids": ids, "padding_mask": mask, "lengths": lengths}
+    packed = {**inputs, **packing_arrays(lengths, 1200, PackedShape(2048, (1,)))}
+    expected = model(torch.tensor(ids).long(), torch.tensor(mask)).last_hidden_state.detach().numpy()
+    for batch in (inputs, packed):
+        actual = numpy(compiled(lambda batch=batch: encoder(batch)["sequence_output"], encoder)())
+        close(actual[mask == 1], expected[mask == 1], 1e-5)
 
 
 @pytest.mark.parametrize("name", ["nomic_bert", "gte"])
