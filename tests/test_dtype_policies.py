@@ -29,6 +29,8 @@ def policies(default: str, **of_paths: str):
         ("bert", policies("mixed_bfloat16", layer_0="float32")),
         ("deberta-v2", policies("float32", layer_0="mixed_bfloat16")),
         ("modernbert", policies("float32", layer_1="mixed_bfloat16")),
+        ("gte", policies("float32", layer_1="mixed_bfloat16")),
+        ("eurobert", policies("float32", layer_1="mixed_bfloat16")),
     ],
 )
 def test_the_policy_of_each_layer_is_in_force(family, dtype, numpy, compiled):

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import flatten_layers, layer_attributes, own_trainable_weights, replace_sublayer
-from bertzoo.checkpoints.loading import map_weights_to_tensors, weights_by_name
+from bertzoo.checkpoints.loading import map_weights_to_tensors, use_module_names, weights_by_name
 from bertzoo.random import get_seed, numpy_generator
 from bertzoo.types import Tensor
 
@@ -21,10 +21,10 @@ TARGETS = {
     "deberta-v2": ("query_proj", "value_proj"),
     "distilbert": ("q_lin", "v_lin"),
     "eurobert": ("q_proj", "v_proj"),
-    "gte": ("qkv_proj",),
+    "gte": ("q_proj", "v_proj"),
     "modernbert": ("Wqkv",),
     "mpnet": ("q", "v"),
-    "nomic_bert": ("Wqkv",),
+    "nomic_bert": ("q_proj", "v_proj"),
 }
 
 
@@ -128,7 +128,8 @@ def find_dense_layers(encoder: keras.Model) -> list[_DenseLayer]:
     if lora_layers(encoder):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
     weights = weights_by_name(encoder)
-    entries = {id(weights[e.keras_name]): e for e in map_weights_to_tensors(encoder, encoder, ())}
+    named = use_module_names(map_weights_to_tensors(encoder, encoder, ()), encoder)
+    entries = {id(weights[entry.keras_name]): entry for entry in named}
     layers = []
     for owner, name, dense in _attributes(encoder, keras.layers.Dense):
         entry = entries.get(id(dense.kernel))

@@ -105,6 +105,14 @@ def map_weights_to_tensors(
     return entries
 
 
+def use_module_names(entries: Iterable[WeightMapping], encoder: keras.Model) -> list[WeightMapping]:
+    """The same entries by the names of transformers' modules, which are not those of the files in every family."""
+    family = encoder.family
+    alternatives = expand_name_patterns(family.alternative_names, family.placeholder_counts(encoder.config))
+    modules = {entry.keras_name: entry for entry in alternatives}
+    return [modules.get(entry.keras_name, entry) for entry in entries]
+
+
 def _table(family: Family, config: Any, head_names: tuple[str, ...]) -> list[WeightMapping]:
     names = sum((family.head_tensor_names(config, head) for head in head_names), family.names)
     return expand_name_patterns(names, family.placeholder_counts(config))

@@ -121,6 +121,75 @@ def test_a_head_of_which_peft_keeps_the_last_layer(tmp_path, close, numpy):
         close(numpy(model(ids)), peft_model(torch.tensor(ids).long()).logits.numpy())
 
 
+def rotary_base(model_type: str, suffix: str, directory):
+    """A model of transformers with random weights, which is saved in a directory."""
+    import torch
+    import transformers
+
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+    more = {"num_key_value_heads": 1} if model_type == "eurobert" else {}
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(model_type, **sizes, **more, intermediate_size=24)
+    base = getattr(transformers, f"AutoModelFor{suffix}").from_config(config)
+    base.save_pretrained(directory)
+    return base
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("model_type", ["nomic_bert", "gte", "eurobert"])
+def test_modules_that_files_name_otherwise_or_that_are_of_other_widths(model_type, tmp_path, close, numpy):
+    """Adapters of PEFT, both ways."""
+    import peft
+    import torch
+    import transformers
+
+    base = rotary_base(model_type, "SequenceClassification", tmp_path / "base")
+    head = ["dense", "classifier"] if model_type == "eurobert" else ["classifier"]
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj", "up_proj"], modules_to_save=head)
+    peft_model = peft.get_peft_model(base, settings).eval()
+    with torch.no_grad():
+        for name, weight in peft_model.named_parameters():
+            if "lora_B" in name or "modules_to_save" in name:
+                weight.normal_(0, 0.3)
+    peft_model.save_pretrained(tmp_path / "of_peft")
+    model = bz.TextClassifier.from_preset(tmp_path / "base", tokenizer=None, verbose=False)
+    load_adapter(model, tmp_path / "of_peft")
+    ids = np.random.default_rng(0).integers(3, 50, (2, 7)).astype("int32")
+    with torch.no_grad():
+        expected = peft_model(torch.tensor(ids).long()).logits.numpy()
+    close(numpy(model(ids)), expected)
+
+    save_adapter(model, tmp_path / "own", base_model=str(tmp_path / "base"))
+    auto = transformers.AutoModelForSequenceClassification
+    again = peft.PeftModel.from_pretrained(auto.from_pretrained(tmp_path / "base"), tmp_path / "own").eval()
+    merge_lora(model)
+    model.save_to_preset(tmp_path / "merged")
+    merged = auto.from_pretrained(tmp_path / "merged").eval()
+    with torch.no_grad():
+        for other in (again, merged):
+            close(other(torch.tensor(ids).long()).logits.numpy(), expected)
+
+
+@pytest.mark.once
+def test_a_head_that_files_name_otherwise(tmp_path, close, numpy):
+    import peft
+    import torch
+    import transformers
+
+    rotary_base("gte", "MaskedLM", tmp_path / "base")
+    model = bz.MaskedLM.from_preset(tmp_path / "base", tokenizer=None, verbose=False)
+    enable_lora(model, rank=2)
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+    save_adapter(model, tmp_path / "own", base_model=str(tmp_path / "base"))
+    base = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "base")
+    peft_model = peft.PeftModel.from_pretrained(base, tmp_path / "own").eval()
+    ids = rng.integers(3, 50, (2, 7)).astype("int32")
+    with torch.no_grad():
+        close(numpy(model(ids)), peft_model(torch.tensor(ids).long()).logits.numpy())
+
+
 def own_head():
     return keras.Sequential([keras.layers.Dense(8, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dense(2)])
 
@@ -417,12 +486,16 @@ def safetensors_of(folder):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("model_type", ["distilbert", "mpnet", "deberta", "deberta-v2", "roberta", "electra", "bert"])
+@pytest.mark.parametrize(
+    "model_type",
+    ["distilbert", "mpnet", "deberta", "deberta-v2", "roberta", "electra", "bert", "nomic_bert", "gte", "eurobert"],
+)
 def test_targets_where_none_are_named(model_type):
     """PEFT's where it has some, and queries and values by the names that other families give them."""
     from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as PEFT_TARGETS
 
     own = {"distilbert": ["q_lin", "v_lin"], "mpnet": ["q", "v"], "electra": ["query", "value"]}
+    own |= {name: ["q_proj", "v_proj"] for name in ("nomic_bert", "gte", "eurobert")}
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     encoder = bz.Encoder(FAMILIES[model_type].config_class(**sizes, intermediate_size=24))
     enable_lora(encoder)

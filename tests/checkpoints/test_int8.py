@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import safetensors.numpy
+from family_cases import ALL_CASES
 
 import bertzoo as bz
 from bertzoo.adapters import enable_lora, load_adapter, merge_lora, save_adapter
@@ -41,6 +42,22 @@ def test_outputs_come_back_exactly(preset, tmp_path):
     again.save_to_preset(tmp_path)  # over itself
     again = bz.TextClassifier.from_preset(tmp_path, verbose=False, labels=3, new_head=True)
     assert again.classifier.logits.quantization_mode is None and again.backbone.pooler.dense.quantization_mode
+
+
+@pytest.mark.slow
+@pytest.mark.once
+@pytest.mark.parametrize("case", ["gte", "eurobert"])
+def test_scales_of_tensors_of_other_widths_and_in_one(case, tmp_path, numpy):
+    """EuroBERT's keys are narrower than its queries; GTE's are in one tensor with them."""
+    model_type, settings = ALL_CASES[case]
+    config = bz.EncoderConfig.from_hf({**settings, "model_type": model_type, "initializer_range": 0.3})
+    model = bz.TokenClassifier(bz.Encoder(config, dropout=0.0), labels=3)
+    model.quantize("int8")
+    ids = np.random.default_rng(0).integers(3, 50, (2, 7)).astype("int32")
+    expected = numpy(model(ids))
+    model.save_to_preset(tmp_path)
+    again = bz.TokenClassifier.from_preset(tmp_path, tokenizer=None, verbose=False)
+    np.testing.assert_array_equal(numpy(again(ids)), expected)
 
 
 @pytest.mark.slow

@@ -69,7 +69,9 @@ def reference(name: str, suffix: str = "Model", **settings):
     """A transformers model with random weights."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(name, **{**SMALL, **settings})
-    model = getattr(transformers, {"nomic_bert": "NomicBert", "gte": "Gte", "eurobert": "EuroBert"}[name] + suffix)(config).eval()
+    model = getattr(transformers, {"nomic_bert": "NomicBert", "gte": "Gte", "eurobert": "EuroBert"}[name] + suffix)(
+        config
+    ).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.1 * torch.randn_like(weight))
