@@ -10,7 +10,8 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import flatten_layers, layer_attributes, own_trainable_weights, replace_sublayer
-from bertzoo.checkpoints.loading import map_weights_to_tensors, use_module_names, weights_by_name
+from bertzoo.checkpoints.loading import map_weights_to_tensors, weights_by_name
+from bertzoo.checkpoints.names import use_module_names
 from bertzoo.random import get_seed, numpy_generator
 from bertzoo.types import Tensor
 
@@ -128,7 +129,7 @@ def find_dense_layers(encoder: keras.Model) -> list[_DenseLayer]:
     if lora_layers(encoder):
         raise ValueError("the model has LoRA factors already: merge_lora puts them into its weights.")
     weights = weights_by_name(encoder)
-    named = use_module_names(map_weights_to_tensors(encoder, encoder, ()), encoder)
+    named = use_module_names(map_weights_to_tensors(encoder, encoder, ()), encoder.family, encoder.config)
     entries = {id(weights[entry.keras_name]): entry for entry in named}
     layers = []
     for owner, name, dense in _attributes(encoder, keras.layers.Dense):

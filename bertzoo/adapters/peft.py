@@ -34,8 +34,8 @@ from bertzoo.checkpoints.json_files import (
     object_rule,
     read_json,
 )
-from bertzoo.checkpoints.loading import map_weights_to_tensors, use_module_names, weights_by_name
-from bertzoo.checkpoints.names import WeightMapping
+from bertzoo.checkpoints.loading import map_weights_to_tensors, weights_by_name
+from bertzoo.checkpoints.names import WeightMapping, use_module_names
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import open_tensors_in_file, save_tensors, to_finite_float32
 
@@ -297,5 +297,6 @@ def _head_entries(task: Any) -> list[tuple[WeightMapping, keras.Variable]]:
     if not heads and getattr(task, "custom_head", None) is None:
         return []
     weights, in_encoder = weights_by_name(task), {id(weight) for weight in encoder.weights}
-    entries = use_module_names(map_weights_to_tensors(task, encoder, heads, ignored_ids=_factor_ids(task)), encoder)
+    entries = map_weights_to_tensors(task, encoder, heads, ignored_ids=_factor_ids(task))
+    entries = use_module_names(entries, encoder.family, encoder.config)
     return [(e, weights[e.keras_name]) for e in entries if id(weights[e.keras_name]) not in in_encoder]

@@ -69,7 +69,7 @@ def describe(name: str | Path) -> EncoderDescription:
         sizes = {stored: math.prod(tensors.shape(stored)) for stored in tensors}
     own = {
         name: entry.keras_name
-        for entry in expand_name_patterns(family.names, family.placeholder_counts(config))
+        for entry in expand_name_patterns(family.names + family.alternative_names, family.placeholder_counts(config))
         for name in entry.hf_names
     }
     # DeBERTa's positions are among the encoder's names but belong to its masked-LM head.

@@ -20,9 +20,10 @@ from bertzoo.checkpoints.json_files import encode_json
 from bertzoo.checkpoints.names import (
     Family,
     WeightMapping,
-    expand_name_patterns,
     find_wrapper_prefix,
     normalize_tensor_name,
+    respell,
+    weight_table,
 )
 from bertzoo.checkpoints.saving import Content, write_preset
 from bertzoo.checkpoints.tensors import (
@@ -92,7 +93,9 @@ def map_weights_to_tensors(
         CheckpointError: A weight has no name in files, as LoRA's factors.
     """
     weights = weights_by_name(model)
-    entries = [entry for entry in _table(encoder.family, encoder.config, head_names) if entry.keras_name in weights]
+    entries = [
+        entry for entry in weight_table(encoder.family, encoder.config, head_names) if entry.keras_name in weights
+    ]
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(WeightMapping(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
     unnamed = {n for n, weight in weights.items() if not n.endswith(SCALE) and id(weight) not in ignored_ids}
@@ -103,19 +106,6 @@ def map_weights_to_tensors(
             "merge_lora first, or, where the layers beneath are int8, write them with save_adapter."
         )
     return entries
-
-
-def use_module_names(entries: Iterable[WeightMapping], encoder: keras.Model) -> list[WeightMapping]:
-    """The same entries by the names of transformers' modules, which are not those of the files in every family."""
-    family = encoder.family
-    alternatives = expand_name_patterns(family.alternative_names, family.placeholder_counts(encoder.config))
-    modules = {entry.keras_name: entry for entry in alternatives}
-    return [modules.get(entry.keras_name, entry) for entry in entries]
-
-
-def _table(family: Family, config: Any, head_names: tuple[str, ...]) -> list[WeightMapping]:
-    names = sum((family.head_tensor_names(config, head) for head in head_names), family.names)
-    return expand_name_patterns(names, family.placeholder_counts(config))
 
 
 def load_model(
@@ -148,9 +138,9 @@ def load_model(
         family = checkpoint.family
         report = LoadReport(str(preset), notes=list(checkpoint.notes))
         file_keys = _file_keys(checkpoint.tensors, family, report)
-        tensors = _respelled(checkpoint.tensors.renamed(file_keys), file_keys, family, checkpoint.config, head_names)
+        tensors = respell(checkpoint.tensors.renamed(file_keys), file_keys, family, checkpoint.config, head_names)
         config = family.complete_config_from_tensors(checkpoint.config, tensors)
-        table = _table(family, config, () if reinitialize_heads else head_names)
+        table = weight_table(family, config, () if reinitialize_heads else head_names)
         held = {entry.keras_name for entry in table if entry.has_all_tensors(tensors)}
         with skip_random_initialization(lambda path: path.split("/", 1)[-1] in held):
             model = make_model(config, directory)
@@ -183,25 +173,6 @@ def _file_keys(tensors: Iterable[str], family: Family, report: LoadReport) -> di
         elif name in file_keys:  # an untied decoder has its bias under the other name
             file_keys[alias] = file_keys[name]
     return file_keys
-
-
-def _respelled(
-    tensors: LazyTensors, file_keys: dict[str, str], family: Family, config: Any, head_names: tuple[str, ...]
-) -> LazyTensors:
-    """The tensors under the table's names where the file has the family's alternative ones; `file_keys` follows."""
-    alternatives = expand_name_patterns(family.alternative_names, family.placeholder_counts(config))
-    spellings = {entry.keras_name: entry for entry in alternatives if entry.has_all_tensors(tensors)}
-    groups: dict[str, tuple[str, ...]] = {}
-    for entry in _table(family, config, head_names) if spellings else ():
-        if entry.keras_name in spellings and not entry.has_all_tensors(tensors):
-            names = spellings[entry.keras_name].hf_names
-            groups |= zip(entry.hf_names, [names] if len(entry.hf_names) == 1 else [(name,) for name in names])
-    joined = tensors.with_joined(groups)
-    for name, parts in groups.items():
-        file_keys[name] = file_keys[parts[0]]
-        for part in parts:
-            file_keys.pop(part, None)
-    return joined
 
 
 def _fill(model: keras.Model, tensors: LazyTensors, head_names: tuple[str, ...], reinitialize_heads: bool) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bertzoo.checkpoints.lazy_tensors import LazyTensors
+
 # What DataParallel, Lightning and torch.compile put before the names of a model.
 _WRAPPERS = ("module.", "_orig_mod.", "model.")
 _INDEX = re.compile(r"\{([a-z])\}")
@@ -115,3 +117,35 @@ def find_wrapper_prefix(tensor_names: Iterable[str], family_prefix: str) -> str:
             break
         start += wrapper
     return start
+
+
+def weight_table(family: Family, config: Any, head_names: tuple[str, ...]) -> list[WeightMapping]:
+    """The entries of a family's encoder and heads."""
+    names = sum((family.head_tensor_names(config, head) for head in head_names), family.names)
+    return expand_name_patterns(names, family.placeholder_counts(config))
+
+
+def use_module_names(entries: Iterable[WeightMapping], family: Family, config: Any) -> list[WeightMapping]:
+    """The same entries by the names of transformers' modules, which are not those of the files in every family."""
+    alternatives = expand_name_patterns(family.alternative_names, family.placeholder_counts(config))
+    modules = {entry.keras_name: entry for entry in alternatives}
+    return [modules.get(entry.keras_name, entry) for entry in entries]
+
+
+def respell(
+    tensors: LazyTensors, file_keys: dict[str, str], family: Family, config: Any, head_names: tuple[str, ...]
+) -> LazyTensors:
+    """The tensors under the table's names where the file has the family's alternative ones; `file_keys` follows."""
+    alternatives = expand_name_patterns(family.alternative_names, family.placeholder_counts(config))
+    spellings = {entry.keras_name: entry for entry in alternatives if entry.has_all_tensors(tensors)}
+    groups: dict[str, tuple[str, ...]] = {}
+    for entry in weight_table(family, config, head_names) if spellings else ():
+        if entry.keras_name in spellings and not entry.has_all_tensors(tensors):
+            names = spellings[entry.keras_name].hf_names
+            groups |= zip(entry.hf_names, [names] if len(entry.hf_names) == 1 else [(name,) for name in names])
+    joined = tensors.with_joined(groups)
+    for name, parts in groups.items():
+        file_keys[name] = file_keys[parts[0]]
+        for part in parts:
+            file_keys.pop(part, None)
+    return joined

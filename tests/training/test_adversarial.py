@@ -162,6 +162,22 @@ def test_embeddings_of_other_shapes_are_moved_between_normalisation_and_scale(fa
     close(ops.convert_to_numpy(moved)[real], ops.convert_to_numpy(shifted)[real])
 
 
+def test_embeddings_that_are_not_normalised_are_moved_themselves(close):
+    """The same push for all tokens is a change of all rows of EuroBERT's table."""
+    config = bz.EncoderConfig.from_hf(
+        {"model_type": "eurobert", "vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1,
+         "num_attention_heads": 2, "intermediate_size": 16, "pad_token_id": 0}
+    )  # fmt: skip
+    encoder, rng = bz.Encoder(config), np.random.default_rng(0)
+    push = rng.normal(size=16).astype("float32")
+    ids = rng.integers(3, 20, (2, 5))
+    moved = encoder({"token_ids": ids, "perturbation": np.broadcast_to(push, (2, 5, 16))})["sequence_output"]
+    encoder.embeddings.token.assign(ops.convert_to_numpy(encoder.embeddings.token) + push)
+    close(ops.convert_to_numpy(moved), ops.convert_to_numpy(encoder(ids)["sequence_output"]))
+    model = bz.TextClassifier(encoder)
+    assert 0 < number(SiFT().loss(model, {"token_ids": ids}, model(ids))) < np.inf
+
+
 def test_half_precision_gives_numbers(write_checkpoint, compiled):
     preset = write_checkpoint("BertForSequenceClassification", num_hidden_layers=1)[0]
     model = bz.TextClassifier.from_preset(preset, verbose=False, dtype="mixed_float16")

@@ -1,4 +1,4 @@
-"""Nomic BERT and GTE as published: configurations and tensor names of their authors' own code, and transformers'."""
+"""Nomic BERT, GTE and EuroBERT as published: configurations and names of their authors' code, long texts, sentences."""
 
 import json
 
@@ -14,6 +14,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.data.packing import PackedShape, packing_arrays
 from bertzoo.layers.rotary import rotary_frequencies
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.registry import FAMILIES
 
 IDS = np.random.default_rng(0).integers(5, 50, (2, 9)).astype("int32")
 OLD_NOMIC = {
@@ -69,9 +70,7 @@ def reference(name: str, suffix: str = "Model", **settings):
     """A transformers model with random weights."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(name, **{**SMALL, **settings})
-    model = getattr(transformers, {"nomic_bert": "NomicBert", "gte": "Gte", "eurobert": "EuroBert"}[name] + suffix)(
-        config
-    ).eval()
+    model = getattr(transformers, FAMILIES[name].hf_name + suffix)(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.1 * torch.randn_like(weight))
@@ -155,6 +154,8 @@ def test_the_names_of_modules_of_transformers(name, suffix, tmp_path, numpy, clo
     assert not own.load_report.new and not own.load_report.unused
     actual = own(IDS)["sequence_output"] if suffix == "Model" else own(IDS)
     close(numpy(actual), model(torch.tensor(IDS).long())[0].detach())
+    counted = [bz.describe(tmp_path / directory).parts for directory in ("other", "usual")]
+    assert counted[0] == counted[1] and sum(counted[0].values()) == sum(x.numel() for x in model.parameters())
     own.save_to_preset(tmp_path / "saved")
     saved, usual = (safetensors.torch.load_file(tmp_path / d / "model.safetensors") for d in ("saved", "usual"))
     assert saved.keys() == usual.keys() and all(torch.equal(saved[key], usual[key]) for key in usual)
@@ -218,3 +219,28 @@ def test_a_eurobert_of_its_authors():
     content = config.replace(hidden_size=32).to_hf()
     assert content["rope_parameters"] == {"rope_theta": 250000, "rope_type": "default"} and content["head_dim"] == 16
     assert not set(content) & {"auto_map", "clf_pooling", "rope_theta", "rope_scaling"}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["ernie", "nomic_bert", "gte", "eurobert"])
+def test_sentence_vectors_are_those_of_sentence_transformers(name, words, tmp_path, close):
+    """From its directory, and in it from ours; EuroBERT's pooler is the last token, as in its embedding models."""
+    import sentence_transformers
+    from sentence_transformers import models
+
+    more = {"eurobert": {"num_key_value_heads": 1}, "ernie": {"use_task_id": True}}.get(name, {})
+    base = reference(name, pad_token_id=0, vocab_size=len(words), **more)
+    base.save_pretrained(tmp_path / "base")
+    vocabulary = {word: index for index, word in enumerate(words)}
+    transformers.BertTokenizer(vocab=vocabulary, do_lower_case=True).save_pretrained(tmp_path / "base")
+    transformer = models.Transformer(str(tmp_path / "base"))
+    pooling = models.Pooling(SMALL["hidden_size"], "lasttoken" if name == "eurobert" else "mean")
+    theirs = sentence_transformers.SentenceTransformer(modules=[transformer, pooling, models.Normalize()], device="cpu")
+    theirs.save(str(tmp_path / "theirs"))
+    texts = ["a good film", "never again", "the plot was dull and bad , and the actor not very good !"]
+    expected = theirs.encode(texts)
+    encoder = bz.SentenceEncoder.from_preset(tmp_path / "theirs", verbose=False)
+    close(encoder.encode(texts), expected)
+    encoder.save_to_preset(tmp_path / "ours")
+    again = sentence_transformers.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    close(again.encode(texts), expected)
