@@ -13,7 +13,9 @@ from bertzoo.layers.deberta import (
     MaskedEmbeddings,
     RelativeEmbeddings,
 )
-from bertzoo.layers.embeddings import Embeddings, PlainEmbeddings, TaskEmbeddings
+from bertzoo.layers.embeddings import Embeddings
+from bertzoo.layers.ernie import TaskEmbeddings
+from bertzoo.layers.eurobert import PlainEmbeddings
 from bertzoo.layers.functional import LayerNorm, RMSNorm, activation, dropout
 from bertzoo.layers.gated import GatedBlock
 from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize, Pooling

@@ -60,24 +60,6 @@ class ClassificationHead(DropoutLayer):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class LatePoolingHead(ClassificationHead):
-    """(batch, hidden) -> (batch, labels) logits in float32: dropout, dense. Its first dense layer and activation are
-    for tokens, whose mean it reads: `prepare_tokens`.
-
-    Args:
-        args, kwargs: ClassificationHead's.
-    """
-
-    def prepare_tokens(self, x: Tensor) -> Tensor:
-        """What is averaged, of the encoder's output: (batch, length, hidden) -> the same."""
-        return activation(self.dense_activation or "gelu")(self.dense(x))
-
-    def call(self, x: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
-        key = self.resolve_dropout_key(key, training)
-        return self.logits(ops.cast(dropout(x, self.dropout_rate, key, Salt.LOGITS_INPUT), "float32"))
-
-
-@keras.saving.register_keras_serializable("bertzoo")
 class MaskedLMHead(Layer):
     """(batch, positions, hidden) -> (batch, positions, vocabulary) logits in float32.
 

@@ -8,8 +8,8 @@ import keras
 from bertzoo.adapters.serialization import apply_adapters_config, get_adapters_config
 from bertzoo.checkpoints.loading import check_constructor_options, load_model, save_model
 from bertzoo.export.exporting import export_model
+from bertzoo.layers.eurobert import LatePoolingHead
 from bertzoo.layers.functional import FIRST
-from bertzoo.layers.heads import LatePoolingHead
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.family import Family
 from bertzoo.models.registry import FAMILIES, config_and_family_from_hf

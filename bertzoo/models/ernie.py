@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from bertzoo.layers.embeddings import TaskEmbeddings
+from bertzoo.layers.ernie import TaskEmbeddings
 from bertzoo.models.bert import Bert
 from bertzoo.models.config import EncoderConfig, Flag, Size
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Self
 import keras
 
 from bertzoo.checkpoints.json_files import NULL, choice_rule, integer_rule
-from bertzoo.layers.embeddings import PlainEmbeddings
-from bertzoo.layers.heads import LatePoolingHead
+from bertzoo.layers.eurobert import LatePoolingHead, PlainEmbeddings
 from bertzoo.layers.modernbert import PreNormBlock
 from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.config import Flag, NoSegments, PaddingId

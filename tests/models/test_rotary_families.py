@@ -212,6 +212,18 @@ def test_a_nomic_bert_whose_wavelengths_depend_on_the_length():
 
 
 @pytest.mark.once
+def test_a_nomic_bert_with_the_keys_of_both():
+    """As the published files have them now."""
+    both = {
+        **OLD_NOMIC,
+        "max_position_embeddings": 16,
+        "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"},
+    }
+    config = EncoderConfig.from_hf({**both, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2})
+    assert config == EncoderConfig.from_hf(OLD_NOMIC) and config.max_length == 24 and config.unknown_keys == []
+
+
+@pytest.mark.once
 def test_a_eurobert_of_its_authors():
     old = {**SMALL, "model_type": "eurobert", "clf_pooling": "mean", "rope_theta": 250000, "rope_scaling": None}
     config = EncoderConfig.from_hf({**old, "auto_map": {"AutoModel": "x--y.Z"}, "head_dim": 8, "pad_token_id": 0})

@@ -12,7 +12,9 @@ from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import Tokens
 from bertzoo.layers.block import EncoderBlock
 from bertzoo.layers.deberta import ConvolvedBlock, MaskedEmbeddings
-from bertzoo.layers.embeddings import Embeddings, PlainEmbeddings, TaskEmbeddings
+from bertzoo.layers.embeddings import Embeddings
+from bertzoo.layers.ernie import TaskEmbeddings
+from bertzoo.layers.eurobert import PlainEmbeddings
 from bertzoo.layers.gated import GatedBlock
 from bertzoo.layers.modernbert import PreNormBlock
 

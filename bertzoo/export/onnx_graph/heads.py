@@ -11,7 +11,8 @@ import numpy as np
 from bertzoo.export.onnx_graph.layers import activation, dense, layer_norm
 from bertzoo.layers.block import Pooler
 from bertzoo.layers.deberta import ContextHead
-from bertzoo.layers.heads import ClassificationHead, LatePoolingHead, MaskedLMHead, Normalize
+from bertzoo.layers.eurobert import LatePoolingHead
+from bertzoo.layers.heads import ClassificationHead, MaskedLMHead, Normalize
 from bertzoo.layers.modernbert import NormedHead
 
 if TYPE_CHECKING:

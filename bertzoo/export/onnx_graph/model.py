@@ -15,7 +15,8 @@ from bertzoo.export.onnx_graph.pooling import Pooled, pool
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import BATCH, CHOICES, LENGTH, MASKS, Tokens
 from bertzoo.layers.deberta import DECODER_STEPS, EnhancedMaskDecoder
-from bertzoo.layers.heads import LatePoolingHead, MaskedLMHead, Pooling
+from bertzoo.layers.eurobert import LatePoolingHead
+from bertzoo.layers.heads import MaskedLMHead, Pooling
 
 Output = tuple[str, tuple[str | int, ...]]  # a tensor and its shape
 
