@@ -54,6 +54,8 @@ def calls(monkeypatch) -> list:
         ("bert", {}, 1),
         ("albert", {"embedding_size": 8}, 1),
         ("modernbert", {"local_attention": 6}, 3),  # the first has no norm, two local
+        ("gte", {}, 1),
+        ("eurobert", {"num_key_value_heads": 1}, 2),  # the last has a norm more
     ],
 )
 def test_one_trace_for_blocks_alike(calls, compiled, family, changes, traces):
