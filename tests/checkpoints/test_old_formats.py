@@ -4,6 +4,7 @@ import shutil
 import tarfile
 
 import h5py
+import ml_dtypes
 import msgpack
 import numpy as np
 import pytest
@@ -110,9 +111,10 @@ def test_tensors_of_tensorflow_are_read_one_by_one(checkpoints):
 
 
 @pytest.mark.once
-def test_arrays_of_flax_in_parts_and_in_half_precision(tmp_path):
-    """As Flax writes arrays of more than a gigabyte."""
-    values = np.arange(12, dtype="float16").reshape(3, 4)
+@pytest.mark.parametrize(("dtype", "name"), [("float16", "F16"), (ml_dtypes.bfloat16, "BF16"), ("float64", "F64")])
+def test_arrays_of_flax_in_parts_and_of_other_types(dtype, name, tmp_path):
+    """As Flax writes arrays of more than a gigabyte, and `to_bf16` makes them."""
+    values = np.arange(12).reshape(3, 4).astype(dtype)
 
     def array(part):
         return msgpack.ExtType(1, msgpack.packb((list(part.shape), part.dtype.name, part.tobytes())))
@@ -123,4 +125,4 @@ def test_arrays_of_flax_in_parts_and_in_half_precision(tmp_path):
     tensors = open_tensors_in_directory(tmp_path)
     np.testing.assert_array_equal(tensors["a.weight"], values.T)
     np.testing.assert_array_equal(tensors["a.bias"], values[0])
-    assert tensors.safetensors_dtype("a.weight") == "F16"
+    assert tensors.safetensors_dtype("a.weight") == tensors.safetensors_dtype("a.bias") == name
