@@ -45,6 +45,7 @@ _MODULES = (
     "data",
     "export",
     "layers",
+    "losses",
     "metrics",
     "models",
     "pretraining",

@@ -9,7 +9,18 @@ import pytest
 
 import bertzoo as bz
 
-MODULES = ("adapters", "analysis", "data", "layers", "metrics", "pretraining", "retrieval", "text", "training")
+MODULES = (
+    "adapters",
+    "analysis",
+    "data",
+    "layers",
+    "losses",
+    "metrics",
+    "pretraining",
+    "retrieval",
+    "text",
+    "training",
+)
 # (batch, length, hidden), (n,), (…, width): how docstrings write shapes.
 SHAPE = re.compile(r"\((?:[\w*+ …]+,)+(?: ?[\w*+ …]+)?\)")
 NOT_ARGUMENTS = {"self", "cls", "args", "kwargs"}
@@ -60,7 +71,7 @@ def test_public_functions_are_annotated_and_documented(name):
     assert not missing, f"without annotation: {missing}"
     if owner is None:
         assert inspect.signature(function).return_annotation is not inspect.Signature.empty, "no return annotation"
-    documentation = (owner or function).__doc__ or ""
+    documentation = inspect.getdoc(owner or function) or ""  # of the method that it overrides, if it has none
     if overrides_keras(name, function):
         return
     # A function that its first line says whole needs no list of its one argument.

@@ -15,10 +15,10 @@ from bertzoo.data.labels import encode_choice_targets, encode_sentence_targets
 from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import CHOICES, TUPLES, TupleSchema
 from bertzoo.data.task_data import TaskData
+from bertzoo.losses.base import SentenceLoss
 from bertzoo.models.config import EncoderConfig
 from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt, to_text_list
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.sentence_losses import SentenceLoss
 
 
 @dataclass(frozen=True)

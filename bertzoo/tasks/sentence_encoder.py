@@ -21,6 +21,7 @@ from bertzoo.data.tuple_data import TupleData, flatten_tuple_inputs
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
 from bertzoo.layers.heads import Normalize, Pooling
+from bertzoo.losses.names import get_sentence_loss
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.mteb import ARGUMENTS, MtebEncoder
@@ -34,7 +35,6 @@ from bertzoo.tasks.sentence_modules import (
 )
 from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.training.sentence_losses import get_sentence_loss
 from bertzoo.types import Tensor
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
@@ -354,7 +354,7 @@ class SentenceEncoder(PromptedTask, Task):
             optimizer, options, kwargs: As there.
             column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
                 "passage: "), the last of them before all further columns too.
-            loss: One of `bertzoo.training.sentence_losses`, or its name: "cosine" and "cosent" (pairs and scores),
+            loss: One of `bertzoo.losses`, or its name: "cosine" and "cosent" (pairs and scores),
                 "softmax" (pairs and classes), "triplet" (anchor, positive, negative), "multiple_negatives" (anchor,
                 positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
                 "distillation" (texts and a teacher's vectors).

@@ -11,10 +11,10 @@ import bertzoo as bz
 from bertzoo.data.packed_batches import pack_predictions
 from bertzoo.data.packing import PackedShape, packing_arrays
 from bertzoo.layers.functional import FIRST
+from bertzoo.losses import MultipleNegativesRanking
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.registry import FAMILIES as REGISTRY
 from bertzoo.pretraining.replaced_tokens import ReplacedTokenTraining
-from bertzoo.training.sentence_losses import MultipleNegativesRanking
 
 LENGTHS = np.array([7, 3, 12, 1, 5, 9, 2, 4], "int32")
 LENGTH = 14  # two more than the longest text

@@ -7,9 +7,9 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.layers import Normalize, Pooling
+from bertzoo.losses import MultipleNegativesRanking
 from bertzoo.tasks import sentence_encoder
 from bertzoo.text.encoded import Encoded
-from bertzoo.training.sentence_losses import MultipleNegativesRanking
 
 TEXTS = [
     "a good film",

@@ -8,7 +8,8 @@ import pytest
 import bertzoo as bz
 from bertzoo.data.task_data import split_row_indices
 from bertzoo.layers import Pooling
-from bertzoo.training.sentence_losses import LOSSES, Matryoshka, SoftmaxOfPairs
+from bertzoo.losses import Matryoshka, SoftmaxOfPairs
+from bertzoo.losses.names import LOSSES
 
 TEXTS = [
     "a good film",
@@ -67,7 +68,7 @@ TARGETS = {
     "distillation": np.random.default_rng(0).normal(size=(6, 32)),
 }
 
-# Values and gradients of all are compared in training/test_sentence_losses.py, on each backend. "cosine" is fit above;
+# Values and gradients of all are compared in losses/test_sentence_losses.py, on each backend. "cosine" is fit above;
 # these differ in the number of texts, in the kind of targets and their shape, and by a layer that is trained.
 FIT = ("triplet", "softmax", "distillation", "margin_mse")
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from bertzoo.training.sentence_losses import (
+from bertzoo.losses import (
     CoSENT,
     CosineRegression,
     EmbeddingDistillation,
@@ -13,8 +13,8 @@ from bertzoo.training.sentence_losses import (
     MultipleNegativesRanking,
     SoftmaxOfPairs,
     Triplet,
-    get_sentence_loss,
 )
+from bertzoo.losses.names import get_sentence_loss
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")

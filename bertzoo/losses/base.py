@@ -1,0 +1,91 @@
+"""The base of the losses of sentence encoders, which compare the vectors of the texts of each example."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.layers.base import build_dense
+from bertzoo.layers.heads import cosine_similarity
+from bertzoo.types import Tensor
+
+
+class SentenceLoss(keras.losses.Loss):
+    """The base of these losses.
+
+    Attributes:
+        arguments: The constructor's own arguments, each kept as the attribute of the same name.
+        target: What the loss compares with: "numbers", "classes", "vectors", or None where the order of the texts in
+            the example is enough.
+        columns: The fewest and the most texts of an example.
+        compares_examples: Whether examples are compared with each other, so that the loss of one depends on its batch.
+        in_batch_negatives: Whether the texts of other examples are negatives.
+        head: A layer that is trained with the encoder and discarded afterwards, or None.
+        head_inputs: How many vectors of an example the head reads.
+    """
+
+    arguments: tuple[str, ...] = ()
+    target: str | None = "numbers"
+    columns: tuple[int, int | None] = (2, 2)
+    compares_examples: bool = False
+    in_batch_negatives: bool = False
+    head: keras.layers.Dense | None = None
+    head_inputs: int = 1
+
+    def build_for_width(self, width: int, stddev: float) -> None:
+        """Makes the loss's own weights, if it has any, for vectors of this width.
+
+        Args:
+            width: Width of the encoder's vectors.
+            stddev: Standard deviation of the initial weights.
+        """
+        if self.head is not None and not self.head.built:
+            build_dense(self.head, self.head, self.head_inputs * width, stddev)
+
+    def check_columns(self, columns: Sequence) -> None:
+        """Refuses examples of too few or too many texts; `columns` has an entry for each text.
+
+        Raises:
+            ValueError: The number of columns is not this loss's.
+        """
+        fewest, most = self.columns
+        if len(columns) < fewest or (most is not None and len(columns) > most):
+            expected = f"{fewest}" if most == fewest else f"{fewest} or more"
+            raise ValueError(f"{type(self).__name__} compares examples of {expected} texts. Received: {len(columns)}.")
+
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        """Refuses targets that the loss cannot compare with.
+
+        Args:
+            targets: (examples,), or (examples, …).
+            width: Width of the encoder's vectors.
+
+        Raises:
+            ValueError: They are out of range or of another shape.
+        """
+
+    def get_config(self) -> dict[str, Any]:
+        own = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in self.arguments}
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SentenceLoss":
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+def vector_distance(kind: str, u: Tensor, v: Tensor) -> Tensor:
+    """How far vectors are from each other.
+
+    Args:
+        kind: "euclidean" or "cosine" (1 - cosine).
+        u, v: Vectors (…, width).
+
+    Returns:
+        (…).
+    """
+    if kind == "cosine":
+        return 1 - cosine_similarity(u, v)
+    # The derivative of a root at 0 is infinite.
+    return ops.sqrt(ops.maximum(ops.sum(ops.square(u - v), axis=-1), 1e-24))

@@ -1,0 +1,76 @@
+"""Losses that compare with what a teacher says: its scores, or its vectors."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo.losses.base import SentenceLoss, vector_distance
+from bertzoo.types import Tensor
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class MarginMSE(SentenceLoss):
+    """(how much better the positive fits than each negative - what a teacher says of it)² (Hofstätter et al. 2020).
+
+    Examples are (query, positive, negative, …). Targets are the teacher's margins (batch, negatives), or its scores of
+    the positive and the negatives (batch, 1 + negatives). Fit is the dot product.
+    """
+
+    columns = (3, None)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        negatives = y_pred.shape[1] - 2
+        # Not a reshape to (batch, -1): on TensorFlow, where the batch is of unknown size, so is then the width.
+        y_true = y_true if len(y_true.shape) == 2 else ops.reshape(y_true, (-1, 1))
+        if y_true.shape[1] == negatives + 1:
+            y_true = y_true[:, :1] - y_true[:, 1:]
+        if y_true.shape[1] != negatives:
+            raise ValueError(
+                f"targets must be {negatives} margins or {negatives + 1} scores for an example with {negatives} "
+                f"negatives. Received: {y_true.shape[1]}."
+            )
+        fits = ops.einsum("bd,bcd->bc", y_pred[:, 0], y_pred[:, 1:])
+        return ops.mean(ops.square(fits[:, :1] - fits[:, 1:] - y_true), axis=1)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class EmbeddingDistillation(SentenceLoss):
+    """The distance of vectors to a teacher's (Reimers and Gurevych 2020, equation 1).
+
+    Targets are the teacher's vectors, (batch, width), the same for all texts of an example, or (batch, columns, width).
+
+    Args:
+        distance: "mse", "euclidean" or "cosine" (1 - cosine).
+        teacher_width: Width of the teacher's vectors if a dense layer, used in training only, projects the
+            student's to it.
+    """
+
+    arguments = ("distance", "teacher_width")
+    target = "vectors"
+    columns = (1, None)
+
+    def __init__(self, distance: str = "mse", teacher_width: int | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        if distance not in ("mse", "euclidean", "cosine"):
+            raise ValueError(f'distance must be "mse", "euclidean" or "cosine". Received: {distance!r}.')
+        self.distance, self.teacher_width = distance, teacher_width
+        if teacher_width is not None:
+            self.head = keras.layers.Dense(teacher_width, name="distillation", dtype="float32")
+
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        width = self.teacher_width or width
+        if targets.ndim not in (2, 3) or targets.shape[-1] != width:
+            raise ValueError(
+                f"y must hold the teacher's vectors, (examples, {width}) or (examples, texts, {width}). Received: "
+                f"shape {targets.shape}. For vectors of another width pass EmbeddingDistillation(teacher_width=…)."
+            )
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        students = y_pred if len(y_pred.shape) == 3 else y_pred[:, None]
+        students = students if self.head is None else self.head(students)
+        teachers = y_true if len(y_true.shape) == 3 else y_true[:, None]
+        if self.distance == "mse":
+            return ops.mean(ops.square(students - teachers), axis=(1, 2))
+        return ops.mean(vector_distance(self.distance, students, teachers), axis=1)
