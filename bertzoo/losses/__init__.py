@@ -7,15 +7,30 @@ in training. Numbers and defaults are those of sentence-transformers.
 from bertzoo._lazy import lazy_import_hooks
 
 _HOMES = {
-    "CoSENT": "pairs",
+    "AdaptiveLayer": "adaptive_layer",
+    "AnglE": "score_order",
+    "BatchAllTriplet": "triplets",
+    "BatchHardSoftMarginTriplet": "triplets",
+    "BatchHardTriplet": "triplets",
+    "BatchSemiHardTriplet": "triplets",
+    "ClassTriplets": "triplets",
+    "CoSENT": "score_order",
+    "Contrastive": "pairs",
     "CosineRegression": "pairs",
     "EmbeddingDistillation": "distillation",
+    "GIST": "in_batch",
+    "GlobalOrthogonalRegularization": "regularization",
+    "InBatchLoss": "in_batch",
+    "KLDistillation": "distillation",
     "MarginMSE": "distillation",
     "Matryoshka": "matryoshka",
+    "MegaBatchMargin": "in_batch",
     "MultipleNegativesRanking": "in_batch",
+    "OnlineContrastive": "pairs",
     "SentenceLoss": "base",
     "SoftmaxOfPairs": "pairs",
     "Triplet": "triplets",
+    "WrappedLoss": "base",
 }
 
 __all__ = sorted(_HOMES)

@@ -22,6 +22,9 @@ class SentenceLoss(keras.losses.Loss):
         columns: The fewest and the most texts of an example.
         compares_examples: Whether examples are compared with each other, so that the loss of one depends on its batch.
         in_batch_negatives: Whether the texts of other examples are negatives.
+        targets_have_width: Whether targets are vectors to be as the encoder's, and so of its width.
+        reads_layers: Whether, in training, it takes the vectors of all layers, (batch, columns, layers, width), the
+            last of which is the encoder's output.
         head: A layer that is trained with the encoder and discarded afterwards, or None.
         head_inputs: How many vectors of an example the head reads.
     """
@@ -31,6 +34,8 @@ class SentenceLoss(keras.losses.Loss):
     columns: tuple[int, int | None] = (2, 2)
     compares_examples: bool = False
     in_batch_negatives: bool = False
+    targets_have_width: bool = False
+    reads_layers: bool = False
     head: keras.layers.Dense | None = None
     head_inputs: int = 1
 
@@ -75,11 +80,60 @@ class SentenceLoss(keras.losses.Loss):
         return cls(**keras.saving.deserialize_keras_object(config))
 
 
+INHERITED = (
+    "target",
+    "columns",
+    "compares_examples",
+    "in_batch_negatives",
+    "targets_have_width",
+    "head",
+    "head_inputs",
+)
+
+
+class WrappedLoss(SentenceLoss):
+    """The base of losses that are made of another one, whose targets and columns they have.
+
+    Args:
+        loss: The other loss.
+    """
+
+    def __init__(self, loss: SentenceLoss, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.loss = loss
+        for attribute in INHERITED:
+            setattr(self, attribute, getattr(loss, attribute))
+
+    def build_for_width(self, width: int, stddev: float) -> None:
+        self.loss.build_for_width(width, stddev)
+
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        self.loss.check_targets(targets, width)
+
+
+DISTANCES = ("euclidean", "manhattan", "cosine")
+
+
+def check_distance(distance: str, known: Sequence[str] = DISTANCES) -> str:
+    """The distance, where it is one of those known.
+
+    Args:
+        distance: Its name.
+        known: The names.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if distance not in known:
+        raise ValueError(f"distance must be one of {', '.join(known)}. Received: {distance!r}.")
+    return distance
+
+
 def vector_distance(kind: str, u: Tensor, v: Tensor) -> Tensor:
     """How far vectors are from each other.
 
     Args:
-        kind: "euclidean" or "cosine" (1 - cosine).
+        kind: One of `DISTANCES`; "cosine" is 1 - cosine.
         u, v: Vectors (…, width).
 
     Returns:
@@ -87,5 +141,7 @@ def vector_distance(kind: str, u: Tensor, v: Tensor) -> Tensor:
     """
     if kind == "cosine":
         return 1 - cosine_similarity(u, v)
+    if kind == "manhattan":
+        return ops.sum(ops.abs(u - v), axis=-1)
     # The derivative of a root at 0 is infinite.
     return ops.sqrt(ops.maximum(ops.sum(ops.square(u - v), axis=-1), 1e-24))

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.losses.base import SentenceLoss, vector_distance
+from bertzoo.losses.base import SentenceLoss, check_distance, vector_distance
 from bertzoo.types import Tensor
 
 
@@ -36,6 +36,40 @@ class MarginMSE(SentenceLoss):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
+class KLDistillation(SentenceLoss):
+    """The Kullback-Leibler divergence of the student's distribution over a query's texts from the teacher's (Hinton et
+    al. 2015; Lin et al. 2021).
+
+    Examples are (query, positive, negative, …). Targets are the teacher's scores of the positive and the negatives
+    (batch, 1 + negatives). The distributions are softmaxes of scores, the student's dot products, by a temperature.
+
+    Args:
+        temperature: What scores are divided by.
+        teacher_temperature: What the teacher's are divided by; `temperature` where None.
+    """
+
+    arguments = ("temperature", "teacher_temperature")
+    columns = (3, None)
+
+    def __init__(self, temperature: float = 1.0, teacher_temperature: float | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.temperature, self.teacher_temperature = temperature, teacher_temperature
+        if not (temperature > 0 and (teacher_temperature is None or teacher_temperature > 0)):
+            raise ValueError(f"temperatures must be above 0. Received: {temperature!r} and {teacher_temperature!r}.")
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        if len(y_true.shape) != 2 or y_true.shape[1] != y_pred.shape[1] - 1:
+            raise ValueError(
+                f"targets must be {y_pred.shape[1] - 1} scores for an example, of the positive and the negatives. "
+                f"Received: shape {tuple(y_true.shape)}."
+            )
+        fits = ops.einsum("bd,bcd->bc", y_pred[:, 0], y_pred[:, 1:])
+        students = ops.log_softmax(fits / self.temperature, axis=1)
+        teachers = ops.log_softmax(y_true / (self.teacher_temperature or self.temperature), axis=1)
+        return ops.sum(ops.exp(teachers) * (teachers - students), axis=1) * self.temperature**2
+
+
+@keras.saving.register_keras_serializable("bertzoo")
 class EmbeddingDistillation(SentenceLoss):
     """The distance of vectors to a teacher's (Reimers and Gurevych 2020, equation 1).
 
@@ -49,13 +83,12 @@ class EmbeddingDistillation(SentenceLoss):
 
     arguments = ("distance", "teacher_width")
     target = "vectors"
+    targets_have_width = True
     columns = (1, None)
 
     def __init__(self, distance: str = "mse", teacher_width: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
-        if distance not in ("mse", "euclidean", "cosine"):
-            raise ValueError(f'distance must be "mse", "euclidean" or "cosine". Received: {distance!r}.')
-        self.distance, self.teacher_width = distance, teacher_width
+        self.distance, self.teacher_width = check_distance(distance, ("mse", "euclidean", "cosine")), teacher_width
         if teacher_width is not None:
             self.head = keras.layers.Dense(teacher_width, name="distillation", dtype="float32")
 

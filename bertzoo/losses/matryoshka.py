@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from bertzoo.layers.heads import l2_normalize
-from bertzoo.losses.base import SentenceLoss
+from bertzoo.losses.base import SentenceLoss, WrappedLoss
 from bertzoo.losses.names import get_sentence_loss
 from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class Matryoshka(SentenceLoss):
+class Matryoshka(WrappedLoss):
     """The sum of a loss over vectors cut to several widths, each scaled to length 1 (Kusupati et al. 2022, equation 1).
 
     Args:
@@ -31,8 +30,7 @@ class Matryoshka(SentenceLoss):
         weights: Sequence[float] | None = None,
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
-        self.loss = get_sentence_loss(loss)
+        super().__init__(get_sentence_loss(loss), **kwargs)
         if self.loss.head is not None:
             raise ValueError(f"{type(self.loss).__name__} has a dense layer for one width and can't be cut to several.")
         if not dimensions or any(dimension < 1 for dimension in dimensions):
@@ -41,19 +39,15 @@ class Matryoshka(SentenceLoss):
         self.weights = (1.0,) * len(self.dimensions) if weights is None else tuple(weights)
         if len(self.weights) != len(self.dimensions):
             raise ValueError(f"there are {len(self.dimensions)} dimensions and {len(self.weights)} weights.")
-        for attribute in ("target", "columns", "compares_examples", "in_batch_negatives"):
-            setattr(self, attribute, getattr(self.loss, attribute))
 
     def build_for_width(self, width: int, stddev: float) -> None:
         if max(self.dimensions) > width:
             raise ValueError(f"the vectors are {width} wide; dimensions are {list(self.dimensions)}.")
-
-    def check_targets(self, targets: np.ndarray, width: int) -> None:
-        self.loss.check_targets(targets, width)
+        super().build_for_width(width, stddev)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         total = 0.0
         for dimension, weight in zip(self.dimensions, self.weights):
-            targets = y_true[..., :dimension] if self.target == "vectors" else y_true
+            targets = y_true[..., :dimension] if self.targets_have_width else y_true
             total = total + weight * self.loss.call(targets, l2_normalize(y_pred[..., :dimension]))
         return total

@@ -1,5 +1,6 @@
-"""Losses of pairs of texts with a score or a class."""
+"""Losses of pairs of texts with a score or a class, each pair by itself."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -7,10 +8,8 @@ import numpy as np
 from keras import ops
 
 from bertzoo.layers.heads import cosine_similarity
-from bertzoo.losses.base import SentenceLoss
+from bertzoo.losses.base import SentenceLoss, check_distance, vector_distance
 from bertzoo.types import Tensor
-
-_INFINITE = 1e30
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -60,26 +59,61 @@ class SoftmaxOfPairs(SentenceLoss):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class CoSENT(SentenceLoss):
-    """log(1 + Σ exp(scale × (cosine of a pair - cosine of a pair with a higher score))) (Huang et al. 2024).
-
-    One number for the batch; sample weights have no meaning in it.
+class Contrastive(SentenceLoss):
+    """½ (y d² + (1 - y) max(0, margin - d)²) of a pair at distance d, with y 1 for pairs that belong together and else
+    0 (Hadsell et al. 2006).
 
     Args:
-        scale: Factor on the cosines.
+        margin: How far apart other pairs must be.
+        distance: "cosine" (1 - cosine), "euclidean" or "manhattan".
     """
 
-    arguments = ("scale",)
-    compares_examples = True
+    arguments = ("margin", "distance")
 
-    def __init__(self, scale: float = 20.0, **kwargs: Any):
+    def __init__(self, margin: float = 0.5, distance: str = "cosine", **kwargs: Any):
         super().__init__(**kwargs)
-        self.scale = scale
+        self.margin, self.distance = margin, check_distance(distance)
+
+    def check_targets(self, targets: np.ndarray, width: int) -> None:
+        if not np.isin(targets, (0, 1)).all():
+            raise ValueError(
+                f"y must be 1 for pairs that belong together and 0 for others. Received: {np.unique(targets)[:5]}. For "
+                "scores between, use CosineRegression, CoSENT or AnglE."
+            )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        scores = ops.reshape(y_true, (-1,))
-        cosines = self.scale * cosine_similarity(y_pred[:, 0], y_pred[:, 1])
-        differences = cosines[:, None] - cosines[None, :]
-        wrong_if_large = scores[:, None] < scores[None, :]
-        terms = ops.reshape(ops.where(wrong_if_large, differences, -_INFINITE), (-1,))
-        return ops.logsumexp(ops.concatenate([terms, ops.zeros((1,), terms.dtype)]))
+        together = ops.reshape(ops.cast(y_true, y_pred.dtype), (-1,))
+        distances = vector_distance(self.distance, y_pred[:, 0], y_pred[:, 1])
+        apart = ops.square(ops.relu(self.margin - distances))
+        return 0.5 * (together * ops.square(distances) + (1 - together) * apart)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class OnlineContrastive(Contrastive):
+    """Σ d² + Σ max(0, margin - d)² over the hard pairs of a batch: those that belong together and are further apart
+    than the nearest of the others, and the others that are nearer than the furthest of these.
+
+    One number for the batch, a sum; sample weights have no meaning in it. Arguments and targets are those of
+    `Contrastive`.
+
+    Args:
+        margin, distance: As there.
+    """
+
+    compares_examples = True
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        together = ops.reshape(ops.cast(y_true, "int32"), (-1,)) == 1
+        distances = vector_distance(self.distance, y_pred[:, 0], y_pred[:, 1])
+        hard_others = ~together & (distances < _extreme(distances, together, ops.max, -np.inf))
+        hard_pairs = together & (distances > _extreme(distances, ~together, ops.min, np.inf))
+        zeros = ops.zeros_like(distances)
+        return ops.sum(ops.where(hard_pairs, ops.square(distances), zeros)) + ops.sum(
+            ops.where(hard_others, ops.square(ops.relu(self.margin - distances)), zeros)
+        )
+
+
+def _extreme(distances: Tensor, chosen: Tensor, extreme: Callable, otherwise: float) -> Tensor:
+    """The extreme of the chosen distances; where none is chosen, the mean of all others, as sentence-transformers."""
+    count = ops.sum(ops.cast(chosen, "int32"))
+    return ops.where(count > 0, extreme(ops.where(chosen, distances, otherwise)), ops.mean(distances))

@@ -3,83 +3,48 @@
 import keras
 import numpy as np
 import pytest
+from sentence_loss_cases import CLASSES, ROWS, SCORES, WIDTH, agree, numbers, reference, torch, value_and_gradient
 
 from bertzoo.losses import (
+    GIST,
+    AnglE,
+    BatchAllTriplet,
+    BatchHardSoftMarginTriplet,
+    BatchHardTriplet,
+    BatchSemiHardTriplet,
+    Contrastive,
     CoSENT,
     CosineRegression,
     EmbeddingDistillation,
+    GlobalOrthogonalRegularization,
+    KLDistillation,
     MarginMSE,
     Matryoshka,
+    MegaBatchMargin,
     MultipleNegativesRanking,
+    OnlineContrastive,
     SoftmaxOfPairs,
     Triplet,
+    in_batch,
+    score_order,
 )
+from bertzoo.losses.in_batch import DIRECTIONS, HARDNESS_MODES
 from bertzoo.losses.names import get_sentence_loss
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("sentence_transformers")
-
-ROWS, WIDTH = 7, 16
-RNG = np.random.default_rng(0)
-SCORES = RNG.random(ROWS).astype("float32")
-SCORES[3] = SCORES[4]
-CLASSES = np.array([0, 1, 2, 0, 1, 2, 2], "int32")
+TOGETHER = np.array([1, 0, 0, 1, 1, 0, 1], "float32")
 
 
-class FakeModel(torch.nn.Module):
-    """Its vectors are its inputs."""
+class WithRegularization(torch.nn.Module):
+    """A loss of sentence-transformers plus its regularization, whose terms come as a dict."""
 
-    device = "cpu"
+    def __init__(self, loss, model, **options):
+        from sentence_transformers.sentence_transformer import losses
 
-    def get_embedding_dimension(self):
-        return WIDTH
+        super().__init__()
+        self.loss, self.added = loss, losses.GlobalOrthogonalRegularizationLoss(model, **options)
 
-    def forward(self, features):
-        return {"sentence_embedding": features["vectors"]}
-
-
-def numbers(*shape):
-    return RNG.normal(size=shape).astype("float32")
-
-
-def reference(make, vectors, targets):
-    """Value and gradient of one of sentence-transformers' losses."""
-    from sentence_transformers.sentence_transformer import losses
-
-    loss = make(losses, FakeModel())
-    columns = [torch.tensor(vectors[:, i], requires_grad=True) for i in range(vectors.shape[1])]
-    targets = None if targets is None else torch.tensor(targets)
-    value = loss([{"vectors": column} for column in columns], targets.long() if _whole(targets) else targets)
-    value.backward()
-    return value.item(), np.stack([column.grad.numpy() for column in columns], axis=1)
-
-
-def _whole(targets):
-    return targets is not None and targets.dtype == torch.int32
-
-
-def value_and_gradient(loss, vectors, targets):
-    """The same of ours, on this backend."""
-    targets = np.zeros(len(vectors), "float32") if targets is None else targets
-    backend = keras.backend.backend()
-    if backend == "jax":
-        import jax
-
-        value, gradient = jax.value_and_grad(lambda x: loss(targets, x))(vectors)
-    elif backend == "torch":
-        x = keras.ops.convert_to_tensor(vectors).detach().requires_grad_()
-        value = loss(targets, x)
-        value.backward()
-        gradient = x.grad
-    else:
-        import tensorflow as tf
-
-        x = tf.constant(vectors)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = loss(targets, x)
-        gradient = tape.gradient(value, x)
-    return float(keras.ops.convert_to_numpy(value)), keras.ops.convert_to_numpy(gradient)
+    def forward(self, features, labels):
+        return self.loss(features, labels) + sum(self.added(features, labels).values())
 
 
 CASES = {
@@ -95,7 +60,7 @@ CASES = {
     "negatives": (MultipleNegativesRanking(), lambda st, m: st.MultipleNegativesRankingLoss(m), 2, None),
     "hard negatives": (MultipleNegativesRanking(), lambda st, m: st.MultipleNegativesRankingLoss(m), 5, None),
     "symmetric": (
-        MultipleNegativesRanking(symmetric=True),
+        MultipleNegativesRanking(directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"),
         lambda st, m: st.MultipleNegativesRankingLoss(
             m, directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
         ),
@@ -137,12 +102,87 @@ CASES = {
         2,
         numbers(ROWS, WIDTH),
     ),
+    "all directions": (
+        MultipleNegativesRanking(directions=DIRECTIONS),
+        lambda st, m: st.MultipleNegativesRankingLoss(m, directions=DIRECTIONS),
+        4,
+        None,
+    ),
+    **{
+        f"hardness, {mode}": (
+            MultipleNegativesRanking(hardness_mode=mode, hardness_strength=3.0),
+            lambda st, m, mode=mode: st.MultipleNegativesRankingLoss(m, hardness_mode=mode, hardness_strength=3.0),
+            4,
+            None,
+        )
+        for mode in HARDNESS_MODES
+    },
+    "angle": (AnglE(), lambda st, m: st.AnglELoss(m), 2, SCORES),
+    "contrastive": (Contrastive(), lambda st, m: st.ContrastiveLoss(m), 2, TOGETHER),
+    "contrastive by length": (
+        Contrastive(5.0, "euclidean"),
+        lambda st, m: st.ContrastiveLoss(m, st.SiameseDistanceMetric.EUCLIDEAN, 5.0),
+        2,
+        TOGETHER,
+    ),
+    "contrastive, manhattan": (
+        Contrastive(15.0, "manhattan"),
+        lambda st, m: st.ContrastiveLoss(m, st.SiameseDistanceMetric.MANHATTAN, 15.0),
+        2,
+        TOGETHER,
+    ),
+    "online contrastive": (OnlineContrastive(), lambda st, m: st.OnlineContrastiveLoss(m), 2, TOGETHER),
+    "online contrastive, one kind": (
+        OnlineContrastive(1.5),
+        lambda st, m: st.OnlineContrastiveLoss(m, margin=1.5),
+        2,
+        np.zeros_like(TOGETHER),
+    ),
+    "mega batch": (
+        MegaBatchMargin(),
+        lambda st, m: st.MegaBatchMarginLoss(m, use_mini_batched_version=False),
+        2,
+        None,
+    ),
+    "kl": (KLDistillation(), lambda st, m: st.DistillKLDivLoss(m), 4, numbers(ROWS, 3)),
+    "kl at temperatures": (
+        KLDistillation(2.0, 0.5),
+        lambda st, m: st.DistillKLDivLoss(m, student_temperature=2.0, teacher_temperature=0.5),
+        3,
+        numbers(ROWS, 2),
+    ),
+    "2d matryoshka's widths": (
+        Matryoshka(GlobalOrthogonalRegularization("cosent"), [16, 4]),
+        lambda st, m: st.MatryoshkaLoss(m, WithRegularization(st.CoSENTLoss(m), m), [16, 4]),
+        2,
+        SCORES,
+    ),
+    "orthogonal": (
+        GlobalOrthogonalRegularization(mean_weight=3.0, second_moment_weight=0.5, aggregation="sum"),
+        lambda st, m: WithRegularization(
+            st.MultipleNegativesRankingLoss(m), m, mean_weight=3.0, second_moment_weight=0.5, aggregation="sum"
+        ),
+        3,
+        None,
+    ),
+    **{
+        f"{name} by {distance}": (
+            ours(*margin, distance=distance),
+            lambda st, m, name=name, distance=distance, margin=margin: getattr(st, f"{name}Loss")(
+                m, getattr(st.BatchHardTripletLossDistanceFunction, f"{distance}_distance"), *margin
+            ),
+            1,
+            CLASSES,
+        )
+        for name, ours, margin in (
+            ("BatchAllTriplet", BatchAllTriplet, (0.7,)),
+            ("BatchHardTriplet", BatchHardTriplet, (0.7,)),
+            ("BatchHardSoftMarginTriplet", BatchHardSoftMarginTriplet, ()),
+            ("BatchSemiHardTriplet", BatchSemiHardTriplet, (0.7,)),
+        )
+        for distance in ("euclidean", "cosine")
+    },
 }
-
-
-def agree(actual, expected):
-    assert actual[0] == pytest.approx(expected[0], abs=1e-5 * max(1, abs(expected[0])))
-    assert np.abs(actual[1] - expected[1]).max() <= 1e-4
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -150,6 +190,59 @@ def test_value_and_gradient_are_those_of_sentence_transformers(case):
     loss, make_reference, columns, targets = CASES[case]
     vectors = numbers(ROWS, columns, WIDTH)
     agree(value_and_gradient(loss, vectors, targets), reference(make_reference, vectors, targets))
+
+
+@pytest.mark.parametrize("margin", [("absolute", 0.0), ("absolute", 0.3), ("relative", 0.4)], ids=str)
+@pytest.mark.parametrize("columns", [2, 3])
+def test_gist_leaves_out_what_its_guide_holds_nearer_as_in_sentence_transformers(columns, margin):
+    vectors, guides = numbers(ROWS, columns, WIDTH), numbers(ROWS, columns, 5)
+    guides[:, 1] += 1.5 * guides[:, 0]  # so that positives are near, and some negatives are nearer
+    only_negatives = dict(contrast_anchors=columns == 3, contrast_positives=columns == 2)
+    loss = GIST(0.1, *margin, **only_negatives)
+    actual = value_and_gradient(loss, vectors, guides)
+    agree(actual, gist_reference(vectors, guides, temperature=0.1, strategy=margin, options=only_negatives))
+    unguided = value_and_gradient(GIST(0.1, "absolute", -3.0, **only_negatives), vectors, guides)
+    assert actual[0] < unguided[0] - 1e-3
+
+
+def gist_reference(vectors, guides, temperature, strategy, options):
+    from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    class Model(torch.nn.Module):
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"[UNK]": 0}, "[UNK]")))
+        max_seq_length = 8
+
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def forward(self, features):
+            return {"sentence_embedding": features[self.name]}
+
+    loss = GISTEmbedLoss(
+        Model("vectors"), Model("guide"), temperature, margin_strategy=strategy[0], margin=strategy[1], **options
+    )
+    columns = [torch.tensor(vectors[:, i], requires_grad=True) for i in range(vectors.shape[1])]
+    features = [{"vectors": x, "guide": torch.tensor(guides[:, i])} for i, x in enumerate(columns)]
+    value = loss(features, None)
+    value.backward()
+    return value.item(), np.stack([column.grad.numpy() for column in columns], axis=1)
+
+
+BLOCKWISE = ("negatives", "all directions", "hardness, all_negatives", "cosent", "angle", "mega batch")
+
+
+@pytest.mark.parametrize("case", BLOCKWISE)
+def test_losses_in_blocks_are_those_in_one(case, monkeypatch):
+    loss, _, columns, targets = CASES[case]
+    vectors = numbers(ROWS, columns, WIDTH)
+    expected = value_and_gradient(loss, vectors, targets)
+    for module in (in_batch, score_order):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 3)  # of seven: the last block is filled up
+    agree(value_and_gradient(loss, vectors, targets), expected)
 
 
 def with_kernel(loss, layer_of):
@@ -198,8 +291,24 @@ def test_losses_are_serialised_whole(case):
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="loss must be one of cosine, cosent"):
         get_sentence_loss("cosin")
-    with pytest.raises(ValueError, match="distance must be"):
-        Triplet(distance="manhattan")
+    with pytest.raises(ValueError, match="distance must be one of euclidean, manhattan, cosine. Received: 'dot'"):
+        Triplet(distance="dot")
+    with pytest.raises(ValueError, match="distance must be one of euclidean, cosine. Received: 'manhattan'"):
+        BatchHardTriplet(distance="manhattan")
+    with pytest.raises(ValueError, match="directions must be query_to_doc and any of"):
+        MultipleNegativesRanking(directions=("doc_to_query",))
+    with pytest.raises(ValueError, match='need partition_mode="joint"'):
+        MultipleNegativesRanking(directions=DIRECTIONS, partition_mode="per_direction")
+    with pytest.raises(ValueError, match="hardness_mode must be None or one of"):
+        MultipleNegativesRanking(hardness_mode="all")
+    with pytest.raises(ValueError, match="y must be 1 for pairs that belong together"):
+        Contrastive().check_targets(SCORES, WIDTH)
+    with pytest.raises(ValueError, match="y must hold the guide's vectors"):
+        GIST().check_targets(numbers(ROWS, WIDTH), WIDTH)
+    with pytest.raises(ValueError, match="an even width. Received: 7"):
+        AnglE().build_for_width(7, 0.02)
+    with pytest.raises(ValueError, match="targets must be 2 scores"):
+        KLDistillation()(numbers(ROWS, 3), numbers(ROWS, 3, WIDTH))
     with pytest.raises(ValueError, match="has a dense layer for one width"):
         Matryoshka("softmax", [8])
     with pytest.raises(ValueError, match="the vectors are 16 wide"):
@@ -209,7 +318,7 @@ def test_mistakes_are_named():
             Matryoshka("cosent", dimensions)
     with pytest.raises(ValueError, match="2 dimensions and 1 weights"):
         Matryoshka("cosent", [8, 4], [1.0])
-    with pytest.raises(ValueError, match='distance must be "mse"'):
+    with pytest.raises(ValueError, match="distance must be one of mse"):
         EmbeddingDistillation("manhattan")
     with pytest.raises(ValueError, match="targets must be 1 margins or 2 scores"):
         MarginMSE()(numbers(ROWS, 4), numbers(ROWS, 3, WIDTH))
