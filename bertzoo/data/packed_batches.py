@@ -29,6 +29,9 @@ class PackedDataset(SeededDataset):
             and weights, (batch, predictions of the longest text), are laid out anew, see `pack_predictions`.
         keep_apart_ids: int (n, numbers). Rows that share a number do not meet in a batch, as far as possible, so that
             equal texts are not negatives of each other.
+        mini_batch_size: With it, no row holds texts of two mini-batches, which have at most so many examples and
+            equally many rows, and a packed batch has `first_texts`, int32 (mini-batches,), the number of each one's
+            first text; see `bertzoo.tasks.mini_batches`.
 
     Raises:
         ValueError: There are no rows.
@@ -41,8 +44,10 @@ class PackedDataset(SeededDataset):
         max_shapes: int = 4,
         predictions_per_token: float | None = None,
         keep_apart_ids: np.ndarray | None = None,
+        mini_batch_size: int | None = None,
         **options: Any,
     ):
+        self._mini_batch_size = mini_batch_size
         self._max_shapes, self._apart, self._predictions = max_shapes, keep_apart_ids, predictions_per_token
         super().__init__(encoded, **options)
 
@@ -50,12 +55,13 @@ class PackedDataset(SeededDataset):
         if len(self._encoded) == 0:
             raise ValueError("there are no rows to make batches of.")
         self._length = int(self._encoded.lengths.max(initial=1))
-        self._num_groups = _num_devices(self.batch_size)
         rng, lengths = batch_generator(self._seed, 0, -1), self._encoded.text_lengths
-        self.shape = choose_packed_shape(lengths, self.batch_size, rng, self._max_shapes, self._num_groups)
+        groups = self._num_groups(self.batch_size)
+        self.shape = choose_packed_shape(lengths, self.batch_size, rng, self._max_shapes, groups)
         self._smaller = None
         if self.shape and (rest := len(self._encoded) % self.batch_size):
-            self._smaller = choose_packed_shape(lengths, rest, rng, max_count=1, row_length=self.shape.row_length)
+            options = {"max_count": 1, "row_length": self.shape.row_length, "num_groups": self._num_groups(rest)}
+            self._smaller = choose_packed_shape(lengths, rest, rng, **options)
 
     def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
         inputs, *targets = self._pad(epoch, index, plan[index], self._length)
@@ -63,6 +69,9 @@ class PackedDataset(SeededDataset):
         if shape is None:
             return inputs, *targets
         inputs = {**inputs, **packing_arrays(inputs["lengths"], self._length, shape, groups)}
+        if self._mini_batch_size is not None:
+            texts = inputs["lengths"][: -(-len(plan[index]) // groups)].size  # of a mini-batch
+            inputs["first_texts"] = np.arange(groups, dtype="int32") * texts
         if self._predictions is None:
             return inputs, *targets
         count = 1 + math.ceil(self._predictions * inputs["packing"].size / len(inputs["lengths"]))
@@ -70,12 +79,19 @@ class PackedDataset(SeededDataset):
         return pack_predictions(inputs, labels, weights, count)
 
     def _shape_and_groups(self, rows: np.ndarray) -> tuple[PackedShape | None, int]:
-        return (self.shape, self._num_groups) if len(rows) == self.batch_size else (self._smaller, 1)
+        shape = self.shape if len(rows) == self.batch_size else self._smaller
+        return shape, self._num_groups(len(rows))
+
+    def _num_groups(self, batch_size: int) -> int:
+        """The number of groups of texts that share no row in a batch of this size."""
+        if self._mini_batch_size is not None:
+            return -(-batch_size // self._mini_batch_size)
+        return _num_devices(batch_size) if batch_size == self.batch_size else 1
 
     def _num_tokens(self, rows: np.ndarray) -> int:
-        lengths, (shape, groups) = self._encoded.text_lengths[rows].ravel(), self._shape_and_groups(rows)
+        lengths, (shape, groups) = self._encoded.text_lengths[rows], self._shape_and_groups(rows)
         if shape is None:
-            return len(lengths) * self._length
+            return lengths.size * self._length
         return shape.num_rows(rows_needed(lengths, shape.row_length, groups)) * shape.row_length
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:

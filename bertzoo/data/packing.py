@@ -13,7 +13,8 @@ from bertzoo.data.batch_shapes import choose_padded_lengths
 
 SHORT_ROW = 128  # up to this many tokens, attention in a row costs little beside the rest
 ROW_LENGTHS = 8  # how many lengths of rows are tried
-TEXTS, FEWEST, MOST = 8192, 32, 128  # drawn at random to see how many rows batches need, and the batches that they make
+# Drawn at random to see how many rows batches need, and the batches that they make; fewer if they have many groups.
+TEXTS, FEWEST, MOST, FEWEST_IN_GROUPS = 8192, 32, 128, 4
 LEAST_GAIN = 0.05  # of the tokens, for which texts are packed
 FEW_BATCHES = 32  # of them, to choose the length of rows
 SPARE = 0.03  # of the largest number of rows, one at least, for batches that need more than all that were drawn
@@ -56,11 +57,18 @@ def rows_needed(text_lengths: np.ndarray, row_length: int, num_groups: int = 1) 
     """How many rows the texts of a batch take.
 
     Args:
-        text_lengths, row_length: As for `assign_rows`.
+        text_lengths: int (batch,) or (batch, columns).
+        row_length: As for `assign_rows`.
         num_groups: As for `packing_arrays`.
     """
-    groups = np.split(np.maximum(text_lengths, 1), num_groups)
+    groups = _split(np.maximum(text_lengths, 1), num_groups)
     return max(len(assign_rows(lengths, row_length)) for lengths in groups) * num_groups
+
+
+def _split(text_lengths: np.ndarray, num_groups: int) -> list[np.ndarray]:
+    """The lengths of each group's texts, (texts,): of consecutive examples, equally many but for the last group."""
+    size = -(-len(text_lengths) // num_groups)
+    return [text_lengths[i * size : (i + 1) * size].ravel() for i in range(num_groups)]
 
 
 def packing_arrays(
@@ -72,16 +80,16 @@ def packing_arrays(
         text_lengths: int (batch,) or (batch, columns): tokens of each text.
         length: Tokens of a padded text.
         shape: The shapes to choose from.
-        num_groups: Texts are divided into so many consecutive groups of one size, which share no rows and have equally
-            many: one group for each device.
+        num_groups: Examples are divided into so many consecutive groups of one size, which share no rows and have
+            equally many: one group for each device, or mini-batch. The last group may be smaller.
 
     Returns:
         `packing`, int32 (rows, row length): the index of each token in the padded batch, flattened, and -1 at padding;
         and `text_starts`, int32 and shaped as `text_lengths`: the index of each first token in the rows, flattened.
     """
-    flat = np.maximum(np.ravel(text_lengths), 1)
-    size = len(flat) // num_groups
-    groups = [assign_rows(flat[g * size : (g + 1) * size], shape.row_length) for g in range(num_groups)]
+    lengths = _split(np.maximum(text_lengths, 1), num_groups)
+    flat, size = np.concatenate(lengths), len(lengths[0])
+    groups = [assign_rows(of_group, shape.row_length) for of_group in lengths]
     count = shape.num_rows(max(map(len, groups)) * num_groups)
     packing = np.full((count, shape.row_length), -1, dtype=np.int32)
     starts = np.zeros(len(flat), dtype=np.int32)
@@ -118,8 +126,8 @@ def choose_packed_shape(
     """
     text_lengths = np.maximum(text_lengths, 1)
     size = min(batch_size, len(text_lengths))
-    number = int(np.clip(TEXTS // size, FEWEST, MOST))
-    draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)].ravel() for _ in range(number)]
+    number = max(int(np.clip(TEXTS // size, FEWEST, MOST)) // num_groups, FEWEST_IN_GROUPS)
+    draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)] for _ in range(number)]
 
     def choose(tokens: int, draws: list[np.ndarray]) -> tuple[int, PackedShape]:
         """The tokens that are computed for the draws in rows of so many tokens, and the shape."""
@@ -132,7 +140,7 @@ def choose_packed_shape(
         return choose(row_length, draws)[1]
     candidates = _row_lengths(int(text_lengths.max()))
     computed, shape = choose(min(candidates, key=lambda tokens: choose(tokens, draws[:FEW_BATCHES])[0]), draws)
-    padded = text_lengths.max() * sum(map(len, draws))
+    padded = text_lengths.max() * sum(lengths.size for lengths in draws)
     return shape if computed <= (1 - LEAST_GAIN) * padded else None
 
 

@@ -55,7 +55,8 @@ class EncodedTuples:
 
 def flatten_tuple_inputs(inputs: Mapping) -> dict:
     """Inputs for tuples of texts, (rows, columns, …), as those for rows * columns single texts."""
-    return {name: x if name == "packing" else ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
+    whole = ("packing", "first_text")
+    return {name: x if name in whole else ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
 
 
 def _repeated_texts(tuples: EncodedTuples) -> np.ndarray | None:
@@ -83,10 +84,18 @@ class TupleData(TaskData):
         self.width = vector_width
         self.loss: SentenceLoss | None = None
         self.column_prompts: tuple[str, ...] = ()
+        self.mini_batch_size: int | None = None
 
-    def set_loss(self, loss: SentenceLoss, column_prompts: Sequence[str]) -> None:
-        """Makes rows and targets those of a loss; see `SentenceEncoder.compile` for `column_prompts`."""
-        self.loss, self.column_prompts = loss, tuple(column_prompts)
+    def set_loss(
+        self, loss: SentenceLoss, column_prompts: Sequence[str] = (), mini_batch_size: int | None = None
+    ) -> None:
+        """Makes rows and targets those of a loss.
+
+        Args:
+            loss: The loss.
+            column_prompts, mini_batch_size: See `SentenceEncoder.compile`.
+        """
+        self.loss, self.column_prompts, self.mini_batch_size = loss, tuple(column_prompts), mini_batch_size
         self.schema = TUPLES if loss.target is not None else TupleSchema(targets=())
 
     def require_loss(self) -> SentenceLoss:
@@ -168,6 +177,8 @@ class TupleData(TaskData):
             loss.check_columns(getattr(encoded, "columns", [encoded]))
             if loss.compares_examples:  # texts of similar length would be the negatives of each other
                 options["group_by_length"] = False
+            if loss.compares_examples or shuffle:  # packed
+                options["mini_batch_size"] = self.mini_batch_size
             if shuffle and loss.in_batch_negatives:
                 options["keep_apart_ids"] = _repeated_texts(encoded)
         return super().make_dataset(encoded, targets, sample_weights, shuffle=shuffle, **options)

@@ -19,13 +19,14 @@ class PackedRows:
             a text stand side by side in one row.
         text_starts: int32 (batch,): the index of each text's first token in the flattened rows.
         length: That of the padded batch.
+        first_text: The number of the first text, on which dropout depends, where the batch is a part of another.
     """
 
-    def __init__(self, packing: Tensor, text_starts: Tensor, length: Any):
+    def __init__(self, packing: Tensor, text_starts: Tensor, length: Any, first_text: Any = 0):
         real, self._indices = packing >= 0, ops.maximum(packing, 0)
         self._text_starts, self._length = ops.cast(text_starts, "int32"), length
         # The number of each token's text, -1 at padding, and the token's position in its text.
-        self.text_ids = ops.where(real, self._indices // length, -1)
+        self.text_ids = ops.where(real, self._indices // length + first_text, -1)
         self.position_ids = self._indices % length
 
     @classmethod
@@ -33,7 +34,8 @@ class PackedRows:
         """The rows of an encoder's inputs; None where they are not packed."""
         if "packing" not in inputs:
             return None
-        return cls(inputs["packing"], inputs["text_starts"], ops.shape(inputs["token_ids"])[1])
+        length = ops.shape(inputs["token_ids"])[1]
+        return cls(inputs["packing"], inputs["text_starts"], length, inputs.get("first_text", 0))
 
     def pack(self, x: Tensor | None) -> Tensor | None:
         """(batch, length, …) -> (rows, row length, …), with any of x's elements at padding. None stays None."""
@@ -71,7 +73,16 @@ class PackedRows:
         return ops.where(real[:, :, None], self.gather(x, positions), ops.zeros((), x.dtype))
 
 
-def layer_key(dropout_key: Tensor, number: int, rows: PackedRows | None) -> Tensor | TokenKey:
+def key_from_text(dropout_key: Tensor, token_ids: Tensor, first_text: Tensor) -> TokenKey:
+    """The dropout key for a padded batch (batch, length) that is a part of another, from its text `first_text` on."""
+    batch, length = ops.shape(token_ids)
+    texts, positions = (ops.arange(size, dtype="int32") for size in (batch, length))
+    shape = (batch, length)
+    texts = ops.broadcast_to((texts + first_text)[:, None], shape)
+    return TokenKey(dropout_key, texts, ops.broadcast_to(positions[None], shape))
+
+
+def layer_key(dropout_key: Tensor | TokenKey, number: int, rows: PackedRows | None) -> Tensor | TokenKey:
     """The dropout key of an encoder's layer of this number."""
     key = fold_in(dropout_key, number)
     return key if rows is None else TokenKey(key, rows.text_ids, rows.position_ids)
@@ -98,7 +109,9 @@ class Selection:
         if self._rows is not None:
             return self._rows.gather_key(key.key, self._positions)
         shape = ops.shape(x)[:2]
-        texts = ops.broadcast_to(ops.arange(shape[0], dtype="int32")[:, None], shape)
+        part = isinstance(key, TokenKey)
+        texts = key.text_ids[:, :1] if part else ops.arange(shape[0], dtype="int32")[:, None]
+        texts = ops.broadcast_to(texts, shape)
         first = isinstance(self._positions, str)
         positions = ops.zeros_like(texts) if first else ops.cast(self._positions, "int32")
-        return TokenKey(key, texts, positions)
+        return TokenKey(key.key if part else key, texts, positions)

@@ -36,15 +36,51 @@ def map_slices(function: Callable[..., Tensor], slices: Sequence[Tensor], shared
 
     Args:
         function: Called as `function(*slice, *shared)`.
-        slices: Arrays (count, size, …).
-        shared: Further tensors for each call. Those with gradients must be among these: TensorFlow's recomputation
-            gives no gradient to tensors in a closure.
+        slices: Arrays (count, size, …), which get no gradient.
+        shared: Further tensors for each call. On TensorFlow these and variables alone get gradients, not tensors in a
+            closure.
 
     Returns:
         (count, …).
     """
+    if keras.backend.backend() == "tensorflow":
+        return _map_slices_tensorflow(function, list(slices), list(shared))
     recomputed = keras.remat(function)
     return ops.map(lambda one: recomputed(*one, *shared), list(slices))
+
+
+def _map_slices_tensorflow(function: Callable[..., Tensor], slices: list, shared: list) -> Tensor:
+    """`map_slices`, with the loop of the backward pass written out: TensorFlow's recomputation gives no gradient to
+    variables that are read within a loop, and outside of one it would compute all slices at once."""
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def mapped(*shared):
+        outputs = ops.map(lambda one: function(*one, *shared), slices)
+
+        def gradient(upstream, variables=None):
+            variables = list(variables or ())
+            watched = [x for x in shared if x.dtype.is_floating]
+
+            def add_slice(index, *totals):
+                with tf.GradientTape() as tape:
+                    tape.watch(watched)
+                    output = function(*(x[index] for x in slices), *shared)
+                zero = tf.UnconnectedGradients.ZERO
+                gradients = tape.gradient(output, watched + variables, upstream[index], unconnected_gradients=zero)
+                return index + 1, *(total + gradient for total, gradient in zip(totals, gradients))
+
+            zeros = [tf.zeros_like(x) for x in watched + variables]
+            count = tf.shape(slices[0])[0]
+            # Not two slices at once, which would take the memory of both.
+            _, *totals = tf.while_loop(lambda i, *_: i < count, add_slice, (0, *zeros), parallel_iterations=1)
+            of_watched = iter(totals)
+            of_shared = [next(of_watched) if x.dtype.is_floating else None for x in shared]
+            return of_shared, list(of_watched)
+
+        return outputs, gradient
+
+    return mapped(*map(ops.convert_to_tensor, shared))
 
 
 def map_row_blocks(function: Callable[..., Tensor], num_rows: Any, most: int, shared: Sequence[Tensor] = ()) -> Tensor:

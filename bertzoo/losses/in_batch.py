@@ -29,8 +29,8 @@ class InBatchLoss(SentenceLoss):
     would be a negative of itself: `fit` keeps equal texts out of a batch, as long as others are left.
     """
 
-    target = None
-    columns = (2, None)
+    target: str | None = None
+    columns: tuple[int, int | None] = (2, None)
     compares_examples = in_batch_negatives = True
 
     def block_losses(self, rows: Tensor, y_true: Tensor, vectors: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class ClassTriplets(SentenceLoss):
         distance: "euclidean" or "cosine" (1 - cosine).
     """
 
-    arguments = ("margin", "distance")
+    arguments: tuple[str, ...] = ("margin", "distance")
     target = "classes"
     columns = (1, 1)
     compares_examples = True

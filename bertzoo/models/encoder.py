@@ -8,7 +8,7 @@ from keras import ops
 from bertzoo.dispatch import make_block_caller, rematerialize_block_calls
 from bertzoo.layers.attention import make_attention_mask, make_text_mask
 from bertzoo.layers.functional import FIRST
-from bertzoo.layers.packed_rows import PackedRows, Selection, layer_key
+from bertzoo.layers.packed_rows import PackedRows, Selection, key_from_text, layer_key
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
 from bertzoo.models.registry import FAMILIES, check_family_config
@@ -27,11 +27,13 @@ class Encoder(BackendModel, EncoderBase):
     JAX does not check. Pass the number of real tokens, `lengths` (batch,), besides the mask when all padding is at the
     end of each row: JAX is then faster on a GPU. With `packing` and `text_starts` too (see `bertzoo.data.packing`), the
     texts are computed side by side in fewer rows; the outputs are the same, 0 at padding. A `perturbation` (batch,
-    length, width) is added to the normalised embeddings; see `bertzoo.training.SiFT`.
+    length, width) is added to the normalised embeddings; see `bertzoo.training.SiFT`. Where a batch is a part of
+    another, `first_text` is the number of its first text there, so that its dropout is that of the whole.
 
     Outputs: a dict with `sequence_output` (batch, length, hidden) and, where the family has a pooler, `pooled_output`
     (batch, hidden). With `return_all=True` also lists: `hidden_states`, the outputs of the embeddings and of each
-    applied block, and `attentions`, the weights (batch, heads, length, length) of each.
+    applied block, and `attentions`, the weights (batch, heads, length, length) of each; with `return_layers=True`
+    `hidden_states` alone, which is possible with `packing` too.
 
     Args:
         config: What defines the encoder.
@@ -90,6 +92,7 @@ class Encoder(BackendModel, EncoderBase):
         inputs: dict[str, Tensor] | Tensor,
         training: bool = False,
         return_all: bool = False,
+        return_layers: bool = False,
         dropout_key: Tensor | None = None,
         decoder: keras.layers.Layer | None = None,
         query_positions: Tensor | str | None = None,
@@ -102,10 +105,12 @@ class Encoder(BackendModel, EncoderBase):
             query_positions: FIRST or int (batch, count), the tokens to return; the last block may compute no others.
         """
         inputs = inputs if isinstance(inputs, dict) else {"token_ids": inputs}
-        check_input_names(inputs, (*ARRAYS, *PACKING, "perturbation"))
+        check_input_names(inputs, (*ARRAYS, *PACKING, "perturbation", "first_text"))
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
         rows = None if return_all else PackedRows.of(inputs)
+        if training and rows is None and "first_text" in inputs:
+            dropout_key = key_from_text(dropout_key, inputs["token_ids"], inputs["first_text"])
         # The number of a layer, from the embeddings on -> its key.
         key_of = (lambda i: layer_key(dropout_key, i, rows)) if training else lambda i: None
         # The pooler reads the first token, whatever else is read.
@@ -117,12 +122,14 @@ class Encoder(BackendModel, EncoderBase):
         select = None if query_positions is None else Selection(query_positions, rows)
 
         x, shared = self._embed(inputs, rows, key_of(0))
+        hidden_states = [x] if return_layers else []
         if return_all:
             hidden_states, attentions = self._apply_and_record(x, shared, key_of)
             before, x = hidden_states[-2:]
             x = x if select is None else select(x)
         else:
-            before, x = self._apply_blocks(x, shared, key_of, select, self.remat and training)
+            keep = hidden_states if return_layers else None
+            before, x = self._apply_blocks(x, shared, key_of, select, self.remat and training, keep)
         outputs: dict[str, Any] = {"sequence_output": x}
         if decoder is not None:
 
@@ -136,13 +143,16 @@ class Encoder(BackendModel, EncoderBase):
         pooler_input = x
         if rows is not None and select is None:
             outputs = {name: rows.unpack(vectors, inputs["padding_mask"]) for name, vectors in outputs.items()}
+            hidden_states = [rows.unpack(vectors, inputs["padding_mask"]) for vectors in hidden_states]
             pooler_input = rows.gather(x, FIRST)
         elif adds_first:
             outputs = {name: vectors[:, 1:] for name, vectors in outputs.items()}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(pooler_input)
+        if return_all or return_layers:
+            outputs["hidden_states"] = hidden_states
         if return_all:
-            outputs.update(hidden_states=hidden_states, attentions=attentions)
+            outputs["attentions"] = attentions
         return outputs
 
     def _embed(
@@ -162,15 +172,23 @@ class Encoder(BackendModel, EncoderBase):
             bias = self.position_bias(x, None if rows is None else rows.position_ids)
         return x, {"attention_mask": attention_mask, "position_bias": bias}
 
-    def _apply_blocks(self, x: Tensor, shared: dict, key_of: Any, select: Any, remat: bool) -> tuple[Tensor, Tensor]:
-        """The input of the last block, and its output, of the selected tokens if there are any."""
+    def _apply_blocks(
+        self, x: Tensor, shared: dict, key_of: Any, select: Any, remat: bool, keep: list[Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        """The input of the last block, and its output, of the selected tokens if there are any; a list to `keep` gets
+        the outputs of all blocks."""
         call_block = rematerialize_block_calls(make_block_caller()) if remat else make_block_caller()
         *first_blocks, last_block = (self.blocks[i] for i in self.block_order)
         for number, block in enumerate(first_blocks, start=1):
             x = call_block(block, x, **shared, key=key_of(number))
+            if keep is not None:
+                keep.append(x)
         key = key_of(len(self.block_order))
         if select is None:
-            return x, call_block(last_block, x, **shared, key=key)
+            last = call_block(last_block, x, **shared, key=key)
+            if keep is not None:
+                keep.append(last)
+            return x, last
         return x, last_block(x, **shared, key=key, select=select)
 
     def _apply_and_record(self, x: Tensor, shared: dict, key_of: Any) -> tuple[list[Tensor], list[Tensor]]:

@@ -22,11 +22,12 @@ from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
 from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.losses.names import get_sentence_loss
-from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.encoder import Encoder
+from bertzoo.tasks.mini_batches import check_mini_batch_size, map_mini_batches
 from bertzoo.tasks.mteb import ARGUMENTS, MtebEncoder
 from bertzoo.tasks.sentence_modules import (
     PromptedTask,
+    VectorSimilarity,
     layers_from_modules,
     load_layer_weights,
     load_sentence_tokenizer,
@@ -42,7 +43,7 @@ LONG_WORK = 100  # batches from which on a progress bar is shown
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentenceEncoder(PromptedTask, Task):
+class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
     """Turns texts into vectors.
 
     Args:
@@ -64,6 +65,7 @@ class SentenceEncoder(PromptedTask, Task):
 
     data: TupleData
     training_head: keras.layers.Layer | None  # the loss's
+    mini_batch_size: int | None = None
     config_keys = ("pooling", "after_pooling", "prompts", "default_prompt", "settings")
 
     def __init__(
@@ -104,19 +106,43 @@ class SentenceEncoder(PromptedTask, Task):
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
-        shape = ops.shape(inputs["token_ids"])
-        if len(shape) == 3:
-            inputs = flatten_tuple_inputs(inputs)
+        key = self.backbone.step.next_key() if training else None
+        in_tuples = len(inputs["token_ids"].shape) == 3
+        if self.mini_batch_size is None or not (training or in_tuples or "first_texts" in inputs):
+            return self._embed(inputs, key)
+        embed = self.compiled_part(SentenceEncoder._embed)
+        return map_mini_batches(lambda part: embed(self, part, key), inputs, self.mini_batch_size)
+
+    @property
+    def runs_in_parts(self) -> bool:
+        return self.mini_batch_size is not None
+
+    def _embed(self, inputs: dict[str, Tensor], key: Tensor | None) -> Tensor:
+        """The vectors of texts or tuples, in training by a loss that reads them (batch, columns, layers, width)."""
+        columns = list(inputs["token_ids"].shape[1:-1])
+        vectors = self._embed_texts(flatten_tuple_inputs(inputs) if columns else dict(inputs), key)
+        columns = [1] if len(vectors.shape) > 2 and not columns else columns
+        return ops.reshape(vectors, (-1, *columns, *vectors.shape[1:])) if columns else vectors
+
+    def _embed_texts(self, inputs: dict[str, Tensor], key: Tensor | None) -> Tensor:
+        """The vectors of texts: (batch, width), or of all layers (batch, layers, width)."""
+        options: dict[str, Any] = {"training": key is not None, "dropout_key": key}
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
+        if key is not None and self.data.loss is not None and self.data.loss.reads_layers:
+            outputs = self.backbone(inputs, return_layers=True, **options)
+            return ops.stack([self._pool(x, counted) for x in outputs["hidden_states"]], axis=1)
         # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
         first = counted is None or (counted is inputs.get("padding_mask") and "lengths" in inputs)
         if first and type(self.pooling) is Pooling and self.pooling.modes == ("cls",):
-            x = self.pooling(self.backbone(inputs, training=training, query_positions=FIRST)["sequence_output"])
-        else:
-            x = self.pooling(self.backbone(inputs, training=training)["sequence_output"], counted)
+            return self._pool(self.backbone(inputs, query_positions=FIRST, **options)["sequence_output"], None)
+        return self._pool(self.backbone(inputs, **options)["sequence_output"], counted)
+
+    def _pool(self, x: Tensor, counted: Tensor | None) -> Tensor:
+        """Token vectors (batch, length, hidden) -> (batch, width)."""
+        x = self.pooling(x, counted)
         for layer in self.after_pooling:
             x = layer(x)
-        return ops.reshape(x, (-1, shape[1], self.width)) if len(shape) == 3 else x
+        return x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*token_ids_shape(input_shape)[:-1], self.width)
@@ -304,33 +330,6 @@ class SentenceEncoder(PromptedTask, Task):
             done += len(chunk)
         return vectors
 
-    @property
-    def similarity_fn_name(self) -> str:
-        """The model's similarity measure, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
-        return self.settings.get("similarity_fn_name") or "cosine"
-
-    def similarity(self, vectors: Any, others: Any) -> np.ndarray:
-        """The similarity of each vector to each of the others, by the model's own measure.
-
-        Args:
-            vectors, others: (n, width) and (m, width).
-
-        Returns:
-            float32 (n, m).
-        """
-        return similarity(vectors, others, self.similarity_fn_name)
-
-    def similarity_pairwise(self, vectors: Any, others: Any) -> np.ndarray:
-        """The similarity of each vector to the one at the same index of the others, by the model's own measure.
-
-        Args:
-            vectors, others: (n, width) each.
-
-        Returns:
-            float32 (n,).
-        """
-        return pairwise_similarity(vectors, others, self.similarity_fn_name)
-
     def for_mteb(self) -> MtebEncoder:
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
         return MtebEncoder(self)
@@ -343,17 +342,21 @@ class SentenceEncoder(PromptedTask, Task):
         loss: Any = "cosine",
         *options: Any,
         column_prompts: Sequence[str] = (),
+        mini_batch_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         """As `Task.compile`.
 
         Losses that compare the rows of a batch ("multiple_negatives", "cosent") are another number at another
-        `batch_size`, in `evaluate` too, and accumulated batches are not one large batch to them.
+        `batch_size`, in `evaluate` too, and accumulated batches are not one large batch to them. With a
+        `mini_batch_size` memory hardly depends on the `batch_size`, which may be many thousands.
 
         Args:
             optimizer, options, kwargs: As there.
             column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
                 "passage: "), the last of them before all further columns too.
+            mini_batch_size: The examples whose texts the encoder reads at once, where batches are larger. Vectors, loss
+                and update are those of the whole batch, dropout included (Gao et al. 2021); each text is read twice.
             loss: One of `bertzoo.losses`, or its name: "cosine" and "cosent" (pairs and scores),
                 "softmax" (pairs and classes), "triplet" (anchor, positive, negative), "multiple_negatives" (anchor,
                 positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
@@ -367,12 +370,17 @@ class SentenceEncoder(PromptedTask, Task):
             del self.training_head
         with unlocked_layer(self):  # this layer comes and goes
             self.training_head = loss.head
-        self.data.set_loss(loss, [column_prompts] if isinstance(column_prompts, str) else column_prompts)
+        if mini_batch_size is not None:
+            check_mini_batch_size(mini_batch_size)
+        self.mini_batch_size = mini_batch_size
+        prompts = [column_prompts] if isinstance(column_prompts, str) else column_prompts
+        self.data.set_loss(loss, prompts, mini_batch_size)
         super().compile(optimizer, loss, *options, **kwargs)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
-        return config and {**config, "column_prompts": self.data.column_prompts}
+        own = {"column_prompts": self.data.column_prompts, "mini_batch_size": self.mini_batch_size}
+        return config and {**config, **own}
 
     needs_targets = False  # some losses compare the texts of a row alone
 
@@ -383,7 +391,7 @@ class SentenceEncoder(PromptedTask, Task):
             x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
         """
         # A stream's batches are not looked at before: they may be to predict from.
-        self.data.require_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) == 3 else 1))
+        self.data.require_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) > 2 else 1))
         if y is None:  # an error, unless the loss leaves targets aside
             y = encode_sentence_targets(None, self.data.require_loss().target, 1)
         return super().batch_loss(x, y, y_pred, sample_weight, training)

@@ -1,5 +1,5 @@
-"""What a directory of sentence-transformers holds besides the encoder, as a task has it: prompts, and the layers after
-the encoder."""
+"""What a directory of sentence-transformers holds besides the encoder, as a task has it: prompts, the measure of
+similarity, and the layers after the encoder."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +15,7 @@ from bertzoo.checkpoints.sentence_transformers import (
     SentenceTransformerFiles,
 )
 from bertzoo.layers.heads import Normalize, Pooling
+from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.config import EncoderConfig
 from bertzoo.tasks.presets import load_tokenizer
 from bertzoo.text.tokenizer import Tokenizer
@@ -83,6 +84,42 @@ def prompt_options_from_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     prompts = {name: text or "" for name, text in (settings.pop("prompts", None) or {}).items()}
     default = settings.pop("default_prompt_name", None)
     return {"prompts": prompts, "default_prompt": default, "settings": settings}
+
+
+# ---- the similarity of vectors
+
+
+class VectorSimilarity:
+    """Mixed into tasks that make vectors: their similarity, by the measure that the model's settings name."""
+
+    settings: dict[str, Any]
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """The model's similarity measure, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
+        return self.settings.get("similarity_fn_name") or "cosine"
+
+    def similarity(self, vectors: Any, others: Any) -> np.ndarray:
+        """The similarity of each vector to each of the others, by the model's own measure.
+
+        Args:
+            vectors, others: (n, width) and (m, width).
+
+        Returns:
+            float32 (n, m).
+        """
+        return similarity(vectors, others, self.similarity_fn_name)
+
+    def similarity_pairwise(self, vectors: Any, others: Any) -> np.ndarray:
+        """The similarity of each vector to the one at the same index of the others, by the model's own measure.
+
+        Args:
+            vectors, others: (n, width) each.
+
+        Returns:
+            float32 (n,).
+        """
+        return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
 
 # ---- the tokenizer

@@ -44,6 +44,14 @@ class ThreadSafeModel(keras.Model):
         with self.exclusive_call():
             return super().test_on_batch(*args, **kwargs)
 
+    # Whether a batch is computed part by part, each by a `compiled_part`.
+    runs_in_parts: bool = False
+
+    def compiled_part(self, function: Callable) -> Callable:
+        """A function of the model and a part of a batch, as it is to be called for each part. JAX and TensorFlow
+        compile it with the step, so there it is the function itself."""
+        return function
+
     def dataset_on_device(self, dataset: keras.utils.PyDataset) -> keras.utils.PyDataset:
         """The dataset as `fit` reads it fastest. JAX and TensorFlow copy a batch while they compute another one, so
         there it is the dataset itself."""

@@ -36,7 +36,8 @@ class TorchModel(ThreadSafeModel):
 
     Keras hands its whole step to `torch.compile`, whose graph then breaks at the optimizer, the metrics and the log.
     Here the model, its loss and its metrics are one graph without breaks, and so is the backward pass that PyTorch
-    derives from it. The optimizer runs outside, see `TorchOptimizer`.
+    derives from it. The optimizer runs outside, see `TorchOptimizer`. Where a batch is computed in parts, the graph is
+    of one part, since that of the whole would hold it as many times as there are parts.
 
     The first shape of batch is compiled as it is, the next with the axis that changed as a variable, so that a run of
     many lengths needs two or three graphs. `jit_compile=True` asks for it, for predictions too; "auto" is Keras's,
@@ -63,8 +64,17 @@ class TorchModel(ThreadSafeModel):
     def make_train_function(self, force: bool = False) -> None:
         _refuse_processes()
         if force or self.train_function is None:
-            self._forward_pass = _compiled(_forward_pass) if self.jit_compile else _forward_pass
+            compiles_step = self.jit_compile and not self.runs_in_parts
+            self._forward_pass = _compiled(_forward_pass) if compiles_step else _forward_pass
+            self._compiled_parts: dict[Callable, Callable] = {}
         super().make_train_function(force)
+
+    def compiled_part(self, function: Callable) -> Callable:
+        if not self.jit_compile or self.train_function is None:  # Keras builds metrics before it makes the step
+            return function
+        if function not in self._compiled_parts:
+            self._compiled_parts[function] = _compiled(function)
+        return self._compiled_parts[function]
 
     def make_predict_function(self, force: bool = False) -> Any:
         if force or self.predict_function is None:

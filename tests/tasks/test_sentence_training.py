@@ -58,26 +58,34 @@ def test_fit_takes_pairs_in_every_form(form, trainable):
     assert model.evaluate(x, y, verbose=0) < 0.5 * before
 
 
+CLASSES = {f"batch_{kind}_triplet": [0, 0, 1, 1, 0, 1] for kind in ("all", "hard", "hard_soft_margin", "semi_hard")}
 TARGETS = {
+    **CLASSES,
     "cosine": SCORES,
     "cosent": SCORES,
+    "angle": SCORES,
+    "contrastive": [1, 0, 0, 1, 1, 0],
+    "online_contrastive": [1, 0, 0, 1, 1, 0],
     "softmax": [0, 1, 2, 0, 1, 2],
     "triplet": None,
     "multiple_negatives": None,
+    "mega_batch_margin": None,
+    "gist": np.random.default_rng(1).normal(size=(6, 2, 5)),
     "margin_mse": SCORES,
+    "kl_distillation": np.random.default_rng(2).normal(size=(6, 2)),
     "distillation": np.random.default_rng(0).normal(size=(6, 32)),
 }
 
 # Values and gradients of all are compared in losses/test_sentence_losses.py, on each backend. "cosine" is fit above;
 # these differ in the number of texts, in the kind of targets and their shape, and by a layer that is trained.
-FIT = ("triplet", "softmax", "distillation", "margin_mse")
+FIT = ("triplet", "softmax", "distillation", "margin_mse", "gist", "batch_semi_hard_triplet")
 
 
 @pytest.mark.parametrize("loss", [pytest.param(name, marks=[pytest.mark.once] * (name not in FIT)) for name in LOSSES])
 def test_every_loss_trains(loss, trainable):
     model = trainable(loss)
-    three = loss in ("triplet", "margin_mse")
-    x = (FIRSTS, SECONDS, SECONDS[1:] + SECONDS[:1]) if three else (FIRSTS, SECONDS)
+    three = loss in ("triplet", "margin_mse", "kl_distillation")
+    x = FIRSTS if loss in CLASSES else (FIRSTS, SECONDS, SECONDS[1:] + SECONDS[:1]) if three else (FIRSTS, SECONDS)
     history = model.fit(x, TARGETS[loss], epochs=8, batch_size=6, verbose=0).history["loss"]
     assert history[-1] < history[0]
     assert model.evaluate(x, TARGETS[loss], verbose=0) < history[0]
