@@ -187,7 +187,7 @@ def labels_to_config(labels: list[str]) -> dict[str, Any]:
 # ---- targets
 
 
-def _target_rows(y: Any, num_rows: int) -> list:
+def target_rows(y: Any, num_rows: int) -> list:
     """The targets of `num_rows` examples: those of a list, array, Series, one-column frame or tensor.
 
     Raises:
@@ -228,7 +228,7 @@ def encode_targets(y: Any, labels: list[str], problem_type: str, num_rows: int) 
 
     Args:
         y: Class names or indices (n,) or (n, 1), see `_class_index`, or one-hot rows (n, labels); lists of names, or
-            rows of 0 and 1, for several at once; numbers for regression. See `_target_rows`.
+            rows of 0 and 1, for several at once; numbers for regression. See `target_rows`.
         labels: The names.
         problem_type: One of PROBLEM_TYPES.
         num_rows: How many rows there must be.
@@ -237,7 +237,7 @@ def encode_targets(y: Any, labels: list[str], problem_type: str, num_rows: int) 
         TypeError: y is not a sequence.
         ValueError: A label is unknown, a number is missing (NaN) or out of range, or there are too few or many rows.
     """
-    rows = _target_rows(y, num_rows)
+    rows = target_rows(y, num_rows)
     if problem_type == SINGLE_LABEL:
         return np.array([_class_id(row, i, labels) for i, row in enumerate(rows)], dtype="int32")
     if problem_type == MULTI_LABEL:
@@ -288,7 +288,7 @@ def encode_choice_targets(examples: Examples) -> np.ndarray:
         ValueError: There are no answers, or an answer is not among the choices.
     """
     ids = []
-    for number, (answer, row) in enumerate(zip(_target_rows(examples.targets, len(examples)), examples["choices"])):
+    for number, (answer, row) in enumerate(zip(target_rows(examples.targets, len(examples)), examples["choices"])):
         index = row.index(answer) if answer in row else answer
         if isinstance(index, str) and index.isdigit():
             index = int(index)
@@ -309,7 +309,7 @@ def encode_word_targets(examples: Examples, labels: list[str], scheme: str | Non
         ValueError: A label is unknown, tags are out of order, or there are too few or many.
     """
     rows = []
-    targets = _target_rows(examples.targets, len(examples))
+    targets = target_rows(examples.targets, len(examples))
     for number, (text, words, tags) in enumerate(zip(examples["text"], examples["words"], targets)):
         if isinstance(tags, EntitySpans):
             tags = _tags_of_entities(tags.spans, number, text, words, labels, scheme)
@@ -359,7 +359,7 @@ def encode_sentence_targets(y: Any, target_kind: str | None, num_rows: int) -> n
     """Targets of a sentence loss as an array: float32 numbers or vectors, or int32 classes; zeros where it needs none.
 
     Args:
-        y: The targets, see `_target_rows`.
+        y: The targets, see `target_rows`.
         target_kind: What the loss compares with: "numbers", "vectors", "classes", or None.
         num_rows: How many there must be.
 
@@ -371,7 +371,7 @@ def encode_sentence_targets(y: Any, target_kind: str | None, num_rows: int) -> n
             raise ValueError(f"x has {num_rows} rows and y has {len(y)}; this loss needs no y.")
         return np.zeros(num_rows, "float32")
     try:
-        values = np.asarray(_target_rows(y, num_rows), dtype="float32")
+        values = np.asarray(target_rows(y, num_rows), dtype="float32")
     except (TypeError, ValueError) as error:
         raise ValueError(f"y must hold {target_kind} for this loss, as many for each row: {error}") from error
     if not np.isfinite(values).all():

@@ -123,6 +123,50 @@ class TupleSchema(Schema):
         return _is_tuple_of_texts(value)
 
 
+# ---- queries with documents
+
+QUERY_COLUMNS = ("query", "question", "anchor")
+DOCUMENTS_COLUMNS = ("documents", "docs", "passages", "texts")
+
+
+class RankingSchema(Schema):
+    """Queries, each with a list of documents."""
+
+    roles = ("query", "documents")
+    row = "a query with its documents (q, [a, b])"
+    least = most = 2
+    targets = ("labels", "label", "scores", "score")
+    target = "labels"
+    named_classes = False
+
+    def find_columns(self, table: Any) -> dict[str, Any]:
+        """Finds `query`, and `documents`, lists of texts, or `document 1` …: positive, then those that begin with
+        negative."""
+        names = column_names(table)
+        query, listed = require_column(QUERY_COLUMNS, names), find_column(DOCUMENTS_COLUMNS, names)
+        if listed is not None:
+            return {"query": query, "documents": listed}
+        negatives = [name for name in names if str(name).lower().startswith("negative")]
+        documents = [require_column([*DOCUMENTS_COLUMNS, "positive"], names), *negatives]
+        return {"query": query, **{f"document {i + 1}": name for i, name in enumerate(documents)}}
+
+    def normalize_inputs(self, columns_by_role: dict[str, Any], y: Any) -> tuple[dict[str, Any], Any]:
+        queries = to_text_list(columns_by_role.pop("query"), "queries")
+        listed = columns_by_role.get("documents")
+        rows = zip(*columns_by_role.values()) if listed is None else as_list(listed)
+        documents = [to_text_list(row, f"the documents of query {number}") for number, row in enumerate(rows)]
+        if len(queries) != len(documents):
+            raise ValueError(f"there are {len(queries)} queries and {len(documents)} lists of documents.")
+        for number, row in enumerate(documents):
+            if not row:
+                raise ValueError(f"query {number} has no documents.")
+        return {"query": queries, "documents": documents}, y
+
+    def is_single_example(self, value: Any) -> bool:
+        pair = isinstance(value, (tuple, list)) and len(value) == 2
+        return pair and isinstance(value[0], str) and not isinstance(value[1], str)
+
+
 # ---- questions about texts
 
 
@@ -314,6 +358,7 @@ def _join_words(sentence, number: int) -> tuple[str, np.ndarray]:
 
 TEXTS: Schema = TextSchema()
 TUPLES: Schema = TupleSchema()
+RANKINGS: Schema = RankingSchema()
 QUESTIONS: Schema = QuestionSchema()
 CHOICES: Schema = ChoiceSchema()
 WORDS: Schema = WordSchema()

@@ -1,12 +1,14 @@
-"""Losses of sentence encoders. Names are imported on first use, since they need Keras.
+"""Losses of sentence encoders and rerankers. Names are imported on first use, since they need Keras.
 
-All take `y_pred`, float (batch, columns, width), the vectors of each example's texts, as `SentenceEncoder` returns them
-in training. Numbers and defaults are those of sentence-transformers.
+Those of `SentenceEncoder` (`SentenceLoss`) take `y_pred`, float (batch, columns, width), the vectors of each example's
+texts; those of `CrossEncoder` (`RankingLoss`) the scores of each query's documents, float (batch, documents). Numbers
+and defaults are those of sentence-transformers.
 """
 
 from bertzoo._lazy import lazy_import_hooks
 
 _HOMES = {
+    "ADRMSE": "ranking",
     "AdaptiveLayer": "adaptive_layer",
     "AnglE": "score_order",
     "BatchAllTriplet": "triplets",
@@ -22,11 +24,19 @@ _HOMES = {
     "GlobalOrthogonalRegularization": "regularization",
     "InBatchLoss": "in_batch",
     "KLDistillation": "distillation",
+    "LambdaLoss": "lambda_loss",
+    "ListMLE": "listwise",
+    "ListNet": "listwise",
+    "ListwiseCrossentropy": "listwise",
     "MarginMSE": "distillation",
     "Matryoshka": "matryoshka",
     "MegaBatchMargin": "in_batch",
     "MultipleNegativesRanking": "in_batch",
     "OnlineContrastive": "pairs",
+    "PListMLE": "listwise",
+    "RankNet": "lambda_loss",
+    "RankingLoss": "ranking",
+    "ScoreMarginMSE": "ranking",
     "SentenceLoss": "base",
     "SoftmaxOfPairs": "pairs",
     "Triplet": "triplets",

@@ -1,4 +1,4 @@
-"""The base of the losses of sentence encoders, which compare the vectors of the texts of each example."""
+"""The bases of losses: of all, and of those of sentence encoders, which compare the vectors of an example's texts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +12,28 @@ from bertzoo.layers.heads import cosine_similarity
 from bertzoo.types import Tensor
 
 
-class SentenceLoss(keras.losses.Loss):
-    """The base of these losses.
+class ConfiguredLoss(keras.losses.Loss):
+    """A loss whose configuration is the arguments of its constructor.
 
     Attributes:
         arguments: The constructor's own arguments, each kept as the attribute of the same name.
+    """
+
+    arguments: tuple[str, ...] = ()
+
+    def get_config(self) -> dict[str, Any]:
+        own = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in self.arguments}
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+class SentenceLoss(ConfiguredLoss):
+    """The base of losses of sentence encoders.
+
+    Attributes:
         target: What the loss compares with: "numbers", "classes", "vectors", or None where the order of the texts in
             the example is enough.
         columns: The fewest and the most texts of an example.
@@ -29,7 +46,6 @@ class SentenceLoss(keras.losses.Loss):
         head_inputs: How many vectors of an example the head reads.
     """
 
-    arguments: tuple[str, ...] = ()
     target: str | None = "numbers"
     columns: tuple[int, int | None] = (2, 2)
     compares_examples: bool = False
@@ -70,14 +86,6 @@ class SentenceLoss(keras.losses.Loss):
         Raises:
             ValueError: They are out of range or of another shape.
         """
-
-    def get_config(self) -> dict[str, Any]:
-        own = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in self.arguments}
-        return {**super().get_config(), **own}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SentenceLoss":
-        return cls(**keras.saving.deserialize_keras_object(config))
 
 
 INHERITED = (

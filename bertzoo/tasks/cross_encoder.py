@@ -6,20 +6,23 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import build_cross_encoder_files, read_sentence_transformers_config
 from bertzoo.data.parsing import parse_inputs
+from bertzoo.data.ranking_data import RankingData
 from bertzoo.data.schemas import TextSchema
 from bertzoo.data.streams import is_batch_stream
-from bertzoo.data.task_data import LabelData
+from bertzoo.data.tuple_data import flatten_tuple_inputs
+from bertzoo.losses.ranking import RankingLoss
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.tasks.sentence_modules import PromptedTask, prompt_options_from_settings
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
-from bertzoo.types import REGRESSION, SINGLE_LABEL
+from bertzoo.types import REGRESSION, SINGLE_LABEL, Tensor
 
 # What predict makes of logits: its name in sentence-transformers' files, and the function.
 ACTIVATIONS: dict[str, tuple[str, Callable]] = {
@@ -46,8 +49,9 @@ class CrossEncoder(PromptedTask, TextClassifier):
         settings: Further keys of config_sentence_transformers.json, which are carried through.
         name: Name of the Keras model.
 
-    One label is trained with scores from 0 to 1 and binary cross-entropy; more with classes and cross-entropy. The
-    checkpoint is that of a text classifier, which sentence-transformers loads.
+    One label is trained with scores from 0 to 1 and binary cross-entropy, or by lists of documents with a
+    `bertzoo.losses.RankingLoss`; more with classes and cross-entropy. The checkpoint is that of a text classifier,
+    which sentence-transformers loads.
 
     Raises:
         ValueError: The activation is unknown, or `TextClassifier` refuses the labels.
@@ -70,7 +74,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, labels, problem_type, head, name=name, **kwargs)
-        self.data = LabelData(tokenizer, backbone.config, self.labels, self.problem_type, PAIRS, target_range=(0, 1))
+        self.data: RankingData = RankingData(tokenizer, backbone.config, self.labels, self.problem_type, PAIRS)
         self.activation = activation or ("sigmoid" if len(self.labels) == 1 else "linear")
         _function(self.activation)
         self.set_prompts(prompts, default_prompt, settings)
@@ -159,6 +163,37 @@ class CrossEncoder(PromptedTask, TextClassifier):
         scores = self.predict([(query, text) for text in documents], batch_size, verbose) if documents else np.zeros(0)
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]), "text": documents[i]} for i in order]
+
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
+        inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
+        if len(inputs["token_ids"].shape) == 2:
+            return super().call(inputs, training)
+        documents = inputs["token_ids"].shape[1]
+        return ops.reshape(super().call(flatten_tuple_inputs(inputs), training), (-1, documents))
+
+    def compile(self, optimizer: Any = None, loss: Any = None, *options: Any, **kwargs: Any) -> None:
+        """As `TextClassifier.compile`.
+
+        With a loss of lists, `fit((queries, documents), labels)` takes a list of documents for each query, and a list
+        of labels as long, where the loss has some; tables too, see `bertzoo.data.schemas`.
+
+        Args:
+            optimizer, options, kwargs: As there.
+            loss: By default binary cross-entropy of scores from 0 to 1; "mse" for a teacher's scores; or a loss of a
+                query's documents, a `bertzoo.losses.RankingLoss`.
+
+        Raises:
+            ValueError: A loss of a query's documents is for a model with several labels.
+        """
+        ranking = loss if isinstance(loss, RankingLoss) else None
+        if ranking is not None and len(self.labels) != 1:
+            raise ValueError(
+                f"{type(loss).__name__} compares scores. Received: a model with {len(self.labels)} labels. Make it "
+                "with labels=1."
+            )
+        super().compile(optimizer, loss, *options, **kwargs)
+        binary = isinstance(self.loss, keras.losses.BinaryCrossentropy)
+        self.data.set_loss(ranking, (0, 1) if binary else (-np.inf, np.inf))
 
     def default_loss(self) -> Any:
         if self.problem_type == REGRESSION:

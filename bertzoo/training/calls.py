@@ -44,8 +44,10 @@ class ThreadSafeModel(keras.Model):
         with self.exclusive_call():
             return super().test_on_batch(*args, **kwargs)
 
-    # Whether a batch is computed part by part, each by a `compiled_part`.
-    runs_in_parts: bool = False
+    @property
+    def runs_in_parts(self) -> bool:
+        """Whether a batch is computed part by part, each by a `compiled_part`."""
+        return False
 
     def compiled_part(self, function: Callable) -> Callable:
         """A function of the model and a part of a batch, as it is to be called for each part. JAX and TensorFlow
