@@ -59,12 +59,12 @@ def flatten_tuple_inputs(inputs: Mapping) -> dict:
     return {name: x if name in whole else ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
 
 
-def _repeated_texts(tuples: EncodedTuples) -> np.ndarray | None:
+def _repeated_texts(tuples: EncodedTuples | Encoded) -> np.ndarray | None:
     """int (rows, columns): equal numbers for equal texts, as the encoder reads them; None where all differ."""
     numbers: dict[bytes, int] = {}
     columns = [
         [numbers.setdefault(column.row(i).tobytes(), len(numbers)) for i in range(len(column))]
-        for column in tuples.columns
+        for column in getattr(tuples, "columns", [tuples])
     ]
     rows = np.array(columns).T
     within = sum(len(set(row)) for row in rows.tolist())  # a text may occur twice in its own row
@@ -85,18 +85,29 @@ class TupleData(TaskData):
         self.loss: SentenceLoss | None = None
         self.column_prompts: tuple[str, ...] = ()
         self.mini_batch_size: int | None = None
+        self.no_duplicates: bool | None = None
 
     def set_loss(
-        self, loss: SentenceLoss, column_prompts: Sequence[str] = (), mini_batch_size: int | None = None
+        self,
+        loss: SentenceLoss,
+        column_prompts: Sequence[str] = (),
+        mini_batch_size: int | None = None,
+        no_duplicates: bool | None = None,
     ) -> None:
         """Makes rows and targets those of a loss.
 
         Args:
             loss: The loss.
-            column_prompts, mini_batch_size: See `SentenceEncoder.compile`.
+            column_prompts, mini_batch_size, no_duplicates: See `SentenceEncoder.compile`.
         """
-        self.loss, self.column_prompts, self.mini_batch_size = loss, tuple(column_prompts), mini_batch_size
+        self.loss, self.column_prompts = loss, tuple(column_prompts)
+        self.mini_batch_size, self.no_duplicates = mini_batch_size, no_duplicates
         self.schema = TUPLES if loss.target is not None else TupleSchema(targets=())
+
+    @property
+    def loss_options(self) -> dict[str, Any]:
+        """The arguments of `set_loss` besides the loss, by name."""
+        return {name: getattr(self, name) for name in ("column_prompts", "mini_batch_size", "no_duplicates")}
 
     def require_loss(self) -> SentenceLoss:
         """The loss, which defines what rows and targets must be.
@@ -179,7 +190,8 @@ class TupleData(TaskData):
                 options["group_by_length"] = False
             if loss.compares_examples or shuffle:  # packed
                 options["mini_batch_size"] = self.mini_batch_size
-            if shuffle and loss.in_batch_negatives:
+            apart = loss.in_batch_negatives if self.no_duplicates is None else self.no_duplicates
+            if shuffle and apart:
                 options["keep_apart_ids"] = _repeated_texts(encoded)
         return super().make_dataset(encoded, targets, sample_weights, shuffle=shuffle, **options)
 

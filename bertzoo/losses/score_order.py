@@ -31,13 +31,13 @@ class CoSENT(SentenceLoss):
         super().__init__(**kwargs)
         self.scale = scale
 
-    def similarity(self, u: Tensor, v: Tensor) -> Tensor:
+    def _similarity(self, u: Tensor, v: Tensor) -> Tensor:
         """What is compared: (batch, width) twice -> (batch,)."""
         return cosine_similarity(u, v)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         scores = ops.reshape(y_true, (-1,))
-        similarities = self.scale * self.similarity(y_pred[:, 0], y_pred[:, 1])
+        similarities = self.scale * self._similarity(y_pred[:, 0], y_pred[:, 1])
 
         def rows(indices, similarities):
             own, own_scores = (ops.take(x, indices, axis=0)[:, None] for x in (similarities, scores))
@@ -63,7 +63,7 @@ class AnglE(CoSENT):
         if width % 2:
             raise ValueError(f"AnglE takes vectors of an even width. Received: {width}.")
 
-    def similarity(self, u: Tensor, v: Tensor) -> Tensor:
+    def _similarity(self, u: Tensor, v: Tensor) -> Tensor:
         u, v = l2_normalize(u), l2_normalize(v)
         (a, b), (c, d) = (ops.split(x, 2, axis=-1) for x in (u, v))
         return ops.abs(ops.sum(u * v, axis=-1) + ops.sum(b * c - a * d, axis=-1))

@@ -106,9 +106,9 @@ class BatchHardTriplet(ClassTriplets):
     """
 
     def mined_loss(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        return ops.relu(self.hardest(distances, positives, negatives) + self.margin)
+        return ops.relu(self._hardest(distances, positives, negatives) + self.margin)
 
-    def hardest(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    def _hardest(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Each text's furthest positive minus its nearest negative, (batch,); arguments as for `mined_loss`."""
         furthest = ops.max(ops.where(positives, distances, 0.0), axis=1)
         # What is no negative is pushed beyond all, so that a text without negatives gets some number.
@@ -130,7 +130,7 @@ class BatchHardSoftMarginTriplet(BatchHardTriplet):
         super().__init__(distance=distance, **kwargs)
 
     def mined_loss(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        return ops.softplus(self.hardest(distances, positives, negatives))
+        return ops.softplus(self._hardest(distances, positives, negatives))
 
 
 @keras.saving.register_keras_serializable("bertzoo")

@@ -2,7 +2,8 @@
 
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.retrieval.evaluation import evaluate_pairs, evaluate_retrieval, evaluate_sts, evaluate_triplets
-from bertzoo.retrieval.search import mine_hard_negatives, mine_pairs, paraphrase_mining, semantic_search
+from bertzoo.retrieval.hard_negatives import mine_hard_negatives
+from bertzoo.retrieval.search import mine_pairs, paraphrase_mining, semantic_search
 
 __all__ = [
     "evaluate_pairs",

@@ -1,12 +1,12 @@
 """Exact search over vectors, in chunks, so that memory does not grow with the product of both sides; and pairs found by
-it: paraphrases in a set of texts, and hard negatives."""
+it: paraphrases in a set of texts."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bertzoo.metrics.vector_similarity import pairwise_similarity, prepare_vectors, prepared_similarity
+from bertzoo.metrics.vector_similarity import prepare_vectors, prepared_similarity
 from bertzoo.tasks.sentence_modules import document_prompt_name
 
 QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
@@ -144,68 +144,3 @@ def mine_pairs(vectors: np.ndarray, top_k: int = 100, max_pairs: int = 500_000) 
     scores = scores[others][first]
     order = np.argsort(-scores, kind="stable")[:max_pairs]
     return [(float(scores[i]), int(pairs[i, 0]), int(pairs[i, 1])) for i in order]
-
-
-def mine_hard_negatives(
-    encoder: Any,
-    queries: Sequence[str],
-    positives: Sequence[str],
-    corpus: Sequence[str] | None = None,
-    num_negatives: int = 1,
-    range_min: int = 0,
-    range_max: int = 100,
-    margin: float | None = None,
-    max_score: float | None = None,
-    batch_size: int = 32,
-    query_prompt: str | None = None,
-    corpus_prompt: str | None = None,
-) -> list[tuple[str, ...]]:
-    """Finds texts near a query that are not its positives, for training with `MultipleNegativesRanking` or `Triplet`.
-
-    Args:
-        encoder: A `SentenceEncoder`.
-        queries, positives: Equally long; a query may occur several times with other positives, none of which becomes
-            its negative.
-        corpus: Where negatives are looked for; the positives of all queries where None.
-        num_negatives: How many to find for each row.
-        range_min: How many of the nearest to leave out, since they may be unlabelled positives.
-        range_max: How many of the nearest to consider.
-        margin: By how much a negative's cosine must be below the positive's.
-        max_score: The greatest cosine that a negative may have.
-        batch_size: As for `SentenceEncoder.encode`.
-        query_prompt, corpus_prompt: As for `evaluate_retrieval`.
-
-    Returns:
-        Rows (query, positive, negative, …). Rows with too few negatives are left out.
-
-    Raises:
-        ValueError: The columns differ in length, or a number is out of its range.
-    """
-    if len(queries) != len(positives):
-        raise ValueError(f"queries and positives must be equally long. Received: {len(queries)} and {len(positives)}.")
-    if num_negatives < 1 or range_min < 0 or range_max < num_negatives + range_min:
-        raise ValueError(
-            "num_negatives must be at least 1, range_min not negative, and range_max at least both together. Received: "
-            f"{num_negatives}, {range_min} and {range_max}."
-        )
-    if not len(queries):
-        return []
-    texts = list(dict.fromkeys(positives if corpus is None else corpus))
-    known: dict[str, set[str]] = {}
-    for query, positive in zip(queries, positives):
-        known.setdefault(query, set()).add(positive)
-    query_prompt, corpus_prompt = resolve_prompts(encoder, query_prompt, corpus_prompt)
-    query_vectors = encoder.encode(list(queries), batch_size, prompt=query_prompt)
-    right = pairwise_similarity(query_vectors, encoder.encode(list(positives), batch_size, prompt=corpus_prompt))
-    most = max(map(len, known.values()))
-    scores, indices = find_nearest(
-        query_vectors, encoder.encode(texts, batch_size, prompt=corpus_prompt), range_max + most
-    )
-    rows = []
-    for i, (query, positive) in enumerate(zip(queries, positives)):
-        limit = min(np.inf if max_score is None else max_score, np.inf if margin is None else right[i] - margin)
-        near = [(texts[p], score) for p, score in zip(indices[i], scores[i]) if texts[p] not in known[query] | {query}]
-        fit = [text for text, score in near[:range_max][range_min:] if score <= limit][:num_negatives]
-        if len(fit) == num_negatives:
-            rows.append((query, positive, *fit))
-    return rows

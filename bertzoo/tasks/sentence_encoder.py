@@ -343,6 +343,7 @@ class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
         *options: Any,
         column_prompts: Sequence[str] = (),
         mini_batch_size: int | None = None,
+        no_duplicates: bool | None = None,
         **kwargs: Any,
     ) -> None:
         """As `Task.compile`.
@@ -357,6 +358,8 @@ class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
                 "passage: "), the last of them before all further columns too.
             mini_batch_size: The examples whose texts the encoder reads at once, where batches are larger. Vectors, loss
                 and update are those of the whole batch, dropout included (Gao et al. 2021); each text is read twice.
+            no_duplicates: Whether `fit` keeps equal texts out of a batch, as far as others are left, in an order that
+                the seed gives; where None, for losses whose negatives are the texts of other examples.
             loss: One of `bertzoo.losses`, or its name: "cosine" and "cosent" (pairs and scores),
                 "softmax" (pairs and classes), "triplet" (anchor, positive, negative), "multiple_negatives" (anchor,
                 positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
@@ -374,13 +377,12 @@ class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
             check_mini_batch_size(mini_batch_size)
         self.mini_batch_size = mini_batch_size
         prompts = [column_prompts] if isinstance(column_prompts, str) else column_prompts
-        self.data.set_loss(loss, prompts, mini_batch_size)
+        self.data.set_loss(loss, prompts, mini_batch_size, no_duplicates)
         super().compile(optimizer, loss, *options, **kwargs)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
-        own = {"column_prompts": self.data.column_prompts, "mini_batch_size": self.mini_batch_size}
-        return config and {**config, **own}
+        return config and {**config, **self.data.loss_options}
 
     needs_targets = False  # some losses compare the texts of a row alone
 

@@ -109,38 +109,6 @@ def test_equal_texts_are_found_as_pairs():
     assert retrieval.mine_pairs(vectors(1)) == []
 
 
-def test_hard_negatives_are_the_nearest_that_are_no_positives():
-    names = [f"d{i}" for i in range(12)]
-    encoder = table(["q", "r", *names])
-    cosines = {name: float(retrieval.similarity(encoder.table["q"], encoder.table[name])[0, 0]) for name in names}
-    order = sorted(names, key=cosines.get, reverse=True)
-    queries, positives = ["q", "q", "r"], [order[0], order[2], names[5]]
-
-    def mined(encoder, **options):
-        return retrieval.mine_hard_negatives(encoder, queries, positives, names, **options)
-
-    def first(**options):
-        return next(row for row in mined(encoder, **options) if row[0] == "q")
-
-    allowed = [name for name in order if name not in (order[0], order[2])]
-    assert first(num_negatives=3) == ("q", order[0], *allowed[:3])
-    assert first(num_negatives=2, range_min=1) == ("q", order[0], *allowed[1:3])
-    limit = cosines[allowed[2]] + 1e-6
-    assert first(max_score=limit) == ("q", order[0], allowed[2])
-    assert first(margin=cosines[order[0]] - limit) == ("q", order[0], allowed[2])
-    assert mined(encoder, max_score=-2.0) == []
-    # The margin is in cosine, also for a model whose own measure is another and depends on the vectors' lengths.
-    lengths = dict(zip(encoder.table, RNG.uniform(0.1, 10, len(encoder.table))))
-    scaled = Table({name: vector * lengths[name] for name, vector in encoder.table.items()}, "dot")
-    assert mined(scaled, margin=0.3) == mined(encoder, margin=0.3) != []
-    with pytest.raises(ValueError, match="equally long. Received: 3 and 1"):
-        retrieval.mine_hard_negatives(encoder, queries, positives[:1])
-    for wrong in ({"num_negatives": 0}, {"range_min": -1}, {"num_negatives": 3, "range_max": 2}):
-        with pytest.raises(ValueError, match="num_negatives must be at least 1"):
-            mined(encoder, **wrong)
-    assert retrieval.mine_hard_negatives(encoder, [], []) == []
-
-
 # ---- measures
 
 
@@ -286,7 +254,7 @@ def test_prompts_of_queries_and_documents():
     assert asked == ["query: ", "passage: "]
     del asked[:]
     retrieval.mine_hard_negatives(encoder, ["q"], ["a"], ["a", "b"])
-    assert asked == ["query: ", "passage: ", "passage: "]
+    assert asked == ["query: ", "passage: "]
     del asked[:]
     retrieval.evaluate_triplets(encoder, ["q"], ["a"], ["b"], query_prompt="")
     assert asked == ["", "passage: ", "passage: "]

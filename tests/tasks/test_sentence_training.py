@@ -240,5 +240,18 @@ def test_equal_texts_are_no_negatives_of_each_other(plain):
         ids = data[i][0]["token_ids"]
         for column in range(2):
             assert len({tuple(row) for row in ids[:, column]}) == 3
+    orders = {}
+    for loss, choice in (
+        ("cosent", True),
+        ("cosent", None),
+        ("multiple_negatives", False),
+        ("multiple_negatives", None),
+    ):
+        model.compile(bz.AdamW(1e-3), loss, no_duplicates=choice, run_eagerly=True)
+        data = model.batches(rows, [0.5] * 12 if loss == "cosent" else None, batch_size=3)
+        orders[loss, choice] = data.row_order.tolist()
+    assert orders["cosent", True] == orders["multiple_negatives", None]
+    assert orders["cosent", None] == orders["multiple_negatives", False] != orders["cosent", True]
+    assert model.get_compile_config()["no_duplicates"] is None
     model.compile(bz.AdamW(1e-3), loss=Matryoshka("multiple_negatives", [32, 8]), run_eagerly=True)
     assert model.data.require_loss().in_batch_negatives
