@@ -31,6 +31,7 @@ from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_dire
 
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
+VECTOR, SCORES = "sentence_embedding", "scores"  # what a module gives
 # The keys of older files, one for each pooling that is concatenated.
 OLD_POOLINGS = {
     "pooling_mode_cls_token": "cls",
@@ -107,8 +108,23 @@ class SentenceTransformerFiles:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_sentence_transformer_files(preset: str | Path) -> SentenceTransformerFiles:
+def is_modular_reranker(preset: str | Path) -> bool:
+    """Whether a preset's modules.json lists a dense layer that gives the scores of a reranker."""
+    root, entries = _find(preset)
+    if len(entries) < 2:
+        return False
+    with add_source_to_errors(root / MODULES_FILE):
+        kind, directory = _kind_and_path(root, entries[-1])
+    settings = read_json(directory / "config.json", MODULE_RULES.get(kind, {}), default={})
+    return settings.get("module_output_name") == SCORES
+
+
+def read_sentence_transformer_files(preset: str | Path, output: str = VECTOR) -> SentenceTransformerFiles:
     """Reads the small files of a preset, of sentence-transformers or of a plain encoder.
+
+    Args:
+        preset: The preset.
+        output: What the last module gives: VECTOR, or SCORES of a reranker.
 
     Raises:
         CheckpointError: There is no such preset, a file is damaged, or it describes what bertzoo does not compute.
@@ -126,6 +142,12 @@ def read_sentence_transformer_files(preset: str | Path) -> SentenceTransformerFi
                 f"an encoder is expected first, a Transformer for feature-extraction. Received: {kind} for {task}."
             )
         modules = tuple(_read_module(path, kind) for kind, path in rest)
+        outputs = [module.settings.get("output", VECTOR) for module in modules]
+        if outputs and outputs != [*[VECTOR] * (len(outputs) - 1), output]:
+            raise CheckpointError(
+                f"the last module must give {output}, and those before it {VECTOR}. Received: {', '.join(outputs)}. "
+                "Rerankers are loaded with CrossEncoder, sentence encoders with SentenceEncoder."
+            )
     return SentenceTransformerFiles(
         directory, modules, length.get("max_seq_length"), bool(length.get("do_lower_case")), settings
     )
@@ -186,11 +208,12 @@ def _dense_settings(settings: Mapping[str, Any], units: int) -> dict[str, Any]:
     activation = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"activation_function must be one of {', '.join(ACTIVATIONS)}. Received: {activation!r}.")
-    inputs = {settings.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
-    if settings.get("use_residual") or inputs != {"sentence_embedding"}:
+    source, output = (settings.get(key) or VECTOR for key in ("module_input_name", "module_output_name"))
+    if settings.get("use_residual") or source != VECTOR or output not in (VECTOR, SCORES):
         raise CheckpointError(f"it describes a Dense that bertzoo does not compute: {settings}.")
     check_values({"out_features": None, **settings}, {"out_features": integer_rule(units, units)})
-    return {"units": units, "activation": ACTIVATIONS[activation], "bias": settings.get("bias", True)}
+    bias = settings.get("bias", True)
+    return {"units": units, "activation": ACTIVATIONS[activation], "bias": bias, "output": output}
 
 
 def build_sentence_transformer_files(

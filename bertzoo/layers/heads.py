@@ -235,6 +235,44 @@ class Pooling(Layer):
 
 
 @keras.saving.register_keras_serializable("bertzoo")
+class PooledHead(Layer):
+    """(batch, length, hidden) -> (batch, labels): pooling and dense layers, which rerankers in the modular form of
+    sentence-transformers have.
+
+    Args:
+        pooling: A `Pooling`.
+        after_pooling: Keras `Dense` layers and `Normalize`; the last has as many units as there are labels.
+        name: The layer's name.
+    """
+
+    def __init__(
+        self, pooling: Pooling, after_pooling: Sequence[keras.layers.Layer], name: str = "pooled_head", **kwargs: Any
+    ):
+        super().__init__(name=name, **kwargs)
+        self.pooling, self.after_pooling = pooling, list(after_pooling)
+
+    def build(self, x_shape: Any, padding_mask_shape: Any = None) -> None:
+        if not self.pooling.built:  # Keras's files build what is inside a layer first
+            self.pooling.build((None, None, x_shape[-1]))
+        width = x_shape[-1] * len(self.pooling.modes)
+        for layer in self.after_pooling:
+            if not layer.built:
+                layer.build((None, width))
+            width = getattr(layer, "units", width)
+
+    def call(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """
+        Args:
+            x: (batch, length, hidden).
+            padding_mask: (batch, length), 1 at the tokens that count; all where None.
+        """
+        x = self.pooling(x, padding_mask)
+        for layer in self.after_pooling:
+            x = layer(x)
+        return x
+
+
+@keras.saving.register_keras_serializable("bertzoo")
 class Normalize(keras.layers.Layer):
     """(batch, width) -> the same vectors, of length 1."""
 

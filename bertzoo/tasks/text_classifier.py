@@ -10,6 +10,7 @@ import numpy as np
 from bertzoo.data.labels import make_label_names
 from bertzoo.data.streams import is_batch_stream, iterate_chunks
 from bertzoo.data.task_data import LabelData
+from bertzoo.layers.heads import PooledHead
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.answers.classes import ClassReader
@@ -97,6 +98,10 @@ class TextClassifier(Task):
         return self.custom_head
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
+        if isinstance(self.classifier, PooledHead):
+            outputs, _ = self.encode_inputs(inputs, training)
+            mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+            return self.classifier(outputs["sequence_output"], mask)
         outputs, key = self.encode_inputs(inputs, training, query_positions=self.backbone.head_query_positions)
         vectors = self.backbone.pool_for_head(outputs, inputs, self.uses_pooler, head=self.classifier)
         return self.classifier(vectors, key=key) if self.head_takes_key else self.classifier(vectors)
@@ -105,6 +110,11 @@ class TextClassifier(Task):
         return (token_ids_shape(input_shape)[0], len(self.labels))
 
     def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        if isinstance(self.classifier, PooledHead):
+            x = nodes.pool(self.classifier.pooling)
+            for layer in self.classifier.after_pooling:
+                x = nodes.head(layer, x)
+            return {"logits": nodes.rows(x, len(self.labels))}
         vectors = nodes.pool_for_head(self.uses_pooler, layer=self.classifier)
         return {"logits": nodes.rows(nodes.head(self.classifier, vectors), len(self.labels))}
 

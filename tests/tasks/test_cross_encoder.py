@@ -154,6 +154,51 @@ def test_the_problem_of_the_files_is_kept_where_it_can_be_this_models(written, t
     assert load(path.parent).problem_type == "regression"
 
 
+@pytest.fixture(scope="module")
+def modular(checkpoint, st, tmp_path_factory):
+    """A reranker in modules: a transformer, two poolings and two dense layers."""
+    import torch
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    torch.manual_seed(0)
+    encoder = Transformer(str(checkpoint[0]))
+    width = encoder.get_embedding_dimension()
+    pooling = Pooling(width, pooling_mode=("cls", "mean"))
+    hidden = Dense(2 * width, 8, activation_function=torch.nn.GELU())
+    scores = Dense(8, 1, activation_function=torch.nn.Identity(), module_output_name="scores")
+    model = st.CrossEncoder(modules=[encoder, pooling, hidden, scores], device="cpu", prompts={"web": "a "})
+    directory = tmp_path_factory.mktemp("modular")
+    model.save_pretrained(str(directory))
+    return directory, model.predict(PAIRS)
+
+
+def test_directories_of_modules_are_read_and_written(modular, st, tmp_path, close, eager):
+    directory, expected = modular
+    model = load(directory)
+    assert model.activation == "sigmoid" and model.prompts == {"web": "a "} and model.load_report.new == []
+    close(model.predict(PAIRS), expected)
+    model.save_to_preset(tmp_path / "saved")
+    close(st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS), expected)
+    close(load(tmp_path / "saved").predict(PAIRS), expected)
+    model.save(tmp_path / "model.keras")
+    close(keras.models.load_model(tmp_path / "model.keras").predict(PAIRS), expected)
+    model.compile(bz.AdamW(1e-3, warmup=0.0, schedule="constant"), run_eagerly=eager)
+    history = model.fit(PAIRS, [0.0, 1.0, 0.5, 0.2, 0.8], epochs=15, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+    other = load(directory, new_head=True, labels=2)  # of the same encoder
+    assert other.predict(PAIRS).shape == (5, 2)
+
+
+@pytest.mark.once
+def test_each_task_refuses_the_modules_of_the_other(modular, plain, tmp_path):
+    with pytest.raises(CheckpointError, match="must give sentence_embedding.*Rerankers are loaded with CrossEncoder"):
+        bz.SentenceEncoder.from_preset(modular[0])
+    bz.SentenceEncoder.from_preset(plain, verbose=False).save_to_preset(tmp_path / "encoder")
+    fresh = load(tmp_path / "encoder")  # a sentence encoder, to train a reranker from
+    assert fresh.custom_head is None and fresh.load_report.new
+
+
 def test_mistakes_are_named(preset, written):
     model = load(preset)
     model.compile()
