@@ -94,7 +94,7 @@ class SeededDataset(keras.utils.PyDataset):
     @property
     def padding_efficiency(self) -> float:
         """Of the tokens computed in an epoch, the fraction that are not padding."""
-        return len(self._encoded.token_ids) / sum(map(self._num_tokens, self._plan))
+        return int(self._encoded.text_lengths.sum()) / sum(map(self._num_tokens, self._plan))
 
     def split_into_datasets(self, rows_per_dataset: int) -> Iterator[BucketedDataset]:
         """The batches of this epoch in data sets of about so many rows each, for outputs that are to be fetched before
