@@ -242,7 +242,7 @@ class BucketedDataset(SeededDataset):
         return batch
 
     def _num_tokens(self, rows: np.ndarray) -> int:
-        return len(rows) * self._length_of(rows)
+        return self._encoded.text_lengths[rows].size * self._length_of(rows)
 
     def _length_of(self, rows: np.ndarray) -> int:
         return int(self.lengths[self._bucket[rows].max()])

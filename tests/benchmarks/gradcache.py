@@ -12,7 +12,6 @@ that are ready. The first step, which compiles, does not count. bfloat16 on a GP
 `--batch 64 --mini 16 --plain 16` is enough to try.
 """
 
-import itertools
 import json
 import os
 import statistics
@@ -40,7 +39,8 @@ def squad_pairs(count: int) -> tuple[list[str], list[str]]:
         for paragraph in article["paragraphs"]
         for answered in paragraph["qas"]
     ]
-    step = max(1, len(rows) // count)
+    rows *= -(-count // len(rows))
+    step = len(rows) // count
     questions, paragraphs = zip(*rows[::step][:count])
     return list(questions), list(paragraphs)
 
@@ -59,22 +59,23 @@ def bertzoo_steps(argument: dict) -> dict:
     jit = jit_compile_setting() if on_gpu else "auto"
     mini = argument["mini"] if argument["batch"] > argument["mini"] else None
     model.compile(bz.AdamW(RATE), "multiple_negatives", mini_batch_size=mini, no_duplicates=False, jit_compile=jit)
-    ended, losses = [time.perf_counter()], []
+    ended, losses, steps = [time.perf_counter()], [], argument["steps"] + 1
 
     def end(batch, logs):
-        losses.append(float(logs["loss"]))  # waits for the device
-        ended.append(time.perf_counter())
+        if batch in (0, steps - 1):  # waits for the device; between, the host makes batches ahead
+            losses.append(float(logs["loss"]))
+            ended.append(time.perf_counter())
 
-    pairs = squad_pairs(argument["batch"] * (argument["steps"] + 1))
+    pairs = squad_pairs(argument["batch"] * steps)
     started = time.perf_counter()
-    data = model.batches(pairs, batch_size=argument["batch"])
+    data = model.data.batches(pairs, batch_size=argument["batch"], shuffle=False, with_targets=True)
     ready = time.perf_counter() - started
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=end)
-    model.fit(data, verbose=0, callbacks=[callback], epochs=-(-(argument["steps"] + 1) // len(data)))
-    seconds = [after - before for before, after in itertools.pairwise(ended)]
+    model.fit(data, verbose=0, callbacks=[callback])
+    begun, first, last = ended
     return {
-        "seconds": statistics.median(seconds[1:]),
-        "first": seconds[0],
+        "seconds": (last - first) / (steps - 1),
+        "first": first - begun,
         "preparation": ready,
         "memory": peak_memory(keras.backend.backend()),
         "loss": losses[0],
@@ -110,7 +111,7 @@ def sentence_transformers_steps(argument: dict) -> dict:
         losses.append(value.item())  # waits for the device
         seconds.append(time.perf_counter() - started)
     return {
-        "seconds": statistics.median(seconds[1:]),
+        "seconds": statistics.mean(seconds[1:]),
         "first": seconds[0],
         "memory": peak_memory("torch"),
         "loss": losses[0],
