@@ -24,9 +24,9 @@ import bertzoo as bz
 from bertzoo.backend import accelerator_name, keras_versions_text
 from bertzoo.data.packed_batches import PackedDataset
 from bertzoo.layers.heads import Normalize
+from bertzoo.losses import EmbeddingDistillation
 from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus
 from bertzoo.text.encoded import Encoded, lengths_to_row_splits
-from bertzoo.training.sentence_losses import EmbeddingDistillation
 
 LONGEST = 256  # tokens of a piece, as the teacher reads
 PADDED_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
