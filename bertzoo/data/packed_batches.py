@@ -12,6 +12,7 @@ from bertzoo.data.packing import PackedShape, choose_packed_shape, packing_array
 from bertzoo.text.encoded import Encoded
 
 ROUNDS, DRAWS = 20, 200  # to part rows that should not meet
+MOST_DRAWS = 1_000_000  # in a round, a few seconds; where more rows clash, they are hardly all to be parted
 
 
 class PackedDataset(SeededDataset):
@@ -146,13 +147,16 @@ def _kept_apart(rows: np.ndarray, numbers: np.ndarray, size: int, rng: np.random
     def fits(row: int, batch: int, removed: int) -> bool:
         return all(counts[batch][number] <= (number in numbers_of[removed]) for number in numbers_of[row])
 
+    before = len(rows) + 1
     for _ in range(ROUNDS):
         clashing = [i for i, row in enumerate(rows) if any(counts[i // size][n] > 1 for n in numbers_of[row])]
-        if not clashing:
+        draws = min(DRAWS, MOST_DRAWS // max(1, len(clashing)))
+        if not clashing or (draws < DRAWS and len(clashing) > 0.9 * before):
             break
+        before = len(clashing)
         for index in clashing:
             row, batch = rows[index], index // size
-            for other in rng.integers(0, len(rows), DRAWS).tolist() if not fits(row, batch, row) else ():
+            for other in rng.integers(0, len(rows), draws).tolist() if not fits(row, batch, row) else ():
                 other_row, other_batch = rows[other], other // size
                 if other_batch != batch and fits(row, other_batch, other_row) and fits(other_row, batch, row):
                     rows[index], rows[other] = other_row, row

@@ -32,7 +32,7 @@ RATE = 2e-5
 
 
 def squad_pairs(count: int) -> tuple[list[str], list[str]]:
-    """Questions and their paragraphs, spread over all articles."""
+    """Questions and their paragraphs, spread over all articles; the same again where there are not so many."""
     rows = [
         (answered["question"], paragraph["context"])
         for article in json.loads(read_data("squad", "train.json.gz"))["data"]
