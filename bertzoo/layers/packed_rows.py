@@ -1,6 +1,6 @@
 """Packed rows: the texts of a padded batch side by side in fewer rows, so that hardly any padding is computed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -73,19 +73,26 @@ class PackedRows:
         return ops.where(real[:, :, None], self.gather(x, positions), ops.zeros((), x.dtype))
 
 
-def key_from_text(dropout_key: Tensor, token_ids: Tensor, first_text: Tensor) -> TokenKey:
-    """The dropout key for a padded batch (batch, length) that is a part of another, from its text `first_text` on."""
-    batch, length = ops.shape(token_ids)
-    texts, positions = (ops.arange(size, dtype="int32") for size in (batch, length))
-    shape = (batch, length)
-    texts = ops.broadcast_to((texts + first_text)[:, None], shape)
-    return TokenKey(dropout_key, texts, ops.broadcast_to(positions[None], shape))
+def layer_keys(dropout_key: Tensor | None, inputs: Mapping[str, Tensor], rows: PackedRows | None) -> Callable:
+    """The number of an encoder's layer, from the embeddings on -> its dropout key; None where there is no key.
 
-
-def layer_key(dropout_key: Tensor | TokenKey, number: int, rows: PackedRows | None) -> Tensor | TokenKey:
-    """The dropout key of an encoder's layer of this number."""
-    key = fold_in(dropout_key, number)
-    return key if rows is None else TokenKey(key, rows.text_ids, rows.position_ids)
+    Args:
+        dropout_key: int32 (2,), or None at inference.
+        inputs: The encoder's; a padded batch that is a part of another has `first_text`.
+        rows: Its packed rows, if it has some.
+    """
+    if dropout_key is None:
+        return lambda number: None
+    if rows is not None:
+        tokens = (rows.text_ids, rows.position_ids)
+    elif "first_text" in inputs:
+        batch, length = ops.shape(inputs["token_ids"])
+        texts, positions = (ops.arange(size, dtype="int32") for size in (batch, length))
+        columns = ((texts + inputs["first_text"])[:, None], positions[None])
+        tokens = tuple(ops.broadcast_to(x, (batch, length)) for x in columns)
+    else:
+        return lambda number: fold_in(dropout_key, number)
+    return lambda number: TokenKey(fold_in(dropout_key, number), *tokens)
 
 
 class Selection:

@@ -21,11 +21,10 @@ def slice_sizes(num_rows: Any, most: int) -> tuple[Any, Any]:
 
 
 def cut_into_slices(x: Tensor, count: Any, size: Any) -> Tensor:
-    """(rows, …) -> (count, size, …), with zeros at the end."""
+    """(rows, …) -> (count, size, …), filled up at the end with the first rows, which are valid ones: the attention of
+    rows of zeros may be NaN, and so would be the gradient."""
     shape = ops.shape(x)
-    # Not `ops.pad`, which counts its calls: PyTorch would compile each step anew.
-    zeros = ops.zeros((count * size - shape[0], *shape[1:]), x.dtype)
-    return ops.reshape(ops.concatenate([x, zeros]), (count, size, *shape[1:]))
+    return ops.reshape(ops.concatenate([x, x[: count * size - shape[0]]]), (count, size, *shape[1:]))
 
 
 def map_slices(function: Callable[..., Tensor], slices: Sequence[Tensor], shared: Sequence[Tensor] = ()) -> Tensor:

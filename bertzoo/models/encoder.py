@@ -8,7 +8,7 @@ from keras import ops
 from bertzoo.dispatch import make_block_caller, rematerialize_block_calls
 from bertzoo.layers.attention import make_attention_mask, make_text_mask
 from bertzoo.layers.functional import FIRST
-from bertzoo.layers.packed_rows import PackedRows, Selection, key_from_text, layer_key
+from bertzoo.layers.packed_rows import PackedRows, Selection, layer_keys
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder_base import EncoderBase
 from bertzoo.models.registry import FAMILIES, check_family_config
@@ -109,10 +109,7 @@ class Encoder(BackendModel, EncoderBase):
         if training and dropout_key is None:
             dropout_key = self.step.next_key()
         rows = None if return_all else PackedRows.of(inputs)
-        if training and rows is None and "first_text" in inputs:
-            dropout_key = key_from_text(dropout_key, inputs["token_ids"], inputs["first_text"])
-        # The number of a layer, from the embeddings on -> its key.
-        key_of = (lambda i: layer_key(dropout_key, i, rows)) if training else lambda i: None
+        key_of = layer_keys(dropout_key if training else None, inputs, rows)
         # The pooler reads the first token, whatever else is read.
         adds_first = self.pooler is not None and query_positions is not None and not isinstance(query_positions, str)
         if adds_first:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import bertzoo as bz
-from bertzoo.layers.slices import cut_into_slices, slice_sizes
 from bertzoo.losses import AdaptiveLayer, Matryoshka
 
 WORDS = "the film was good bad dull a story plot we saw it with friends in paris rome never again actor great"
@@ -93,13 +92,3 @@ def test_batches_that_were_packed_for_others_are_refused(plain):
     for size in (0, 2.5, True):
         with pytest.raises(ValueError, match="mini_batch_size must be a whole number of at least 1"):
             model.compile("sgd", "multiple_negatives", mini_batch_size=size)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(("rows", "most"), [(7, 3), (6, 3), (1, 3), (9, 4), (5, 8)])
-def test_slices_have_one_size_and_hold_every_row_once(rows, most):
-    count, size = slice_sizes(rows, most)
-    assert size <= most and count * size >= rows > (count - 1) * size
-    x = np.arange(1, rows + 1, dtype="float32")[:, None]
-    cut = keras.ops.convert_to_numpy(cut_into_slices(keras.ops.convert_to_tensor(x), count, size))
-    assert cut.shape == (count, size, 1) and cut[cut > 0].tolist() == x[:, 0].tolist()

@@ -122,6 +122,19 @@ def test_accumulated_batches_are_one_large_batch(trainable):
 
 
 @pytest.mark.once
+def test_mined_lists_train_a_reranker(trainable, plain):
+    model, encoder = trainable(LambdaLoss()), bz.SentenceEncoder.from_preset(plain, verbose=False)
+    positives = [texts[0] for texts in DOCUMENTS]
+    rows = bz.retrieval.mine_hard_negatives(
+        encoder, QUERIES, positives, ["a film", "rome", "dull"], num_negatives=2, cross_encoder=model,
+        output_format="labeled-list",
+    )  # fmt: skip
+    names = ("query", "documents", "labels")
+    history = model.fit([dict(zip(names, row)) for row in rows], epochs=8, verbose=0).history["loss"]
+    assert len(rows) == 4 and history[-1] < history[0]
+
+
+@pytest.mark.once
 def test_scores_of_a_teacher_may_have_any_size_with_mse(trainable):
     pairs, scores = list(zip(QUERIES, QUERIES[::-1])), [5.0, -3.0, 7.0, 0.5]
     model = trainable("mse")
