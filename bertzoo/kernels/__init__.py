@@ -9,3 +9,4 @@ from bertzoo.kernels import general as general
 
 if keras.backend.backend() == "jax":
     from bertzoo.kernels import jax_forms as jax_forms
+    from bertzoo.kernels import vocabulary_parts as vocabulary_parts

@@ -23,6 +23,7 @@ from bertzoo.layers.modernbert import PreNormBlock
 from bertzoo.layers.relative_bias import RelativeBias
 from bertzoo.layers.roformer import RoFormerAttention, RotaryTable
 from bertzoo.layers.rotary import RotaryAttention
+from bertzoo.layers.splade import SparseStaticEmbedding, SpladePooling
 
 __all__ = [
     "CRF",
@@ -50,6 +51,8 @@ __all__ = [
     "RotaryAttention",
     "RotaryTable",
     "SelfAttention",
+    "SparseStaticEmbedding",
+    "SpladePooling",
     "TaskEmbeddings",
     "activation",
     "attention_weights",

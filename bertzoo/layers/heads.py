@@ -146,11 +146,22 @@ class MaskedLMHead(Layer):
         """
         if positions is not None:
             x = gather_positions(x, positions)
-        if self.transforms:
-            x = self.norm(activation(self.activation)(self.dense(x)))
-        table = ops.cast(ops.convert_to_tensor(token_embedding_table if self.tied else self.decoder), x.dtype)
+        x = self.transform(x)
+        table = ops.cast(self.decoder_table(token_embedding_table), x.dtype)
         logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")
         return logits if self.bias is None else logits + ops.cast(self.bias, "float32")
+
+    def transform(self, x: Tensor) -> Tensor:
+        """What the decoder multiplies: dense, activation and LayerNorm, if there are any, (…, hidden) -> (…, width)."""
+        return self.norm(activation(self.activation)(self.dense(x))) if self.transforms else x
+
+    def decoder_table(self, token_embedding_table: Tensor) -> Tensor:
+        """The decoder, (vocabulary, width): the encoder's token table where the head is tied to it, else its own."""
+        return ops.convert_to_tensor(token_embedding_table if self.tied else self.decoder)
+
+    def decoder_bias(self) -> Tensor:
+        """float32 (vocabulary,), 0 where the head has none."""
+        return ops.zeros((self.vocab_size,), "float32") if self.bias is None else ops.convert_to_tensor(self.bias)
 
 
 # ---- pooling
