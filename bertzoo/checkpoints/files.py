@@ -11,14 +11,17 @@ from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.saving import recover_interrupted_save
 from bertzoo.checkpoints.tensors import FLAX_FILE, SINGLE_FILE, TF_FILE, TORCH_FILE, WEIGHT_FILES
 
+# Of sentence-transformers: one of several modules is used for a text, and each has a folder of its own.
+ROUTER_FILE = "router_config.json"
 _HUB = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?")
 
 # What a preset needs besides its weights: configuration, tokenizer, and sentence-transformers' modules.
 _SMALL_FILES = (
     "config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt "
     "merges.txt spiece.model spm.model sentencepiece.bpe.model sentencepiece.model tokenizer.model bpe.codes dict.txt "
-    "modules.json sentence_bert_config.json config_sentence_transformers.json "
-    f"[0-9]_*/config.json [0-9]_*/{SINGLE_FILE} [0-9]_*/{TORCH_FILE}"
+    "modules.json sentence_bert_config.json config_sentence_transformers.json artifact.metadata "
+    f"[0-9]_*/config.json [0-9]_*/{SINGLE_FILE} [0-9]_*/{TORCH_FILE} "
+    f"{ROUTER_FILE} *_[0-9]_*/*.json *_[0-9]_*/*.txt *_[0-9]_*/{SINGLE_FILE}"
 ).split()
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 _SHARDS = {
@@ -157,7 +160,7 @@ def upload_preset(
 
 
 def _checkpoint(directory: Path) -> Path:
-    if is_checkpoint(directory):
+    if is_checkpoint(directory) or (directory / ROUTER_FILE).is_file():
         return directory
     _refuse_adapter(directory, directory)
     held = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
@@ -182,7 +185,7 @@ def _from_hub(name: str) -> Path:
     for weights in WEIGHT_FILES:
         shards = [_SHARDS[weights]] if weights in _SHARDS else []
         folder = _download(name, [*_SMALL_FILES, _ADAPTER_FILES[0], weights, *shards])
-        if (folder / weights).is_file():
+        if (folder / weights).is_file() or any(folder.glob(f"*_[0-9]_*/{weights}")):
             return folder
     _refuse_adapter(folder, name)
     raise CheckpointError(

@@ -276,7 +276,9 @@ def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return [layer for layer in flatten_layers(model) if getattr(layer, "quantization_mode", None)]
 
 
-def _file_tensors(model: keras.Model, encoder: keras.Model, head_names: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _file_tensors(
+    model: keras.Model, encoder: keras.Model, head_names: tuple[str, ...], ignored_ids: Container[int] = ()
+) -> dict[str, np.ndarray]:
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
     for layer in quantized_layers(model):
         if layer.quantization_mode != "int8" or not isinstance(layer, keras.layers.Dense):
@@ -286,7 +288,7 @@ def _file_tensors(model: keras.Model, encoder: keras.Model, head_names: tuple[st
             )
     weights, prefix = weights_by_name(model), encoder.family.prefix if head_names else ""
     in_heads = {name for head in head_names for name, _ in encoder.family.head_tensor_names(encoder.config, head)}
-    entries = map_weights_to_tensors(model, encoder, head_names)
+    entries = map_weights_to_tensors(model, encoder, head_names, ignored_ids=ignored_ids)
     tensors: dict[str, np.ndarray] = {}
     keys: dict[str, str] = {}
     for entry in [*entries, *_scale_entries(entries, weights)]:
@@ -318,6 +320,8 @@ def save_model(
     config_changes: Mapping[str, Any] | None = None,
     tokenizer: Any = None,
     extra_files: Mapping[str, Content] | None = None,
+    folder: str = "",
+    ignored: Iterable[keras.Variable] = (),
 ) -> None:
     """Writes a model as a Hugging Face checkpoint directory, all of it or nothing.
 
@@ -329,12 +333,14 @@ def save_model(
         config_changes: Keys of config.json that the task owns.
         tokenizer: A `Tokenizer`, written as tokenizer.json and tokenizer_config.json.
         extra_files: What else belongs to the model, as `write_preset` takes it.
+        folder: The folder of the directory for the model itself; the directory where it is empty.
+        ignored: Weights that `extra_files` hold.
 
     Raises:
         CheckpointError: A weight has no name in files, or the directory can't be written.
     """
     encoder = getattr(model, "backbone", model)
-    tensors = _file_tensors(model, encoder, head_names)
+    tensors = _file_tensors(model, encoder, head_names, {id(weight) for weight in ignored})
     content = encoder.config.to_hf()
     content.update(config_changes or {}, architectures=[encoder.family.hf_name + hf_class_suffix])
     if not content.get("bertzoo"):
@@ -350,6 +356,8 @@ def save_model(
     files["config.json"] = encode_json(content)
     if tokenizer is not None:
         files.update(tokenizer.file_contents())
+    if folder:
+        files = {f"{folder}/{name}": content for name, content in files.items()}
     write_preset(Path(directory), files | dict(extra_files or {}))
 
 

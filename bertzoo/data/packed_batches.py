@@ -33,6 +33,7 @@ class PackedDataset(SeededDataset):
         mini_batch_size: With it, no row holds texts of two mini-batches, which have at most so many examples and
             equally many rows, and a packed batch has `first_texts`, int32 (mini-batches,), the number of each one's
             first text; see `bertzoo.tasks.mini_batches`.
+        pack: False leaves all batches padded.
 
     Raises:
         ValueError: There are no rows.
@@ -46,9 +47,10 @@ class PackedDataset(SeededDataset):
         predictions_per_token: float | None = None,
         keep_apart_ids: np.ndarray | None = None,
         mini_batch_size: int | None = None,
+        pack: bool = True,
         **options: Any,
     ):
-        self._mini_batch_size = mini_batch_size
+        self._mini_batch_size, self._pack = mini_batch_size, pack
         self._max_shapes, self._apart, self._predictions = max_shapes, keep_apart_ids, predictions_per_token
         super().__init__(encoded, **options)
 
@@ -57,9 +59,10 @@ class PackedDataset(SeededDataset):
             raise ValueError("there are no rows to make batches of.")
         self._length = int(self._encoded.lengths.max(initial=1))
         rng, lengths = batch_generator(self._seed, 0, -1), self._encoded.text_lengths
-        groups = self._num_groups(self.batch_size)
-        self.shape = choose_packed_shape(lengths, self.batch_size, rng, self._max_shapes, groups)
-        self._smaller = None
+        self.shape = self._smaller = None
+        if self._pack:
+            groups = self._num_groups(self.batch_size)
+            self.shape = choose_packed_shape(lengths, self.batch_size, rng, self._max_shapes, groups)
         if self.shape and (rest := len(self._encoded) % self.batch_size):
             options = {"max_count": 1, "row_length": self.shape.row_length, "num_groups": self._num_groups(rest)}
             self._smaller = choose_packed_shape(lengths, rest, rng, **options)

@@ -43,6 +43,10 @@ class TaskData:
 
     # The labels that `fit`'s class_weight weighs; None where it can't.
     weighed_labels: list[str] | None = None
+    # Whether texts may be laid side by side in rows: not where a token is read that others do not attend to.
+    packs: bool = True
+    # Whether what is done to inputs may be done to batches of any shape.
+    transforms_any_shape: bool = False
 
     def __init__(self, tokenizer: Tokenizer | None, config: EncoderConfig, schema: Schema = TEXTS):
         self.tokenizer, self.config, self.schema, self.seed = tokenizer, config, schema, get_seed()
@@ -184,15 +188,17 @@ class TaskData:
         batch_size = 32 if batch_size is None else batch_size
         check_batch_size(batch_size)
         packs = shuffle if group_by_length is None else not group_by_length
-        if not packs and targets is None and options.get("transform") is None and is_any_batch_shape_fast():
+        any_shape = options.get("transform") is None or self.transforms_any_shape
+        if not packs and targets is None and any_shape and is_any_batch_shape_fast():
             options |= {"num_buckets": None, "max_tokens": UNCOMPILED_TOKENS}
         if targets is not None:
             columns = [targets] if sample_weights is None else [targets, sample_weights]
-            options["transform"] = lambda inputs, rows, rng: (inputs, *(column[rows] for column in columns))
+            finish = options.get("transform") or (lambda inputs, rows, rng: (inputs,))
+            options["transform"] = lambda *batch: (*finish(*batch), *(column[batch[1]] for column in columns))
         options |= {"batch_size": batch_size, "pad_id": self.pad_id, "seed": self.seed}
         if packs:
             shapes = choose_max_shapes(len(encoded), batch_size)
-            return PackedDataset(encoded, shuffle=shuffle, max_shapes=shapes, **options)
+            return PackedDataset(encoded, shuffle=shuffle, max_shapes=shapes, pack=self.packs, **options)
         options.setdefault("num_buckets", choose_num_buckets(len(encoded), batch_size))
         return BucketedDataset(encoded, **options)
 
@@ -205,8 +211,12 @@ class TaskData:
         examples = self.parse(x, rest[0] if rest else None)
         encoded = self.encode(examples)
         longest = choose_length(int(encoded.lengths.max(initial=0)), tokenizer.max_length)
-        inputs = encoded.pad(np.arange(len(encoded)), longest, self.pad_id)
+        inputs = self.finish_inputs(encoded, encoded.pad(np.arange(len(encoded)), longest, self.pad_id))
         return (inputs,) if examples.targets is None else (inputs, self.encode_targets(examples), *rest[1:])
+
+    def finish_inputs(self, encoded: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The inputs of a batch of a stream, from rows of tokens and these padded."""
+        return inputs
 
     def split_validation(self, x: Any, y: Any, sample_weight: Any, validation_fraction: float) -> tuple[tuple, ...]:
         """What `fit` takes in two parts, (examples, None, sample weights) each; the second for validation."""

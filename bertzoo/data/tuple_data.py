@@ -1,6 +1,6 @@
 """Examples of several texts, each encoded alone: the rows of sentence losses, and the choices of multiple choice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -17,7 +17,7 @@ from bertzoo.data.schemas import CHOICES, TUPLES, TupleSchema
 from bertzoo.data.task_data import TaskData
 from bertzoo.losses.base import SentenceLoss
 from bertzoo.models.config import EncoderConfig
-from bertzoo.text.encoded import Encoded, encoded_from_arrays, prepend_prompt, to_text_list
+from bertzoo.text.encoded import CheckedTexts, Encoded, encoded_from_arrays, prepend_prompt, to_text_list
 from bertzoo.text.tokenizer import Tokenizer
 
 
@@ -33,6 +33,11 @@ class EncodedTuples:
 
     def __len__(self) -> int:
         return len(self.columns[0])
+
+    @property
+    def texts(self) -> Sequence[Encoded]:
+        """The texts of each column, those too that the encoder does not read."""
+        return self.columns
 
     @cached_property
     def text_lengths(self) -> np.ndarray:
@@ -59,12 +64,17 @@ def flatten_tuple_inputs(inputs: Mapping) -> dict:
     return {name: x if name in whole else ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in inputs.items()}
 
 
+def column_prompt_types(count: int) -> list[str]:
+    """What the texts of each column are: the first a query, the others documents."""
+    return ["query", *["document"] * (count - 1)]
+
+
 def _repeated_texts(tuples: EncodedTuples | Encoded) -> np.ndarray | None:
     """int (rows, columns): equal numbers for equal texts, as the encoder reads them; None where all differ."""
     numbers: dict[bytes, int] = {}
     columns = [
         [numbers.setdefault(column.row(i).tobytes(), len(numbers)) for i in range(len(column))]
-        for column in getattr(tuples, "columns", [tuples])
+        for column in getattr(tuples, "texts", [tuples])
     ]
     rows = np.array(columns).T
     within = sum(len(set(row)) for row in rows.tolist())  # a text may occur twice in its own row
@@ -124,8 +134,32 @@ class TupleData(TaskData):
             return super().encode(examples)
         columns = list(examples.columns.values())
         prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [""] * len(columns)
-        encoded = [self.tokenizer.encode(prepend_prompt(*pair)) for pair in zip(columns, prompts)]
+        encoded = [
+            self.encode_texts(prepend_prompt(texts, prompt), kind)
+            for texts, prompt, kind in zip(columns, prompts, column_prompt_types(len(columns)))
+        ]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded)
+
+    def encode_texts(self, texts: CheckedTexts, prompt_type: str | None) -> Encoded:
+        """Tokenizes texts, prompts included; here, queries, documents and others (None) alike."""
+        return self.require_tokenizer().encode(texts)
+
+    def input_transform(self, prompt_types: Sequence[str | None]) -> Callable | None:
+        """What is done to the inputs of each batch, as the `transform` of `SeededDataset`; here nothing.
+
+        Args:
+            prompt_types: What the texts of each column are: "query", "document" or None.
+        """
+        return None
+
+    def _transform_of(self, encoded: Encoded | EncodedTuples) -> Callable | None:
+        if isinstance(encoded, EncodedTuples):
+            return self.input_transform(column_prompt_types(len(encoded.columns)))
+        return self.input_transform([None])
+
+    def finish_inputs(self, encoded: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        transform = self._transform_of(encoded)
+        return inputs if transform is None else transform(inputs, None, None)[0]
 
     def text_batches(
         self,
@@ -134,6 +168,7 @@ class TupleData(TaskData):
         include_prompt: bool,
         batch_size: int | None,
         padded_lengths: np.ndarray | None = None,
+        prompt_type: str | None = None,
     ) -> SeededDataset | None:
         """Batches of single texts, to predict vectors from; None for no texts.
 
@@ -143,9 +178,10 @@ class TupleData(TaskData):
             include_prompt: Whether the pooling reads the prompt's tokens; else batches have a `pooling_mask`.
             batch_size: Texts in a batch; as many as keep the machine busy where None.
             padded_lengths: The padded lengths to use.
+            prompt_type: What the texts are: "query", "document", or None.
         """
         if self.tokenizer is not None:
-            encoded = self.tokenizer.encode(prepend_prompt(to_text_list(texts), prompt))
+            encoded = self.encode_texts(prepend_prompt(to_text_list(texts), prompt), prompt_type)
         elif not prompt:
             encoded = encoded_from_arrays(texts, self.config.vocab_size)
         else:
@@ -170,6 +206,7 @@ class TupleData(TaskData):
         check_batch_size(batch_size)
         options["num_buckets"] = choose_num_buckets_for_embedding(len(encoded), batch_size)
         options["padded_lengths"] = padded_lengths if options["num_buckets"] else None
+        options.setdefault("transform", self.input_transform([prompt_type]))
         return self.make_dataset(encoded, batch_size=batch_size, pad_to_multiple_of=1, **options)
 
     def encode_targets(self, examples: Examples) -> np.ndarray:
@@ -183,9 +220,10 @@ class TupleData(TaskData):
     def make_dataset(
         self, encoded: Any, targets: Any = None, sample_weights: Any = None, *, shuffle: bool = False, **options
     ) -> SeededDataset:
+        options.setdefault("transform", self._transform_of(encoded))
         if targets is not None:
             loss = self.require_loss()
-            loss.check_columns(getattr(encoded, "columns", [encoded]))
+            loss.check_columns(getattr(encoded, "texts", [encoded]))
             if loss.compares_examples:  # texts of similar length would be the negatives of each other
                 options["group_by_length"] = False
             if loss.compares_examples or shuffle:  # packed

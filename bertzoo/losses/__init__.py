@@ -31,6 +31,9 @@ _HOMES = {
     "MarginMSE": "distillation",
     "Matryoshka": "matryoshka",
     "MegaBatchMargin": "in_batch",
+    "MultiVectorKLDistillation": "multi_vector",
+    "MultiVectorMarginMSE": "multi_vector",
+    "MultiVectorMultipleNegativesRanking": "multi_vector",
     "MultipleNegativesRanking": "in_batch",
     "OnlineContrastive": "pairs",
     "PListMLE": "listwise",
@@ -39,6 +42,8 @@ _HOMES = {
     "ScoreMarginMSE": "ranking",
     "SentenceLoss": "base",
     "SoftmaxOfPairs": "pairs",
+    "SparseMultipleNegativesRanking": "in_batch",
+    "SpladeLoss": "sparse",
     "Triplet": "triplets",
     "WrappedLoss": "base",
 }

@@ -39,6 +39,8 @@ class SentenceLoss(ConfiguredLoss):
         columns: The fewest and the most texts of an example.
         compares_examples: Whether examples are compared with each other, so that the loss of one depends on its batch.
         in_batch_negatives: Whether the texts of other examples are negatives.
+        token_vectors: Whether a text has a vector for each of its tokens: `y_pred` is then (batch, columns, tokens,
+            width), and a vector of zeros is that of a token that does not count.
         targets_have_width: Whether targets are vectors to be as the encoder's, and so of its width.
         reads_layers: Whether, in training, it takes the vectors of all layers, (batch, columns, layers, width), the
             last of which is the encoder's output.
@@ -50,6 +52,7 @@ class SentenceLoss(ConfiguredLoss):
     columns: tuple[int, int | None] = (2, 2)
     compares_examples: bool = False
     in_batch_negatives: bool = False
+    token_vectors: bool = False
     targets_have_width: bool = False
     reads_layers: bool = False
     head: keras.layers.Dense | None = None
@@ -94,6 +97,7 @@ INHERITED = (
     "compares_examples",
     "in_batch_negatives",
     "targets_have_width",
+    "token_vectors",
     "head",
     "head_inputs",
 )

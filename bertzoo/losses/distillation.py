@@ -10,15 +10,23 @@ from bertzoo.losses.base import SentenceLoss, check_distance, vector_distance
 from bertzoo.types import Tensor
 
 
+class ScoreDistillation(SentenceLoss):
+    """The base of losses that compare scores of texts, (query, positive, negative, …), with a teacher's."""
+
+    columns = (3, None)
+
+    def scores(self, y_pred: Tensor) -> Tensor:
+        """How well each text fits the query: here dot products, (batch, columns, …) -> (batch, columns - 1)."""
+        return ops.einsum("bd,bcd->bc", y_pred[:, 0], y_pred[:, 1:])
+
+
 @keras.saving.register_keras_serializable("bertzoo")
-class MarginMSE(SentenceLoss):
+class MarginMSE(ScoreDistillation):
     """(how much better the positive fits than each negative - what a teacher says of it)² (Hofstätter et al. 2020).
 
     Examples are (query, positive, negative, …). Targets are the teacher's margins (batch, negatives), or its scores of
     the positive and the negatives (batch, 1 + negatives). Fit is the dot product.
     """
-
-    columns = (3, None)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         negatives = y_pred.shape[1] - 2
@@ -31,12 +39,12 @@ class MarginMSE(SentenceLoss):
                 f"targets must be {negatives} margins or {negatives + 1} scores for an example with {negatives} "
                 f"negatives. Received: {y_true.shape[1]}."
             )
-        fits = ops.einsum("bd,bcd->bc", y_pred[:, 0], y_pred[:, 1:])
+        fits = self.scores(y_pred)
         return ops.mean(ops.square(fits[:, :1] - fits[:, 1:] - y_true), axis=1)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class KLDistillation(SentenceLoss):
+class KLDistillation(ScoreDistillation):
     """The Kullback-Leibler divergence of the student's distribution over a query's texts from the teacher's (Hinton et
     al. 2015; Lin et al. 2021).
 
@@ -49,7 +57,6 @@ class KLDistillation(SentenceLoss):
     """
 
     arguments = ("temperature", "teacher_temperature")
-    columns = (3, None)
 
     def __init__(self, temperature: float = 1.0, teacher_temperature: float | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -63,7 +70,7 @@ class KLDistillation(SentenceLoss):
                 f"targets must be {y_pred.shape[1] - 1} scores for an example, of the positive and the negatives. "
                 f"Received: shape {tuple(y_true.shape)}."
             )
-        fits = ops.einsum("bd,bcd->bc", y_pred[:, 0], y_pred[:, 1:])
+        fits = self.scores(y_pred)
         students = ops.log_softmax(fits / self.temperature, axis=1)
         teachers = ops.log_softmax(y_true / (self.teacher_temperature or self.temperature), axis=1)
         return ops.sum(ops.exp(teachers) * (teachers - students), axis=1) * self.temperature**2

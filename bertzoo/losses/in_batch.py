@@ -33,13 +33,17 @@ class InBatchLoss(SentenceLoss):
     columns: tuple[int, int | None] = (2, None)
     compares_examples = in_batch_negatives = True
 
+    def prepare_vectors(self, y_pred: Tensor) -> Tensor:
+        """The vectors whose dot products are compared: here of length 1, so that these are cosines."""
+        return l2_normalize(y_pred)
+
     def block_losses(self, rows: Tensor, y_true: Tensor, vectors: Tensor) -> Tensor:
         """The losses of some examples.
 
         Args:
             rows: int32 (block,), their indices.
             y_true: The targets of all examples.
-            vectors: float (batch, columns, width), of length 1, of all examples.
+            vectors: float (batch, columns, width), of `prepare_vectors`, of all examples.
 
         Returns:
             (block,).
@@ -47,7 +51,7 @@ class InBatchLoss(SentenceLoss):
         raise NotImplementedError
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        vectors = l2_normalize(y_pred)
+        vectors = self.prepare_vectors(y_pred)
         return map_row_blocks(
             lambda rows, vectors: self.block_losses(rows, y_true, vectors),
             ops.shape(vectors)[0],
@@ -158,6 +162,22 @@ class MultipleNegativesRanking(InBatchLoss):
             "all_negatives": ~(own & are_positives),
         }[self.hardness_mode]
         return ops.where(chosen, self.hardness_strength * ops.stop_gradient(cosines), 0.0)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class SparseMultipleNegativesRanking(MultipleNegativesRanking):
+    """`MultipleNegativesRanking` of dot products.
+
+    Args:
+        scale: Factor on the dot products before the softmax.
+        options: The other arguments of `MultipleNegativesRanking`, where "cosine" is the dot product.
+    """
+
+    def __init__(self, scale: float = 1.0, **options: Any):
+        super().__init__(scale, **options)
+
+    def prepare_vectors(self, y_pred: Tensor) -> Tensor:
+        return y_pred
 
 
 @keras.saving.register_keras_serializable("bertzoo")

@@ -216,9 +216,11 @@ def load_tokenizer(directory: Path, config: EncoderConfig, max_length: int | Non
 PIPELINES = {
     "CrossEncoder": "text-ranking",
     "MaskedLM": "fill-mask",
+    "MultiVectorEncoder": "feature-extraction",
     "MultipleChoice": "multiple-choice",
     "QuestionAnswerer": "question-answering",
     "SentenceEncoder": "sentence-similarity",
+    "SparseEncoder": "feature-extraction",
     "TextClassifier": "text-classification",
     "TokenClassifier": "token-classification",
 }

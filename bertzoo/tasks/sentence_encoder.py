@@ -1,7 +1,6 @@
 """One vector for each text, whose cosine measures the similarity of texts (Reimers and Gurevych 2019)."""
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,41 +8,38 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo._keras_hooks import print_message, unlocked_layer
+from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.checkpoints.loading import check_constructor_options, save_model
 from bertzoo.checkpoints.sentence_transformers import build_sentence_transformer_files, read_sentence_transformer_files
-from bertzoo.checkpoints.tensors import open_tensors_in_directory
 from bertzoo.data.batches import SeededDataset
-from bertzoo.data.labels import encode_sentence_targets
-from bertzoo.data.streams import ROWS_AT_ONCE, is_text_loader, iterate_chunks
-from bertzoo.data.tuple_data import TupleData, flatten_tuple_inputs
+from bertzoo.data.tuple_data import TupleData
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.functional import FIRST
 from bertzoo.layers.heads import Normalize, Pooling
-from bertzoo.losses.names import get_sentence_loss
+from bertzoo.losses.base import SentenceLoss
+from bertzoo.losses.pairs import CosineRegression
 from bertzoo.models.encoder import Encoder
-from bertzoo.tasks.mini_batches import check_mini_batch_size, map_mini_batches
+from bertzoo.tasks.embedding_task import EmbeddingTask
 from bertzoo.tasks.mteb import ARGUMENTS, MtebEncoder
 from bertzoo.tasks.sentence_modules import (
-    PromptedTask,
     VectorSimilarity,
     layers_from_modules,
     load_layer_weights,
+    load_sentence_backbone,
     load_sentence_tokenizer,
     module_from_layer,
     prompt_options_from_settings,
 )
-from bertzoo.tasks.task import Task, token_ids_shape
+from bertzoo.tasks.task import token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
 
 ROWS_KEPT = 2**17  # vectors that wait on an accelerator
-LONG_WORK = 100  # batches from which on a progress bar is shown
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
+class SentenceEncoder(VectorSimilarity, EmbeddingTask):
     """Turns texts into vectors.
 
     Args:
@@ -63,9 +59,6 @@ class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
         ValueError: A layer is of another kind, or `default_prompt` is not among the prompts.
     """
 
-    data: TupleData
-    training_head: keras.layers.Layer | None  # the loss's
-    mini_batch_size: int | None = None
     config_keys = ("pooling", "after_pooling", "prompts", "default_prompt", "settings")
 
     def __init__(
@@ -104,31 +97,25 @@ class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
                 width = layer.units
         self.width = width
 
-    def call(self, inputs: Any, training: bool = False) -> Tensor:
-        inputs = dict(inputs) if isinstance(inputs, dict) else {"token_ids": inputs}
-        key = self.backbone.step.next_key() if training else None
-        in_tuples = len(inputs["token_ids"].shape) == 3
-        if self.mini_batch_size is None or not (training or in_tuples or "first_texts" in inputs):
-            return self._embed(inputs, key)
-        embed = self.compiled_part(SentenceEncoder._embed)
-        return map_mini_batches(lambda part: embed(self, part, key), inputs, self.mini_batch_size)
+    def embed(self, inputs: dict[str, Tensor], key: Tensor | None) -> Tensor:
+        # Not `super()`, a closure, which PyTorch does not compile.
+        vectors = EmbeddingTask.embed(self, inputs, key)
+        # A single text is then an example of one, so that losses find the layers on the same axis.
+        return vectors[:, None] if self._reads_layers(key) and len(inputs["token_ids"].shape) == 2 else vectors
 
-    @property
-    def runs_in_parts(self) -> bool:
-        return self.mini_batch_size is not None
+    def _reads_layers(self, key: Tensor | None) -> bool:
+        return key is not None and self.data.loss is not None and self.data.loss.reads_layers
 
-    def _embed(self, inputs: dict[str, Tensor], key: Tensor | None) -> Tensor:
-        """The vectors of texts or tuples, in training by a loss that reads them (batch, columns, layers, width)."""
-        columns = list(inputs["token_ids"].shape[1:-1])
-        vectors = self._embed_texts(flatten_tuple_inputs(inputs) if columns else dict(inputs), key)
-        columns = [1] if len(vectors.shape) > 2 and not columns else columns
-        return ops.reshape(vectors, (-1, *columns, *vectors.shape[1:])) if columns else vectors
+    def embed_texts(self, inputs: dict[str, Tensor], key: Tensor | None) -> Tensor:
+        """The vectors of texts: (batch, width), or in training by a loss that reads them those of all layers (batch,
+        layers, width).
 
-    def _embed_texts(self, inputs: dict[str, Tensor], key: Tensor | None) -> Tensor:
-        """The vectors of texts: (batch, width), or of all layers (batch, layers, width)."""
+        Args:
+            inputs, key: As in `EmbeddingTask`.
+        """
         options: dict[str, Any] = {"training": key is not None, "dropout_key": key}
         counted = inputs.pop("pooling_mask", inputs.get("padding_mask"))
-        if key is not None and self.data.loss is not None and self.data.loss.reads_layers:
+        if self._reads_layers(key):
             outputs = self.backbone(inputs, return_layers=True, **options)
             return ops.stack([self._pool(x, counted) for x in outputs["hidden_states"]], axis=1)
         # "cls" is the first token that counts. With lengths besides the mask, that is the first there is.
@@ -199,9 +186,7 @@ class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
         check_constructor_options(cls, options)
         policy = {key: value for key, value in options.items() if key == "dtype" and value}
         files = read_sentence_transformer_files(preset)
-        with open_tensors_in_directory(files.directory) as tensors:
-            pooler = any("pooler." in name for name in tensors)
-        encoder = Encoder.from_preset(files.directory, pooler=pooler, verbose=False, **for_encoder, **policy)
+        encoder = load_sentence_backbone(files.directory, **for_encoder, **policy)
         with add_source_to_errors(files.directory):
             layers = layers_from_modules(files.modules) if files.modules else []
             in_files = prompt_options_from_settings(files.settings)
@@ -293,107 +278,30 @@ class SentenceEncoder(PromptedTask, VectorSimilarity, Task):
                 vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             return vectors if output == "numpy" else ops.convert_to_tensor(vectors)
 
-        if hasattr(texts, "__next__"):
-            chunks = self._vectors_of(iterate_chunks(texts, ROWS_AT_ONCE), prompt, batch_size, False)
-            return (vector for vectors in chunks for vector in finish(vectors))
-        if is_text_loader(texts):
-            texts = [text for batch in texts for text in batch["text"]]
-        (vectors,) = map(finish, self._vectors_of([texts], prompt, batch_size, show_progress_bar))
-        return vectors[0] if isinstance(texts, str) else vectors
+        return self.encode_texts(texts, prompt, mteb.get("prompt_type"), batch_size, show_progress_bar, finish)
 
-    def _vectors_of(self, chunks: Iterable, prompt: str, batch_size: int | None, bar: bool | None) -> Iterator:
-        """The vectors of each chunk of texts, in the batch shapes of the first: others would be compiled anew."""
-        lengths = None
-        for rows in chunks:
-            data = self.data.text_batches(rows, prompt, self.pooling.include_prompt, batch_size, lengths)
-            if data is None:
-                yield np.zeros((0, self.width), "float32")
-                continue
-            if lengths is None and self.tokenizer is not None:
-                batch_size = data.batch_size
-                lengths = np.union1d(data.lengths, self.tokenizer.max_length or self.backbone.config.max_length)
-            yield self._vectors(data, bar)
+    def default_loss(self) -> SentenceLoss:
+        return CosineRegression()
 
-    def _vectors(self, data: SeededDataset, bar: bool | None) -> np.ndarray:
-        if bar is None:
-            bar = len(data) >= LONG_WORK and (sys.stdout.isatty() or hasattr(sys, "ps1"))  # of notebooks too
-        progress, done = keras.utils.Progbar(len(data), verbose=1 if bar else 0), 0
+    @property
+    def includes_prompt(self) -> bool:
+        return self.pooling.include_prompt
 
-        def show(batch, logs):
-            progress.update(done + batch + 1)
+    def vectors_of_batches(self, data: SeededDataset, callback: keras.callbacks.Callback) -> np.ndarray:
+        """The vectors of texts, float32 (n, width), in their order.
 
-        shown = keras.callbacks.LambdaCallback(on_predict_batch_end=show)
+        Args:
+            data, callback: As in `EmbeddingTask`.
+        """
         vectors = np.empty((len(data.row_order), self.width), "float32")
         # Keras leaves what it predicts on the accelerator until it has all, and then makes two copies of it.
         for chunk in data.split_into_datasets(ROWS_KEPT):
-            vectors[chunk.row_order] = self.predict_batches(chunk, verbose=0, callbacks=[shown])
-            done += len(chunk)
+            vectors[chunk.row_order] = self.predict_batches(chunk, verbose=0, callbacks=[callback])
         return vectors
+
+    def no_vectors(self) -> np.ndarray:
+        return np.zeros((0, self.width), "float32")
 
     def for_mteb(self) -> MtebEncoder:
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""
         return MtebEncoder(self)
-
-    # ---- training
-
-    def compile(
-        self,
-        optimizer: Any = None,
-        loss: Any = "cosine",
-        *options: Any,
-        column_prompts: Sequence[str] = (),
-        mini_batch_size: int | None = None,
-        no_duplicates: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """As `Task.compile`.
-
-        Losses that compare the rows of a batch ("multiple_negatives", "cosent") are another number at another
-        `batch_size`, in `evaluate` too, and accumulated batches are not one large batch to them. With a
-        `mini_batch_size` memory hardly depends on the `batch_size`, which may be many thousands.
-
-        Args:
-            optimizer, options, kwargs: As there.
-            column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
-                "passage: "), the last of them before all further columns too.
-            mini_batch_size: The examples whose texts the encoder reads at once, where batches are larger. Vectors, loss
-                and update are those of the whole batch, dropout included (Gao et al. 2021); each text is read twice.
-            no_duplicates: Whether `fit` keeps equal texts out of a batch, as far as others are left, in an order that
-                the seed gives; where None, for losses whose negatives are the texts of other examples.
-            loss: One of `bertzoo.losses`, or its name: "cosine" and "cosent" (pairs and scores),
-                "softmax" (pairs and classes), "triplet" (anchor, positive, negative), "multiple_negatives" (anchor,
-                positive, and negatives if any), "margin_mse" (query, positive, negatives, and a teacher's margins),
-                "distillation" (texts and a teacher's vectors).
-        """
-        loss = get_sentence_loss("cosine" if loss is None else loss)
-        if column_prompts and not self.pooling.include_prompt:
-            raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
-        loss.build_for_width(self.width, self.backbone.config.initializer_range)
-        if getattr(self, "training_head", None) is not None:
-            del self.training_head
-        with unlocked_layer(self):  # this layer comes and goes
-            self.training_head = loss.head
-        if mini_batch_size is not None:
-            check_mini_batch_size(mini_batch_size)
-        self.mini_batch_size = mini_batch_size
-        prompts = [column_prompts] if isinstance(column_prompts, str) else column_prompts
-        self.data.set_loss(loss, prompts, mini_batch_size, no_duplicates)
-        super().compile(optimizer, loss, *options, **kwargs)
-
-    def get_compile_config(self) -> dict[str, Any] | None:
-        config = super().get_compile_config()
-        return config and {**config, **self.data.loss_options}
-
-    needs_targets = False  # some losses compare the texts of a row alone
-
-    def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
-        """The mean loss over a batch's rows.
-
-        Args:
-            x, y, y_pred, sample_weight, training: As `keras.Model.compute_loss`.
-        """
-        # A stream's batches are not looked at before: they may be to predict from.
-        self.data.require_loss().check_columns(range(y_pred.shape[1] if len(y_pred.shape) > 2 else 1))
-        if y is None:  # an error, unless the loss leaves targets aside
-            y = encode_sentence_targets(None, self.data.require_loss().target, 1)
-        return super().batch_loss(x, y, y_pred, sample_weight, training)

@@ -2,6 +2,7 @@
 similarity, and the layers after the encoder."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,9 +15,11 @@ from bertzoo.checkpoints.sentence_transformers import (
     SentenceModule,
     SentenceTransformerFiles,
 )
+from bertzoo.checkpoints.tensors import open_tensors_in_directory
 from bertzoo.layers.heads import Normalize, Pooling
 from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
 from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.presets import load_tokenizer
 from bertzoo.text.tokenizer import Tokenizer
 
@@ -122,7 +125,19 @@ class VectorSimilarity:
         return pairwise_similarity(vectors, others, self.similarity_fn_name)
 
 
-# ---- the tokenizer
+# ---- the encoder and the tokenizer
+
+
+def load_sentence_backbone(directory: Path, **options: Any) -> Encoder:
+    """The encoder of a directory, with a pooler where the files have one.
+
+    Args:
+        directory: The directory.
+        options: Those of `Encoder`.
+    """
+    with open_tensors_in_directory(directory) as tensors:
+        pooler = any("pooler." in name for name in tensors)
+    return Encoder.from_preset(directory, pooler=pooler, verbose=False, **options)
 
 
 def load_sentence_tokenizer(
@@ -133,9 +148,9 @@ def load_sentence_tokenizer(
     Raises:
         CheckpointError: The texts are to be lowercased before a tokenizer that would not do so.
     """
-    if max_length is None and files.max_length is not None:
-        max_length = min(files.max_length, config.max_length)
     tokenizer = load_tokenizer(files.directory, config, max_length, lowercase)
+    if max_length is None and files.max_length is not None:
+        tokenizer.max_length = min(files.max_length, config.max_length)
     if files.lowercase and lowercase is None and not tokenizer.lowercases:
         raise CheckpointError(
             f"{files.directory} asks for lowercased texts (do_lower_case) before a tokenizer that keeps capitals; "
@@ -154,10 +169,23 @@ def layers_from_modules(modules: Sequence[SentenceModule]) -> list[keras.layers.
         CheckpointError: The first module is no pooling, or a later one is.
     """
     kinds = [module.kind for module in modules]
-    if kinds[0] != "Pooling" or kinds.count("Pooling") > 1:
-        raise CheckpointError(f"modules.json lists {', '.join(kinds)} after the encoder; one Pooling must come first.")
-    layers: list[keras.layers.Layer] = [Pooling(**modules[0].settings)]
-    for number, module in enumerate(modules[1:], start=2):
+    if kinds[0] != "Pooling" or not {"Dense", "Normalize"}.issuperset(kinds[1:]):
+        raise CheckpointError(
+            f"modules.json lists {', '.join(kinds)} after the encoder; one Pooling must come first, then Dense and "
+            "Normalize may follow."
+        )
+    return [Pooling(**modules[0].settings), *dense_layers(modules[1:], first_number=2)]
+
+
+def dense_layers(modules: Sequence[SentenceModule], first_number: int) -> list[keras.layers.Layer]:
+    """Dense and Normalize layers, without their weights.
+
+    Args:
+        modules: Modules of these kinds.
+        first_number: That of the first, in the names of layers.
+    """
+    layers: list[keras.layers.Layer] = []
+    for number, module in enumerate(modules, start=first_number):
         if module.kind == "Normalize":
             layers.append(Normalize(name=f"normalize_{number}", dtype="float32"))
         else:
@@ -193,8 +221,12 @@ def _weights(layer: keras.layers.Layer) -> list[tuple[keras.Variable, str]]:
     return [(weight, f"bertzoo.{weight.name}") for weight in layer.weights]
 
 
-def module_from_layer(layer: keras.layers.Layer) -> SentenceModule:
+def module_from_layer(layer: keras.layers.Layer, level: str = "sentence_embedding") -> SentenceModule:
     """What `build_sentence_transformer_files` writes of a layer.
+
+    Args:
+        layer: The layer.
+        level: What a Dense or Normalize reads and gives, "sentence_embedding" or "token_embeddings".
 
     Raises:
         CheckpointError: A Dense layer is quantized, or has an activation for which sentence-transformers' files have no
@@ -204,12 +236,14 @@ def module_from_layer(layer: keras.layers.Layer) -> SentenceModule:
         raise CheckpointError(
             f"a preset has no form for the quantized {layer.name} after the pooling: quantize model.backbone alone."
         )
+    # The default of all versions is the sentence's.
+    names = {} if level == "sentence_embedding" else dict.fromkeys(("module_input_name", "module_output_name"), level)
     tensors = {
         name: np.ascontiguousarray(keras.ops.convert_to_numpy(weight).T).astype("float32")
         for weight, name in _weights(layer)
     }
     if isinstance(layer, Normalize):
-        return SentenceModule("Normalize")
+        return SentenceModule("Normalize", names)
     if isinstance(layer, Pooling):
         settings = {"word_embedding_dimension": layer.hidden_size, "include_prompt": layer.include_prompt}
         if [mode for mode in OLD_POOLINGS.values() if mode in layer.modes] == list(layer.modes):
@@ -223,4 +257,4 @@ def module_from_layer(layer: keras.layers.Layer) -> SentenceModule:
     if activation not in hf_names:
         raise CheckpointError(f"sentence-transformers has no name for a Dense with the activation {activation!r}.")
     settings = {"in_features": int(layer.kernel.shape[0]), "out_features": layer.units, "bias": layer.use_bias}
-    return SentenceModule("Dense", {**settings, "activation_function": hf_names[activation]}, tensors)
+    return SentenceModule("Dense", {**settings, "activation_function": hf_names[activation], **names}, tensors)

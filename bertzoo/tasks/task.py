@@ -164,8 +164,10 @@ class Task(OnnxInference, CompiledTask, PresetTask):
         data, updates = training_batches_and_num_updates(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
-        callbacks = prepend_callback(callbacks, NaNGuard())
-        callbacks = prepend_callback(callbacks, train.initial_epoch_callback(initial_epoch))
+        self.begin_fit(steps * epochs, steps * initial_epoch)
+        callbacks = prepend_callback(
+            prepend_callback(callbacks, NaNGuard()), train.initial_epoch_callback(initial_epoch)
+        )
         return super().fit(
             self.dataset_on_device(data),
             epochs=epochs,
@@ -178,6 +180,14 @@ class Task(OnnxInference, CompiledTask, PresetTask):
             validation_steps=validation_steps,
             validation_freq=validation_freq,
         )
+
+    def begin_fit(self, total_steps: int, done: int) -> None:
+        """Called when `fit` knows its steps.
+
+        Args:
+            total_steps: Those of all epochs.
+            done: How many come before `initial_epoch`.
+        """
 
     def _built_optimizer(self) -> keras.optimizers.Optimizer:
         if not self.optimizer.built:  # TensorFlow traces the step twice where its first trace makes the moments

@@ -138,6 +138,17 @@ def test_head_equals_transformers_and_its_file_comes_back(case, head, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in CASES if case not in RENAMED])
+def test_sparse_vectors_are_pooled_logits_of_the_masked_lm_head(case, tmp_path):
+    reference = make_reference(case, "masked_lm")
+    reference.save_pretrained(tmp_path)
+    inputs = make_inputs(case)
+    logits = run_reference(reference, inputs).logits * torch.tensor(inputs["padding_mask"])[:, :, None]
+    task = bz.SparseEncoder.from_preset(tmp_path, tokenizer=None, verbose=False)
+    assert_close(task(inputs), torch.log1p(torch.relu(logits)).amax(dim=1))
+
+
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(("case", "head"), EVERY_HEAD)
 def test_bfloat16_files_come_back_bit_by_bit(case, head, tmp_path):

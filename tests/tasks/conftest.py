@@ -1,5 +1,7 @@
 """Models and texts that several tests of tasks share; texts of every kind, for what must hold whatever comes."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -99,3 +101,44 @@ def st():
 @pytest.fixture(scope="module")
 def plain(write_checkpoint):
     return write_checkpoint(num_hidden_layers=1)[0]
+
+
+@pytest.fixture(scope="module")
+def masked_lm(write_checkpoint):
+    return write_checkpoint("BertForMaskedLM", num_hidden_layers=1)[0]
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    return pytest.importorskip("sentence_transformers.sparse_encoder.modules")
+
+
+@pytest.fixture(scope="module")
+def make_sparse_st(st, sparse, masked_lm, words, tmp_path_factory):
+    """A form of directory -> (one that sentence-transformers wrote, its model)."""
+    import torch
+
+    def make(form, **options):
+        transformer = sparse.Transformer(str(masked_lm), transformer_task="fill-mask", max_seq_length=32)
+        pooling = sparse.SpladePooling("sum", "log1p_relu") if form == "sum" else sparse.SpladePooling()
+        modules = [transformer, pooling]
+        if form == "router":
+            torch.manual_seed(0)
+            weights = torch.rand(len(words))
+            weights[7] = 0
+            static = sparse.SparseStaticEmbedding(transformer.tokenizer, weights, frozen=True)
+            modules = [sparse.Router.for_query_document(query_modules=[static], document_modules=modules)]
+        model = st.SparseEncoder(modules=modules, device="cpu", **options)
+        directory = tmp_path_factory.mktemp(form)
+        model.save(str(directory))
+        if form == "old":
+            parts = json.loads((directory / "modules.json").read_text())
+            parts[0]["type"] = "sentence_transformers.sparse_encoder.models.MLMTransformer"
+            parts[1]["type"] = "sentence_transformers.sparse_encoder.models.SpladePooling"
+            (directory / "modules.json").write_text(json.dumps(parts))
+            (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 32, "do_lower_case": false}')
+            config = {"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": None}
+            (directory / "1_SpladePooling/config.json").write_text(json.dumps(config))
+        return directory, model
+
+    return make

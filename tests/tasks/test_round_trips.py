@@ -21,6 +21,8 @@ TASKS = {
     "masked LM and pair": (ForPreTraining, {}),
     "scores of pairs": (bz.CrossEncoder, {}),
     "vectors": (bz.SentenceEncoder, {"pooling": ["mean", "cls"]}),
+    "sparse vectors": (bz.SparseEncoder, {"max_active_dims": 9}),
+    "vectors of tokens": (bz.MultiVectorEncoder, {"projection": 12, "skiplist_words": ["a"]}),
 }
 # What differs between tasks is the head; one goes each way on every backend.
 EACH = [name if name == "classes" else pytest.param(name, marks=pytest.mark.once) for name in TASKS]

@@ -8,7 +8,7 @@ import pytest
 import bertzoo as bz
 from bertzoo.layers import Normalize, Pooling
 from bertzoo.losses import MultipleNegativesRanking
-from bertzoo.tasks import sentence_encoder
+from bertzoo.tasks import embedding_task, sentence_encoder
 from bertzoo.text.encoded import Encoded
 
 TEXTS = [
@@ -68,9 +68,7 @@ def test_tensors_on_request(encoder, close):
 
 
 def test_a_generator_is_read_as_it_is_consumed(encoder, monkeypatch, close):
-    from bertzoo.tasks import sentence_encoder
-
-    monkeypatch.setattr(sentence_encoder, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(embedding_task, "ROWS_AT_ONCE", 4)
     read = []
 
     def texts():
@@ -87,7 +85,7 @@ def test_a_generator_is_read_as_it_is_consumed(encoder, monkeypatch, close):
 
 def test_a_stream_keeps_the_shapes_of_its_first_texts(encoder, monkeypatch, backend, close):
     """What is compiled for one part of it serves the next, so that neither time nor memory grows."""
-    monkeypatch.setattr(sentence_encoder, "ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(embedding_task, "ROWS_AT_ONCE", 64)
     rng = np.random.default_rng(0)
     texts = [" ".join(["film"] * n) for longest in (9, 12, 17, 23, 7) for n in rng.integers(1, longest, 64)]
     shapes, pad = [], Encoded.pad
@@ -122,13 +120,38 @@ def test_what_is_fetched_in_parts_is_the_same(encoder, monkeypatch):
     assert sum(sizes) == 23 and max(sizes) <= 9
 
 
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {"query": "good ", "document": "bad "},
+        {"query": "good ", "other": "film "},
+        {"other": "film "},
+    ],
+    ids=["both", "query", "neither"],
+)
+def test_queries_and_documents_get_the_prompts_that_they_get_there(plain, st, prompts, close):
+    transformer = st.models.Transformer(str(plain))
+    default = "other" if "other" in prompts else None
+    options = {"prompts": prompts, "default_prompt_name": default}
+    reference = st.SentenceTransformer(modules=[transformer, st.models.Pooling(32)], device="cpu", **options)
+    encoder = bz.SentenceEncoder.from_preset(plain, verbose=False, prompts=prompts, default_prompt=default)
+    for method in ("encode_query", "encode_document", "encode"):
+        close(getattr(encoder, method)(TEXTS), getattr(reference, method)(TEXTS))
+        close(getattr(encoder, method)(TEXTS, prompt="rome "), getattr(reference, method)(TEXTS, prompt="rome "))
+    encoder.prompts["passage"] = "dull "  # there, all models have an empty prompt "document"
+    if "document" not in prompts:
+        close(encoder.encode_document(TEXTS), encoder.encode(TEXTS, prompt="dull "))
+    with pytest.raises(ValueError, match="prompt_type must be"):
+        encoder.encode(TEXTS, prompt_type="passage")
+
+
 @pytest.mark.once
 def test_a_progress_bar_on_long_work_only(encoder, monkeypatch, capsys):
     encoder.encode(TEXTS)
     assert capsys.readouterr().out == ""
     encoder.encode(TEXTS, show_progress_bar=True)
     assert "1/1" in capsys.readouterr().out
-    monkeypatch.setattr(sentence_encoder, "LONG_WORK", 3)
+    monkeypatch.setattr(embedding_task, "LONG_WORK", 3)
     encoder.encode(TEXTS, batch_size=2)
     assert capsys.readouterr().out == ""  # no terminal
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
