@@ -44,7 +44,9 @@ class KnownModel:
         tokens = np.stack([np.pad(known_tokens(row), ((0, longest - len(row)), (0, 0))) for row in rows])
         vectors = np.stack([known_vector(row) for row in rows])
         (output,) = outputs
-        if self.task != "SentenceEncoder":
+        if self.task == "SparseEncoder":
+            vectors = np.maximum(vectors, 0)
+        elif self.task != "SentenceEncoder":
             vectors = vectors[:, : len(self.settings.get("labels", ()))]
         return {output: tokens if self.is_per_token(output) else vectors}
 

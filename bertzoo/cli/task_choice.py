@@ -46,10 +46,12 @@ def task_for_inference(bz: ModuleType, directory: Path) -> Any:
         directory: The checkpoint.
     """
     from bertzoo.checkpoints.json_files import read_json
-    from bertzoo.checkpoints.sentence_transformers import MODULES_FILE
+    from bertzoo.checkpoints.sentence_transformers import MODULES_FILE, SETTINGS_FILE
 
     if (directory / MODULES_FILE).is_file():
-        return bz.SentenceEncoder
+        kind = read_json(directory / SETTINGS_FILE, default={}).get("model_type")
+        named = kind in ("CrossEncoder", "MultiVectorEncoder", "SparseEncoder")
+        return getattr(bz, kind) if named else bz.SentenceEncoder
     task, _ = task_of_architecture(bz, directory)
     if task is bz.TextClassifier:
         config = read_json(directory / "config.json")

@@ -54,6 +54,7 @@ OPERATIONS = {
     "/": Operation(hub_route.post_root),
     "/embed": Operation(native_routes.post_embed, "embed"),
     "/embed_all": Operation(native_routes.post_embed_all, "embed"),
+    "/embed_sparse": Operation(native_routes.post_embed_sparse, "embed"),
     "/similarity": Operation(native_routes.post_similarity, "embed"),
     "/rerank": Operation(native_routes.post_rerank, "predict"),
     "/predict": Operation(native_routes.post_predict, "predict"),

@@ -14,6 +14,7 @@ SIDES = {"left": "left", "Left": "left", "right": "right", "Right": "right"}
 # Ability -> the tasks that have it.
 TASKS = {
     "embed": ("SentenceEncoder",),
+    "embed_sparse": ("SparseEncoder",),
     "predict": ("TextClassifier", "CrossEncoder"),
     "rerank": ("CrossEncoder", "TextClassifier"),
     "tag": ("TokenClassifier",),

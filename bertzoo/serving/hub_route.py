@@ -8,6 +8,7 @@ from bertzoo.serving.errors import RequestError
 from bertzoo.serving.native_routes import (
     post_answer,
     post_embed,
+    post_embed_sparse,
     post_fill_mask,
     post_predict,
     post_rerank,
@@ -60,6 +61,7 @@ async def _entities(call: Call) -> Any:
 
 _ROUTES = {
     "SentenceEncoder": _vectors_or_similarities,
+    "SparseEncoder": post_embed_sparse,
     "TextClassifier": _labels,
     "CrossEncoder": _ranks_or_labels,
     "TokenClassifier": _entities,

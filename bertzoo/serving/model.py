@@ -130,31 +130,44 @@ class ServedModel:
     # ---- from texts to outputs
 
     async def outputs(
-        self, inputs: Inputs, truncation: Truncation, tally: Tally, output: str, prompt: str = ""
-    ) -> list[np.ndarray]:
-        """The model's output for each text or row of ids."""
+        self,
+        inputs: Inputs,
+        truncation: Truncation,
+        tally: Tally,
+        output: str,
+        prompt: str = "",
+        read: Reader = keep,
+    ) -> list[Any]:
+        """What `read` gives of the model's output for each text or row of ids."""
         if inputs.ids is None:
             texts = [prompt + text for text in inputs.texts or ()]
-            return await self.text_outputs(texts, None, truncation, tally, output)
+            return await self.text_outputs(texts, None, truncation, tally, output, read)
         rows = inputs.ids
         if prompt:
             raise invalid("a prompt goes before texts. Received: token ids. Send texts, or no prompt.")
-        return await self._collect(split_into_chunks(rows), lambda chunk: self.encode_ids(rows[chunk]), output, tally)
+        chunks = split_into_chunks(rows)
+        return await self._collect(chunks, lambda chunk: self.encode_ids(rows[chunk]), output, tally, read)
 
     async def text_outputs(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: Truncation, tally: Tally, output: str
-    ) -> list[np.ndarray]:
-        """The model's output for each text or pair."""
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
+        truncation: Truncation,
+        tally: Tally,
+        output: str,
+        read: Reader = keep,
+    ) -> list[Any]:
+        """What `read` gives of the model's output for each text or pair."""
 
         def encode(chunk: slice) -> Encoded:
             return self.encode(texts[chunk], None if pairs is None else pairs[chunk], truncation)
 
-        return await self._collect(split_into_chunks(texts, pairs), encode, output, tally)
+        return await self._collect(split_into_chunks(texts, pairs), encode, output, tally, read)
 
     async def _collect(
-        self, chunks: Iterator[slice], encode: Callable[[slice], Encoded], output: str, tally: Tally
-    ) -> list[np.ndarray]:
-        stream = self.stream(chunks, lambda chunk: (encode(chunk), None), output, tally)
+        self, chunks: Iterator[slice], encode: Callable[[slice], Encoded], output: str, tally: Tally, read: Reader
+    ) -> list[Any]:
+        stream = self.stream(chunks, lambda chunk: (encode(chunk), None), output, tally, read)
         return [row async for _, outputs in stream for row in outputs]
 
     async def stream(

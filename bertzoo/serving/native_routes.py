@@ -18,6 +18,7 @@ from bertzoo.serving.calls import (
 from bertzoo.serving.errors import RequestError, invalid
 from bertzoo.serving.model import ServedModel, Truncation
 from bertzoo.tasks.answers.classes import ClassReader
+from bertzoo.tasks.answers.sparse_vectors import SparseVectors
 from bertzoo.tasks.probabilities import sigmoid, softmax
 from bertzoo.text.encoded import Encoded
 
@@ -47,6 +48,22 @@ async def post_embed_all(call: Call) -> list[np.ndarray]:
     body.finish()
     call.counted(len(inputs), not inputs.is_single)
     return await model.outputs(inputs, truncation, call.tally, "token_embeddings", prompt)
+
+
+async def post_embed_sparse(call: Call) -> list[list[dict[str, Any]]]:
+    """`/embed_sparse`: the words of each text that have a weight."""
+    model, body = call.model("embed_sparse"), call.body
+    inputs, truncation, prompt = body.inputs("inputs"), call.truncation(), prompt_of(model, body)
+    body.finish()
+    call.counted(len(inputs), not inputs.is_single)
+    most = model.settings.get("max_active_dims")
+
+    def read(ids: np.ndarray, weights: np.ndarray) -> SparseVectors:  # at once: dense vectors take 120 KB each
+        vectors = SparseVectors.from_dense(weights[None])
+        return vectors if most is None else vectors.keep_largest(most)
+
+    rows = await model.outputs(inputs, truncation, call.tally, "sparse_embedding", prompt, read)
+    return [[{"index": i, "value": value} for i, value in zip(row.ids.tolist(), row.weights.tolist())] for row in rows]
 
 
 async def post_similarity(call: Call) -> np.ndarray:

@@ -38,6 +38,8 @@ HEADS = {
     "ReplacedTokenDetector": {},
     "NextSentencePredictor": {},
     "SentenceEncoder": {"pooling": "mean"},
+    "SparseEncoder": {},
+    "MultiVectorEncoder": {"projection": 12},
 }
 # Settings whose nodes differ from those of the family's defaults.
 VARIANTS = [
@@ -146,6 +148,15 @@ def test_settings_of_families(model_type, settings, tmp_path, numpy, close, comp
 )
 def test_heads_that_read_in_another_way(model_type, task, settings, tmp_path, numpy, close, compiled):
     model = make(model_type, task, **settings)
+    model.export(tmp_path / "model.onnx", format="onnx")
+    assert_equal(model, tmp_path / "model.onnx", numpy, close, compiled)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_sparse_poolings(pooling, activation, tmp_path, numpy, close, compiled):
+    model = make("bert", "SparseEncoder", {"pooling": bz.layers.SpladePooling(pooling, activation)})
     model.export(tmp_path / "model.onnx", format="onnx")
     assert_equal(model, tmp_path / "model.onnx", numpy, close, compiled)
 

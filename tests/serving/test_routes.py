@@ -96,6 +96,21 @@ def test_embed_all_gives_a_vector_for_each_token(embedder, ids, close):
         close(rows, cases.known_tokens(ids(text)))
 
 
+@pytest.mark.parametrize("most", [None, 1])
+def test_embed_sparse_gives_the_words_that_have_a_weight(most, run_server, tokenizer, ids):
+    client = run_server(cases.KnownModel(tokenizer, "SparseEncoder", max_active_dims=most, prompts={"query": "the "}))
+    texts = ["the film", "a very good film", "bad"]
+    for path in ("/embed_sparse", "/"):
+        for row, text in zip(client.post(path, inputs=texts), texts, strict=True):
+            weights = np.maximum(cases.known_vector(ids(text)), 0)
+            words = np.flatnonzero(weights)
+            words = words if most is None else [weights.argmax()] * bool(len(words))
+            assert row == [{"index": i, "value": pytest.approx(float(weights[i]))} for i in words]
+    (row,) = client.post("/embed_sparse", inputs="film", prompt_name="query")
+    assert [word["index"] for word in row] == [w["index"] for w in client.post("/embed_sparse", inputs=["the film"])[0]]
+    assert client("POST", "/embed", {"inputs": "bad"})[0] == 424
+
+
 def test_similarity_is_the_cosine(embedder, ids, close):
     body = {"source_sentence": "the film", "sentences": ["a good film", "bad"]}
     vectors = [unit(cases.known_vector(ids(text))) for text in ("the film", "a good film", "bad")]

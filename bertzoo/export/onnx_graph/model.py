@@ -11,12 +11,13 @@ from bertzoo.export.onnx_graph.blocks import block, embed
 from bertzoo.export.onnx_graph.graph import Graph
 from bertzoo.export.onnx_graph.heads import head, prepare_tokens
 from bertzoo.export.onnx_graph.int8 import Int8Plan
-from bertzoo.export.onnx_graph.pooling import Pooled, pool
+from bertzoo.export.onnx_graph.pooling import Pooled, pool, splade
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import BATCH, CHOICES, LENGTH, MASKS, Tokens
 from bertzoo.layers.deberta import DECODER_STEPS, EnhancedMaskDecoder
 from bertzoo.layers.eurobert import LatePoolingHead
 from bertzoo.layers.heads import MaskedLMHead, Pooling
+from bertzoo.layers.splade import SpladePooling
 
 Output = tuple[str, tuple[str | int, ...]]  # a tensor and its shape
 
@@ -115,6 +116,10 @@ class ModelNodes:
         if not layer.include_prompt:
             counted = self.tokens.float_input("pooling_mask")
         return pool(layer, self.graph, self.tokens, self.hidden, counted)
+
+    def splade(self, layer: SpladePooling, head: MaskedLMHead) -> str:
+        """The sparse vectors of texts, (batch, vocabulary)."""
+        return splade(layer, self.graph, self.tokens, self.head(head, self.decoded(head)))
 
     def decoded(self, layer: MaskedLMHead) -> str:
         """What a masked-LM head reads, (tokens, hidden)."""

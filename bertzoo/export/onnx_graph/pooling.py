@@ -6,6 +6,7 @@ from bertzoo.export.onnx_graph.graph import Graph
 from bertzoo.export.onnx_graph.tokens import Tokens
 from bertzoo.layers.attention import MASKED
 from bertzoo.layers.heads import Pooling
+from bertzoo.layers.splade import SpladePooling
 
 LEAST = np.float32(1e-9)  # the least divisor of a mean
 
@@ -22,6 +23,25 @@ def pool(layer: Pooling, graph: Graph, tokens: Tokens, x: str, counted: str) -> 
     pooled = Pooled(graph, tokens, x, counted)
     vectors = [pooled.attention(layer) if mode == "attention" else getattr(pooled, mode)() for mode in layer.modes]
     return vectors[0] if len(vectors) == 1 else graph.op("Concat", *vectors, axis=-1)
+
+
+def splade(layer: SpladePooling, graph: Graph, tokens: Tokens, logits: str) -> str:
+    """(tokens, vocabulary) -> (batch, vocabulary).
+
+    Args:
+        layer: The pooling.
+        graph, tokens: The graph, and its tokens.
+        logits: Those of the masked-LM head.
+    """
+
+    def activate(x: str) -> str:
+        for _ in range(2 if layer.activation == "log1p_relu" else 1):
+            x = graph.op("Log", graph.op("Add", graph.op("Relu", x), np.float32(1)))
+        return x
+
+    if layer.pooling == "max":
+        return activate(Pooled(graph, tokens, logits, tokens.real).max())
+    return Pooled(graph, tokens, activate(logits), tokens.real).sum()
 
 
 class Pooled:
@@ -64,6 +84,9 @@ class Pooled:
         is_counted = self.graph.op("Unsqueeze", self.is_counted, [2])
         x = self.graph.op("Where", is_counted, self.x, np.float32(MASKED))
         return self.graph.op("ReduceMax", x, [1], keepdims=0)
+
+    def sum(self) -> str:
+        return self._sum(self.counted)
 
     def mean(self) -> str:
         return self.graph.op("Div", self._sum(self.counted), self._total(self.counted))
