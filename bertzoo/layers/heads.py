@@ -159,7 +159,7 @@ class MaskedLMHead(Layer):
         """The decoder, (vocabulary, width): the encoder's token table where the head is tied to it, else its own."""
         return ops.convert_to_tensor(token_embedding_table if self.tied else self.decoder)
 
-    def decoder_bias(self) -> Tensor:
+    def bias_or_zeros(self) -> Tensor:
         """float32 (vocabulary,), 0 where the head has none."""
         return ops.zeros((self.vocab_size,), "float32") if self.bias is None else ops.convert_to_tensor(self.bias)
 

@@ -8,6 +8,9 @@ import numpy as np
 from bertzoo.metrics.scores import pearson, spearman
 from bertzoo.metrics.vector_similarity import pairwise_similarity
 from bertzoo.retrieval.search import find_nearest, resolve_prompts
+from bertzoo.tasks.answers.sparse_vectors import SparseVectors
+
+QUERIES_AT_ONCE = 256
 
 
 def evaluate_sts(
@@ -60,7 +63,7 @@ def evaluate_retrieval(
     """How well queries find their documents.
 
     Args:
-        encoder: A `SentenceEncoder`.
+        encoder: A `SentenceEncoder`, `SparseEncoder` or `MultiVectorEncoder`.
         queries, corpus: Name -> text.
         relevant_docs: A query's name -> the names of the documents that answer it, or name -> grade, of which 0 is not
             relevant; queries without any relevant document do not count.
@@ -68,7 +71,7 @@ def evaluate_retrieval(
         batch_size: As for `SentenceEncoder.encode`.
         query_prompt, corpus_prompt: Put before the texts; where None, the encoder's prompts called query, and document,
             passage or corpus, else its default.
-        measure: As for `similarity`; the encoder's own where None.
+        measure: As for `similarity`, of a `SentenceEncoder`; the encoder's own where None.
 
     Returns:
         For each k of `cutoffs`: `mrr@k`, the mean of 1 / rank of the first right document; `ndcg@k` (Järvelin and
@@ -89,14 +92,29 @@ def evaluate_retrieval(
         raise ValueError(f"not in the corpus: {missing[:3]}." if missing else "no query has a relevant document.")
     documents = list(corpus)
     query_prompt, corpus_prompt = resolve_prompts(encoder, query_prompt, corpus_prompt)
-    query_vectors = encoder.encode([queries[name] for name in names], batch_size, prompt=query_prompt)
-    corpus_vectors = encoder.encode([corpus[name] for name in documents], batch_size, prompt=corpus_prompt)
-    _, indices = find_nearest(query_vectors, corpus_vectors, max(cutoffs), _measure_of(encoder, measure))
+    # Other libraries' encoders are not told what the texts are.
+    kinds = ({"prompt_type": kind} if hasattr(encoder, "token_vectors") else {} for kind in ("query", "document"))
+    query_vectors = encoder.encode([queries[name] for name in names], batch_size, prompt=query_prompt, **next(kinds))
+    corpus_vectors = encoder.encode(list(corpus.values()), batch_size, prompt=corpus_prompt, **next(kinds))
+    indices: Any
+    if isinstance(query_vectors, (list, SparseVectors)):
+        indices = _rank_by_similarity(encoder, query_vectors, corpus_vectors, max(cutoffs))
+    else:
+        _, indices = find_nearest(query_vectors, corpus_vectors, max(cutoffs), _measure_of(encoder, measure))
     gains = [
         np.array([grades[name].get(documents[index], 0.0) for index in row], dtype="float64")
         for name, row in zip(names, indices)
     ]
     return _ranking_measures(gains, [sorted(grades[name].values(), reverse=True) for name in names], cutoffs)
+
+
+def _rank_by_similarity(encoder: Any, queries: Any, documents: Any, count: int) -> list[np.ndarray]:
+    """For each query the indices of the documents that the encoder finds most similar."""
+    ranked: list[np.ndarray] = []
+    for begin in range(0, len(queries), QUERIES_AT_ONCE):
+        scores = encoder.similarity(queries[begin : begin + QUERIES_AT_ONCE], documents)
+        ranked += list(np.argsort(-scores, axis=1, kind="stable")[:, :count])
+    return ranked
 
 
 def _ranking_measures(

@@ -104,7 +104,7 @@ class SparseEncoder(EmbeddingTask):
         return self.pooling(
             self.masked_lm.transform(outputs["decoded_output"]),
             self.masked_lm.decoder_table(self.backbone.token_embedding_table()),
-            ops.convert_to_tensor(self.masked_lm.bias),
+            self.masked_lm.bias_or_zeros(),
             inputs.get("padding_mask"),
             num_packed_tokens=None if packed is None else packed[0] * packed[1],
         )

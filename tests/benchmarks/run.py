@@ -4,6 +4,7 @@ speed        training and inference throughput of bertzoo and its peers, in the 
 epochs       an epoch of fine-tuning from raw strings, beside the Trainer of transformers
 tasks        the scores of fine-tuning, beside a transformers + PyTorch loop with the same settings
 sentences    sentence vectors beside sentence-transformers: numbers, speed, memory, fine-tuning
+retrieval_training  training steps of sparse and multi-vector encoders, beside sentence-transformers
 inference    the dev sentences of SST-2 through an encoder, beside three peers
 onnx         the same as ONNX, in float32 and 8 bits, beside two libraries
 gradcache    training with in-batch negatives in large batches, beside sentence-transformers
@@ -19,7 +20,8 @@ import sys
 from pathlib import Path
 
 COMMANDS = (
-    "speed epochs tasks glue sentences gradcache inference onnx serve electra pretraining steps kernels".split()  # noqa: SIM905
+    *("speed", "epochs", "tasks", "glue", "sentences", "retrieval_training", "inference", "onnx", "gradcache"),
+    *("serve", "electra", "pretraining", "steps", "kernels"),
 )
 
 
