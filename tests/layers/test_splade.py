@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from bertzoo.layers import SpladePooling, splade
+from bertzoo.layers import SparseStaticEmbedding, SpladePooling, splade
 
 RNG = np.random.default_rng(0)
 BATCH, LENGTH, WIDTH, WORDS = 3, 70, 6, 50
@@ -124,3 +124,15 @@ def test_mistakes_are_named_and_layers_are_serialised():
     layer = SpladePooling("sum", "log1p_relu")
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
     assert (again.pooling, again.activation) == ("sum", "log1p_relu")
+
+
+def test_static_weights_are_those_of_the_words_that_there_are(numpy, close):
+    """By the formula: present words times their weights."""
+    layer, ids = SparseStaticEmbedding(WORDS), np.array([[3, 7, -1], [0, -1, -1], [-1, -1, -1]], "int32")
+    layer.weight.assign(BIAS)
+    present = np.zeros((3, WORDS), "float32")
+    present[[0, 0, 1], [3, 7, 0]] = 1
+    close(numpy(layer(ids)), present * BIAS)
+    assert layer.trainable_weights and not SparseStaticEmbedding(WORDS, frozen=True).trainable_weights
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert (again.vocab_size, again.frozen) == (WORDS, False)
