@@ -16,6 +16,7 @@ from bertzoo.checkpoints.sentence_transformers import SentenceModule, build_sent
 from bertzoo.data.batches import SeededDataset
 from bertzoo.data.parsing import Examples
 from bertzoo.data.retrieval_data import SCORING_MASK, MultiVectorData
+from bertzoo.data.tuple_data import EncodedTuples, column_prompt_types
 from bertzoo.layers.base import build_dense
 from bertzoo.layers.heads import Normalize
 from bertzoo.losses.multi_vector import MultiVectorMultipleNegativesRanking
@@ -271,15 +272,23 @@ class MultiVectorEncoder(EmbeddingTask):
         Args:
             examples, batch_size, options: As for `Task.predict_examples`.
         """
-        return self._in_order(self.data.batches(examples, batch_size=batch_size, shuffle=False), **options)
+        encoded = self.data.encode(examples)
+        if not isinstance(encoded, EncodedTuples):
+            return self._in_order(self.data.make_dataset(encoded, batch_size=batch_size), **options)
+        # Column by column: TensorFlow compiles no function of batches that are now of texts, now of tuples.
+        columns = []
+        for column, kind in zip(encoded.columns, column_prompt_types(len(encoded.columns))):
+            transform = self.data.input_transform([kind])
+            data = self.data.make_dataset(column, batch_size=batch_size, transform=transform)
+            columns.append(self._in_order(data, **options))
+        return [list(texts) for texts in zip(*columns)]
 
     def _in_order(self, data: Any, **options: Any) -> list:
         """What `predict_each` gives, without the tokens that do not count, in the order of the data."""
         vectors: list[Any] = [None] * len(data.row_order)
         outputs = (ops.convert_to_numpy(batch) for batch in self.predict_each(data, **options))
-        for row, output in zip(data.row_order, (output for batch in outputs for output in batch)):
-            texts = [text[text.any(axis=1)] for text in output.reshape(-1, *output.shape[-2:])]
-            vectors[row] = texts if output.ndim == 3 else texts[0]
+        for row, text in zip(data.row_order, (text for batch in outputs for text in batch)):
+            vectors[row] = text[text.any(axis=1)]
         return vectors
 
     def no_vectors(self) -> list:
