@@ -158,16 +158,14 @@ class Task(OnnxInference, CompiledTask, PresetTask):
         train = self.batches(x, y, sample_weight, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
         steps = min(len(train), steps_per_epoch or len(train))
         validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
-        optimizer = self._built_optimizer()
-        check_learning_rate_callbacks(optimizer, callbacks)
+        optimizer = self._built_optimizer(callbacks)
         class_weights = self.data.class_weight_array(class_weight)
         data, updates = training_batches_and_num_updates(train, optimizer, class_weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
         self.begin_fit(steps * epochs, steps * initial_epoch)
-        callbacks = prepend_callback(
-            prepend_callback(callbacks, NaNGuard()), train.initial_epoch_callback(initial_epoch)
-        )
+        callbacks = prepend_callback(callbacks, NaNGuard())
+        callbacks = prepend_callback(callbacks, train.initial_epoch_callback(initial_epoch))
         return super().fit(
             self.dataset_on_device(data),
             epochs=epochs,
@@ -189,11 +187,14 @@ class Task(OnnxInference, CompiledTask, PresetTask):
             done: How many come before `initial_epoch`.
         """
 
-    def _built_optimizer(self) -> keras.optimizers.Optimizer:
+    def _built_optimizer(self, callbacks: Any) -> keras.optimizers.Optimizer:
+        """The optimizer with its variables, whose rate the callbacks may set."""
         if not self.optimizer.built:  # TensorFlow traces the step twice where its first trace makes the moments
             self.optimizer.build(self.trainable_variables)
         # With float16, Keras wraps the optimizer in one that scales the loss.
-        return getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        check_learning_rate_callbacks(optimizer, callbacks)
+        return optimizer
 
     def _validation(self, data, batch_size: int | None, steps: int | None) -> keras.utils.PyDataset | None:
         if data is None:
