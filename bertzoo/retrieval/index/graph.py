@@ -39,7 +39,8 @@ def build_graph(path: Path, read: Callable[[np.ndarray], np.ndarray], count: int
         dtype={"float32": "f32", "float16": "f16", "int8": "i8", "binary": "b1"}[precision],
     )
     for rows in pieces:
-        graph.add(rows, _encode(read(rows), precision, limit))
+        # Several threads would leave a few vectors that no search reaches, and another graph each time.
+        graph.add(rows, _encode(read(rows), precision, limit), threads=1)
     graph.save(str(path))
     np.save(path.with_suffix(".limit.npy"), np.float32(limit))
 
