@@ -32,6 +32,7 @@ from bertzoo.tasks.sentence_modules import (
     module_from_layer,
     prompt_options_from_settings,
 )
+from bertzoo.tasks.static_distillation import StaticDistillation
 from bertzoo.tasks.task import Task, token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.sentence_losses import get_sentence_loss
@@ -42,7 +43,7 @@ LONG_WORK = 100  # batches from which on a progress bar is shown
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentenceEncoder(PromptedTask, Task):
+class SentenceEncoder(PromptedTask, StaticDistillation, Task):
     """Turns texts into vectors.
 
     Args:

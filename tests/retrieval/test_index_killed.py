@@ -38,8 +38,8 @@ while True:
 
 
 def change(number):
-    """The documents that a change adds, those that it removes, and their values: each change's terms are its own, and a document's
-    only token has its dense vector."""
+    """The documents that a change adds, those that it removes, and the values: each change has terms of its own, and
+    the only token of a document its dense vector."""
     rng = np.random.default_rng(number)
     chosen = rng.choice(20 * DOCUMENTS, DOCUMENTS, replace=False)
     ids, removed = [f"d{i}" for i in chosen], [f"d{i}" for i in rng.choice(20 * DOCUMENTS, 40)]
