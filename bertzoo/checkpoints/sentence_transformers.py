@@ -29,6 +29,7 @@ from bertzoo.checkpoints.json_files import (
 from bertzoo.checkpoints.saving import recover_interrupted_save
 from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_directory, to_finite_float32
 
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 # The keys of older files, one for each pooling that is concatenated.
@@ -129,6 +130,11 @@ def read_sentence_transformer_files(preset: str | Path) -> SentenceTransformerFi
     return SentenceTransformerFiles(
         directory, modules, length.get("max_seq_length"), bool(length.get("do_lower_case")), settings
     )
+
+
+def document_prompt_name(prompts: Mapping[str, str]) -> str | None:
+    """The name of the prompt for documents, or None."""
+    return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
 
 
 def read_sentence_transformers_config(preset: str | Path) -> dict[str, Any]:

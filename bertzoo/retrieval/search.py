@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.checkpoints.sentence_transformers import document_prompt_name
 from bertzoo.metrics.vector_similarity import (
     best_scores,
     pairwise_similarity,
     prepare_vectors,
     prepared_similarity,
 )
-from bertzoo.tasks.sentence_modules import document_prompt_name
 
 QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
 
