@@ -6,6 +6,7 @@ tasks        the scores of fine-tuning, beside a transformers + PyTorch loop wit
 sentences    sentence vectors beside sentence-transformers: numbers, speed, memory, fine-tuning
 inference    the dev sentences of SST-2 through an encoder, beside three peers
 onnx         the same as ONNX, in float32 and 8 bits, beside two libraries
+index        search in a million vectors, and in the paragraphs of SQuAD: quality, size, milliseconds, memory
 serve        `bertzoo serve` under load, beside two FastAPI servers: throughput, latency, memory
 electra      one ELECTRA pre-trained here and with transformers, step by step
 pretraining  tiny pre-training runs on a real corpus, and how far three backends agree
@@ -17,7 +18,9 @@ import importlib
 import sys
 from pathlib import Path
 
-COMMANDS = "speed epochs tasks glue sentences inference onnx serve electra pretraining steps kernels".split()  # noqa: SIM905
+COMMANDS = (
+    "speed epochs tasks glue sentences inference onnx index serve electra pretraining steps kernels".split()  # noqa: SIM905
+)
 
 
 def main(arguments: list[str]) -> int | str | None:
