@@ -60,7 +60,7 @@ def test_public_functions_are_annotated_and_documented(name):
     assert not missing, f"without annotation: {missing}"
     if owner is None:
         assert inspect.signature(function).return_annotation is not inspect.Signature.empty, "no return annotation"
-    documentation = (owner or function).__doc__ or ""
+    documentation = inspect.getdoc(owner or function) or ""  # or that of the method which it overrides
     if overrides_keras(name, function):
         return
     # A function that its first line says whole needs no list of its one argument.

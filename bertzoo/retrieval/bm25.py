@@ -5,6 +5,7 @@ Weights of documents are those for a fixed average length, so that they need not
 
 import re
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -32,16 +33,16 @@ def document_terms(text: str, average_length: float) -> Terms:
     return Terms(ids, (counts * (K1 + 1) / (counts + lengths)).astype(np.float32))
 
 
-def query_terms(text: str, documents: int, frequencies: dict[int, int]) -> Terms:
+def query_terms(text: str, documents: int, frequencies: Callable[[np.ndarray], np.ndarray]) -> Terms:
     """The weights of a query's words: rare ones count more.
 
     Args:
         text: The query.
         documents: How many documents there are.
-        frequencies: Id of a term -> how many documents have it.
+        frequencies: Ids of terms (n,) -> how many documents have each, (n,).
     """
     ids = np.unique(_ids(words_of(text)))
-    counts = np.array([frequencies.get(i, 0) for i in ids.tolist()], np.float64)
+    counts = frequencies(ids)
     return Terms(ids, np.log1p((documents - counts + 0.5) / (counts + 0.5)).astype(np.float32))
 
 

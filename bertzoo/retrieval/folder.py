@@ -21,6 +21,7 @@ from bertzoo.export.engine import INT8_FILE, MODEL_FILE, OnnxModel
 from bertzoo.retrieval.bm25 import document_terms, query_terms
 from bertzoo.retrieval.index.dense import Dense
 from bertzoo.retrieval.index.index import Index
+from bertzoo.retrieval.index.manifest import lock
 from bertzoo.retrieval.index.sparse import Sparse
 from bertzoo.retrieval.passages import READERS, Passage, UnreadableFile, read_passages
 
@@ -63,10 +64,16 @@ class FolderIndex:
         if not self.folder.is_dir():
             raise NotADirectoryError(f"Expected a folder. Received: {folder}.")
         self.directory = default_directory(self.folder, preset) if directory is None else Path(directory).expanduser()
-        if not (self.directory / "model" / MODEL_FILE).is_file():
-            export_encoder(preset, self.directory / "model")
-        self._model = OnnxModel.from_directory(self.directory / "model")
+        model = self.directory / "model"
+        if not (model / MODEL_FILE).is_file():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with lock(self.directory):
+                if not (model / MODEL_FILE).is_file():
+                    export_encoder(preset, model)
+        self._model = OnnxModel.from_directory(model)
         settings = self._model.settings
+        if self._model.task != "SentenceEncoder" or self._model.tokenizer is None:
+            raise CheckpointError(f"Expected a sentence encoder. Received: {preset}, a {self._model.task}.")
         prompts, default = settings.get("prompts") or {}, settings.get("default_prompt")
         self._query_prompt = prompts.get("query", prompts.get(default, ""))
         self._document_prompt = prompts.get(document_prompt_name(prompts) or default, "")
@@ -155,15 +162,18 @@ class FolderIndex:
             question: Words or a sentence.
             top_k: How many passages.
         """
-        words = query_terms(question, len(self), {})
-        parts = self._index.parts(WORDS)
-        counts = sum((part.document_frequencies(words.ids) for part in parts), np.zeros(len(words.ids), np.int64))
-        words = query_terms(question, len(self), dict(zip(words.ids.tolist(), counts.tolist())))
+        words = query_terms(question, len(self), self._count_documents)
         queries = {DENSE: self._encode([self._query_prompt + question]), WORDS: [words]}
         return [
             Answer(hit.id.rpartition("#")[0], hit.payload[1], hit.payload[0], hit.score)
             for hit in self._index.search(queries, top_k)[0]
         ]
+
+    def _count_documents(self, terms: np.ndarray) -> np.ndarray:
+        counts = np.zeros(len(terms), np.int64)
+        for part in self._index.parts(WORDS):
+            counts += part.document_frequencies(terms)
+        return counts
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         """float32 (n, width)."""
@@ -217,7 +227,6 @@ def export_encoder(preset: str, directory: Path) -> None:
         CheckpointError: The preset can't be used.
     """
     temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
-    directory.parent.mkdir(parents=True, exist_ok=True)
     try:
         for options in (["--int8"], []):
             command = [sys.executable, "-m", "bertzoo", "export", preset, str(temporary), *options]

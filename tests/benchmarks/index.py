@@ -19,6 +19,8 @@ import re
 import shutil
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -203,14 +205,16 @@ def measure_squad(model: str) -> dict:
         return [row / np.linalg.norm(row, axis=1, keepdims=True) for row in kept]
 
     terms = [document_terms(context, 120.0) for context in contexts]
-    frequencies = dict(
-        zip(*(x.tolist() for x in np.unique(np.concatenate([t.ids for t in terms]), return_counts=True)))
-    )
-    words = [query_terms(question, len(contexts), frequencies) for question in questions]
-    dense, dense_queries = (
-        engine.run(engine.tokenizer.encode(list(x)), ["sentence_embedding"])["sentence_embedding"]
-        for x in (contexts, questions)
-    )
+    frequencies = Counter(i for document in terms for i in document.ids.tolist())
+
+    def count(ids: np.ndarray) -> np.ndarray:
+        return np.array([frequencies[i] for i in ids.tolist()])
+
+    def embed(rows: Sequence[str]) -> np.ndarray:
+        return engine.run(engine.tokenizer.encode(list(rows)), ["sentence_embedding"])["sentence_embedding"]
+
+    words = [query_terms(question, len(contexts), count) for question in questions]
+    dense, dense_queries = embed(contexts), embed(questions)
     token_vectors, token_queries = tokens(contexts), tokens(list(questions))
     width = dense.shape[1]
     fields = {

@@ -59,13 +59,20 @@ class Field(ABC):
     def check(self, values: Any, count: int) -> Any:
         """The values of documents, as `write` takes them.
 
+        Args:
+            values: What the user gave, one for each document: (count, …) where they are arrays.
+            count: How many documents there are.
+
         Raises:
             ValueError: They are malformed, or not of `count` documents.
         """
 
     @abstractmethod
     def check_queries(self, queries: Any) -> Any:
-        """Queries, as `Part.search` takes them.
+        """Queries, as `Part.search` takes them: (n, …) where they are arrays.
+
+        Args:
+            queries: What the user gave.
 
         Raises:
             ValueError: They are malformed.
@@ -73,15 +80,31 @@ class Field(ABC):
 
     @abstractmethod
     def write(self, folder: Path, name: str, values: Any) -> None:
-        """Writes the values of a segment into files whose names begin with `name`."""
+        """Writes the values of a segment's documents.
+
+        Args:
+            folder: The segment's folder.
+            name: The field's name, with which the names of files begin.
+            values: As `check` returned them: (documents, …) where they are arrays.
+        """
 
     @abstractmethod
     def open(self, folder: Path, name: str) -> Part:
-        """The part of a segment that `write` wrote."""
+        """The part of a segment that `write` wrote.
+
+        Args:
+            folder: The segment's folder.
+            name: The field's name.
+        """
 
     @abstractmethod
     def merge(self, folder: Path, name: str, parts: Sequence[tuple[Any, np.ndarray]]) -> None:
-        """Writes the values of documents of several parts: (part, rows) each."""
+        """Writes the values of documents of several parts.
+
+        Args:
+            folder, name: As for `write`.
+            parts: Parts, and the rows of the documents to take from each, (n,).
+        """
 
     def describe(self) -> dict[str, Any]:
         """The field as JSON."""

@@ -122,7 +122,7 @@ def publish(directory: Path, manifest: Manifest) -> Manifest:
         if segment.name == new[0] or segment.deletions == new[1]:
             fsync(folder)
     temporary = directory / f".{FILE}"
-    temporary.write_text(json.dumps({"format": FORMAT, **asdict(manifest)}, ensure_ascii=False), "utf-8")
+    temporary.write_text(json.dumps({"format": FORMAT, **asdict(manifest)}), "utf-8")
     fsync(temporary)
     os.replace(temporary, directory / FILE)
     fsync(directory)
