@@ -218,6 +218,8 @@ def test_wrong_values_change_nothing(tmp_path):
             index.add(["c", "d"], values | changed)
     with pytest.raises(TypeError):
         index.add(["c", "d"], values, [object(), 1])
+    with pytest.raises(TypeError, match="ids must be strings. Received: 3"):
+        index.add(["c", 3], values)
     with pytest.raises(ValueError, match="Expected different ids"):
         index.add(["c", "c"], values)
     with pytest.raises(ValueError, match="values for dense, sparse, tokens"):

@@ -194,8 +194,11 @@ class Index:
 
         Raises:
             ValueError: Ids are not unique, values are missing or malformed, or lengths differ.
-            TypeError: A payload has no JSON form.
+            TypeError: An id is no string, or a payload has no JSON form.
         """
+        ids = list(ids)
+        if wrong := [value for value in (*ids, *remove) if not isinstance(value, str)]:
+            raise TypeError(f"ids must be strings. Received: {wrong[0]!r}.")
         payloads = [None] * len(ids) if payloads is None else payloads
         if len(set(ids)) < len(ids) or len(payloads) != len(ids) or (ids and set(values) != set(self._fields)):
             raise ValueError(
