@@ -20,7 +20,6 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -185,64 +184,63 @@ def run_vectors(model: str, folder: str, count: int) -> None:
 
 def measure_squad(model: str) -> dict:
     """nDCG@10 and MRR@10 of questions, MB of the index without texts, milliseconds of a query."""
-    import bertzoo as bz
-    from bertzoo.export.onnx_files import build_engine
-    from bertzoo.retrieval import Dense, Index, MultiVector, Sparse
-    from bertzoo.retrieval.bm25 import document_terms, query_terms
+    from bertzoo.retrieval import Index
 
     articles = json.loads(read_data("squad", "dev.json"))["data"]
-    texts = [paragraph for article in articles for paragraph in article["paragraphs"]]
-    asked = [(qa["question"], str(i)) for i, paragraph in enumerate(texts) for qa in paragraph["qas"]]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    asked = [(qa["question"], str(i)) for i, paragraph in enumerate(paragraphs) for qa in paragraph["qas"]]
     questions, right = zip(*asked)
-    contexts, ids = [paragraph["context"] for paragraph in texts], [str(i) for i in range(len(texts))]
+    contexts, results = [paragraph["context"] for paragraph in paragraphs], {}
+    fields = squad_fields(model, contexts, list(questions))
+    fused = [fields["vectors, float16"], fields["words (BM25)"]]
+    for name, parts in {**{name: [field] for name, field in fields.items()}, "vectors and words, fused": fused}.items():
+        with tempfile.TemporaryDirectory() as place:
+            index = Index(place, {str(i): field for i, (field, _, _) in enumerate(parts)})
+            index.add([str(i) for i in range(len(contexts))], {str(i): x for i, (_, x, _) in enumerate(parts)})
+            size = sum(x.stat().st_size for i in range(len(parts)) for x in Path(place).rglob(f"segment_*/{i}.*")) / 1e6
+            queries = list(zip(*(q for _, _, q in parts)))
+
+            def search(some: list, index: Index = index) -> list:
+                return index.search({str(i): list(column) for i, column in enumerate(zip(*some))}, TOP_K)
+
+            hits, milliseconds = timed(search, queries)
+            results[name] = {**quality(hits, right), "MB": round(size, 2), "ms": milliseconds}
+    return {"questions": len(questions), "paragraphs": len(contexts), **results}
+
+
+def squad_fields(model: str, contexts: list[str], questions: list[str]) -> dict:
+    """Name -> a field, the values of the contexts, and those of the questions."""
+    import bertzoo as bz
+    from bertzoo.export.onnx_files import build_engine
+    from bertzoo.retrieval import Dense, MultiVector, Sparse
+    from bertzoo.retrieval.bm25 import document_terms, query_terms
+
     encoder = bz.SentenceEncoder.from_preset(model, verbose=False)
     engine, static = build_engine(encoder, int8=True), encoder.to_static()
+    terms = [document_terms(context, 120.0) for context in contexts]
+    frequencies = Counter(i for document in terms for i in document.ids.tolist())
 
-    def tokens(rows: list[str]) -> list[np.ndarray]:
+    def embed(rows: list[str]) -> np.ndarray:
+        return engine.run(engine.tokenizer.encode(rows), ["sentence_embedding"])["sentence_embedding"]
+
+    def embed_tokens(rows: list[str]) -> list[np.ndarray]:
         encoded = engine.tokenizer.encode(rows)
         vectors = engine.run(encoded, ["token_embeddings"])["token_embeddings"]
         kept = [row[1 : length - 1] for row, length in zip(vectors, encoded.lengths)]
         return [row / np.linalg.norm(row, axis=1, keepdims=True) for row in kept]
 
-    terms = [document_terms(context, 120.0) for context in contexts]
-    frequencies = Counter(i for document in terms for i in document.ids.tolist())
-
     def count(ids: np.ndarray) -> np.ndarray:
         return np.array([frequencies[i] for i in ids.tolist()])
 
-    def embed(rows: Sequence[str]) -> np.ndarray:
-        return engine.run(engine.tokenizer.encode(list(rows)), ["sentence_embedding"])["sentence_embedding"]
-
-    words = [query_terms(question, len(contexts), count) for question in questions]
-    dense, dense_queries = embed(contexts), embed(questions)
-    token_vectors, token_queries = tokens(contexts), tokens(list(questions))
-    width = dense.shape[1]
-    fields = {
-        **{
-            f"vectors, {p}": (Dense(width, precision=p), dense, dense_queries)
-            for p in ("float32", "float16", "int8", "binary")
-        },
-        "static vectors": (Dense(static.width), static.encode(contexts), static.encode(list(questions))),
-        "words (BM25)": (Sparse(), terms, words),
-        **{f"token vectors, {p}": (MultiVector(width, p), token_vectors, token_queries) for p in ("int8", "residual2")},
+    dense, tokens = (embed(contexts), embed(questions)), (embed_tokens(contexts), embed_tokens(questions))
+    words = terms, [query_terms(question, len(contexts), count) for question in questions]
+    forms, token_forms = ("float32", "float16", "int8", "binary"), ("int8", "residual2")
+    return {
+        **{f"vectors, {form}": (Dense(encoder.width, precision=form), *dense) for form in forms},
+        "static vectors": (Dense(static.width), static.encode(contexts), static.encode(questions)),
+        "words (BM25)": (Sparse(), *words),
+        **{f"token vectors, {form}": (MultiVector(encoder.width, form), *tokens) for form in token_forms},
     }
-    results, indices = {}, {}
-    with tempfile.TemporaryDirectory() as place:
-        for name, (field, values, queries) in fields.items():
-            index = Index(Path(place, str(len(results))), {"v": field})
-            index.add(ids, {"v": values})
-            size = sum(x.stat().st_size for x in index.directory.rglob("*/v.*")) / 1e6
-            hits, milliseconds = timed(lambda x, index=index: index.search({"v": x}, TOP_K), queries)
-            results[name] = {**quality(hits, right), "MB": round(size, 2), "ms": milliseconds}
-            indices[name] = index
-        both = Index(Path(place, "both"), {"dense": Dense(width), "words": Sparse()})
-        both.add(ids, {"dense": dense, "words": terms})
-        queries = list(zip(dense_queries, words))
-        hits, milliseconds = timed(
-            lambda x: both.search({"dense": np.stack([q for q, _ in x]), "words": [w for _, w in x]}, TOP_K), queries
-        )
-        results["vectors and words, fused"] = {**quality(hits, right), "ms": milliseconds}
-    return {"questions": len(questions), "paragraphs": len(contexts), **results}
 
 
 def quality(hits: list, right: tuple) -> dict:

@@ -17,6 +17,7 @@ from bertzoo.retrieval.index.graph import SMALLEST, Graph, build_graph
 from bertzoo.retrieval.index.token_codes import CODECS, open_codes
 
 TOKENS_AT_ONCE = 65_536
+TOKENS_OF_DOCUMENT = 4  # tokens looked for, near each token of a query, for each document that is wanted
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class MultiVector(Field):
     """A vector for each token of a document; the score is MaxSim.
 
     Search finds tokens near each token of the query in a graph, and computes the scores of the documents that hold
-    them. Segments of less than 20,000 tokens, and all where `exact` is asked for, are compared document by document.
+    the best of them. Segments of less than 20,000 tokens, and all where `exact` is asked for, are compared document by document.
 
     Args:
         width: The width of the vectors.
@@ -125,9 +126,13 @@ class MultiVectorPart(Part):
         assert self._graph is not None
         if not len(query):
             return Found(np.zeros(0, np.float32), np.zeros(0, np.int64))
-        near = np.concatenate(self._graph.find(query, options.top_k * options.rescore_multiplier))
-        rows = np.unique(np.searchsorted(self._splits, near, "right") - 1)
-        rows = rows[may_be_found[rows]]
+        wanted = options.top_k * options.rescore_multiplier
+        near = np.unique(np.concatenate(self._graph.find(query, TOKENS_OF_DOCUMENT * wanted)))
+        # MaxSim with the tokens that were found says which documents are worth the reading of all their tokens.
+        of_tokens = np.searchsorted(self._splits, near, "right") - 1
+        rows, begins = np.unique(of_tokens, return_index=True)
+        scores = np.maximum.reduceat(self._tokens(near) @ query.T, begins, axis=0).clip(0).sum(axis=1)
+        rows = np.sort(best_of(scores[may_be_found[rows]], rows[may_be_found[rows]], wanted).rows)
         pieces = [self._scores([query], piece)[0] for piece in self.split(rows)]
         return best_of(np.concatenate([np.zeros(0, np.float32), *pieces]), rows, options.top_k)
 
