@@ -64,11 +64,11 @@ def _status(text: str) -> Iterator[None]:
 
 @contextmanager
 def _progress(count: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar over files, on stderr."""
+    """A progress bar over files, on stderr; none for no files."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=Console(stderr=True), disable=not count) as bar:
         task = bar.add_task("reading files", total=count)
         yield lambda file: bar.update(task, advance=1)
