@@ -66,6 +66,11 @@ class Dense(Field):
         return self._scaled(vectors)
 
     def write(self, folder: Path, name: str, values: np.ndarray) -> None:
+        self._store(folder, name, values)
+        if len(values) >= SMALLEST:
+            build_graph(folder / f"{name}.usearch", self.open(folder, name).read, len(values), self.graph_precision)
+
+    def _store(self, folder: Path, name: str, values: np.ndarray) -> None:
         pieces = list(split_rows(np.arange(len(values))))
         ranges = None
         if self.precision == "int8":
@@ -78,8 +83,6 @@ class Dense(Field):
         for rows in pieces:
             stored[rows] = _encode(self._scaled(values[rows]), self.precision, ranges)
         stored.flush()
-        if len(values) >= SMALLEST:
-            build_graph(folder / f"{name}.usearch", self.open(folder, name).read, len(values), self.graph_precision)
 
     def open(self, folder: Path, name: str) -> "DensePart":
         return DensePart(self, folder, name)
