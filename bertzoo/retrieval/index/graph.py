@@ -63,19 +63,22 @@ class Graph:
     def __len__(self) -> int:
         return len(self._graph)
 
-    def find(self, queries: np.ndarray, count: int, alive: np.ndarray | None = None) -> list[np.ndarray]:
+    def find(
+        self, queries: np.ndarray, count: int, alive: np.ndarray | None = None, expansion: int = EXPANSION
+    ) -> list[np.ndarray]:
         """Rows near each query, int64, best first.
 
         Args:
             queries: float32 (n, width).
             count: How many to find for each, unless the graph has fewer.
             alive: bool (rows,), those that may be found; all where None.
+            expansion: Candidates that a search keeps in view, at least.
         """
         codes = _encode(queries, self._precision, self._limit)
         wanted = min(count, len(self) if alive is None else int(alive.sum()))
         taken = wanted
         while True:
-            self._graph.expansion_search = max(EXPANSION, taken)
+            self._graph.expansion_search = max(expansion, taken)
             matches = self._graph.search(codes, taken)
             # One query gives other objects than several, without counts.
             counts = np.atleast_1d(getattr(matches, "counts", len(matches.keys)))

@@ -25,7 +25,8 @@ class MultiVector(Field):
     """A vector for each token of a document; the score is MaxSim.
 
     Search finds tokens near each token of the query in a graph, and computes the scores of the documents that hold
-    the best of them. Segments of less than 20,000 tokens, and all where `exact` is asked for, are compared document by document.
+    the best of them. Segments of less than 20,000 tokens, and all where `exact` is asked for, are compared document by
+    document.
 
     Args:
         width: The width of the vectors.
@@ -127,7 +128,9 @@ class MultiVectorPart(Part):
         if not len(query):
             return Found(np.zeros(0, np.float32), np.zeros(0, np.int64))
         wanted = options.top_k * options.rescore_multiplier
-        near = np.unique(np.concatenate(self._graph.find(query, TOKENS_OF_DOCUMENT * wanted)))
+        near = np.unique(
+            np.concatenate(self._graph.find(query, TOKENS_OF_DOCUMENT * wanted, expansion=TOKENS_OF_DOCUMENT * wanted))
+        )
         # MaxSim with the tokens that were found says which documents are worth the reading of all their tokens.
         of_tokens = np.searchsorted(self._splits, near, "right") - 1
         rows, begins = np.unique(of_tokens, return_index=True)
