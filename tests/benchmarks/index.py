@@ -6,8 +6,8 @@ MODEL is the directory of a sentence encoder. PART is one of
 
 - vectors: static vectors of MODEL (all its dimensions) for sentences of the corpus and pieces of them, `--count` in
   all, in an index; beside it usearch alone and sentence-transformers' semantic_search. 1,000 queries are other pieces.
-- squad: every third question to the paragraphs of SQuAD's dev articles, by MODEL's vectors in several precisions, its token
-  vectors, words (BM25), words and vectors fused, and static vectors.
+- squad: every third question to the paragraphs of SQuAD's dev articles, by MODEL's vectors in several precisions, its
+  token vectors, words (BM25), words and vectors fused, and static vectors.
 - static: sentences a second of static vectors.
 
 Every measurement has a process of its own. Memory is the most that it had resident, mapped files included. Of a query,
