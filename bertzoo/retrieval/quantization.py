@@ -61,7 +61,7 @@ def dequantize_embeddings(
         bits = codes.view(np.uint8) ^ np.uint8(0x80 if precision == "binary" else 0)
         return np.unpackbits(bits, axis=-1)[..., :width].astype(np.float32)
     if precision == "float32" or ranges is None:
-        return codes.astype(np.float32)
+        return codes.astype(np.float32, copy=False)
     starts, steps = _starts_and_steps(ranges)
     return (codes.astype(np.float32) + (128 if precision == "int8" else 0)) * steps + starts
 

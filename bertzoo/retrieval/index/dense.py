@@ -117,7 +117,7 @@ class DensePart(Part):
         self._ranges = np.load(ranges) if ranges.exists() else None
         self._graph = Graph(graph, field.graph_precision) if graph.exists() else None
 
-    def read(self, rows: np.ndarray) -> np.ndarray:
+    def read(self, rows: np.ndarray | slice) -> np.ndarray:
         """The vectors of rows, float32 (m, width)."""
         codes = self._stored[rows]
         if self._field.precision == "binary":
@@ -135,7 +135,8 @@ class DensePart(Part):
         scores, found = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
         all_rows = np.arange(len(self._stored)) if alive is None else np.flatnonzero(alive)
         for rows in split_rows(all_rows):
-            scores = np.hstack([scores, queries @ self.read(rows).T])
+            vectors = self.read(slice(rows[0], rows[-1] + 1) if alive is None else rows)  # a slice is not copied
+            scores = np.hstack([scores, queries @ vectors.T])
             found = np.hstack([found, np.broadcast_to(rows, (len(queries), len(rows)))])
             scores, found = best_scores(scores, found, min(top_k, scores.shape[1]))
         return [Found(*pair) for pair in zip(scores, found)]
