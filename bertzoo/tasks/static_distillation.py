@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import tokenizers
 
 from bertzoo.layers.heads import Normalize
 from bertzoo.tasks.static_encoder import (
@@ -42,7 +43,7 @@ class StaticDistillation:
                 "Expected a model with a tokenizer, a positive width and a positive sif_coefficient or None. Received: "
                 f"tokenizer={self.tokenizer!r}, width={width!r}, sif_coefficient={sif_coefficient!r}."
             )
-        rust = self.tokenizer.rust
+        rust = tokenizers.Tokenizer.from_str(self.tokenizer.file_contents()["tokenizer.json"].decode())
         ids = kept_tokens(rust)
         frame = self.tokenizer.encode([""]).row(0)
         layers = [layer for layer in self.after_pooling if not isinstance(layer, Normalize)]

@@ -114,11 +114,6 @@ class Tokenizer:
         return cls(rust, tokenizer_files.find_special_tokens(rust, {}), max_length=max_length)
 
     @property
-    def rust(self) -> tokenizers.Tokenizer:
-        """The tokenizer of the Rust library; its truncation is this object's to set."""
-        return self._rust
-
-    @property
     def max_length(self) -> int | None:
         """The longest row, in tokens, special tokens included; None for no limit."""
         return self._max_length
