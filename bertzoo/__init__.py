@@ -24,6 +24,7 @@ _LATER = {
     "MultipleChoice": "bertzoo.tasks.multiple_choice",
     "QuestionAnswerer": "bertzoo.tasks.question_answerer",
     "ReplacedTokenDetector": "bertzoo.tasks.pretraining_heads",
+    "StaticEncoder": "bertzoo.tasks.static_encoder",
     "SentenceEncoder": "bertzoo.tasks.sentence_encoder",
     "SparseEncoder": "bertzoo.tasks.sparse_encoder",
     "NextSentencePredictor": "bertzoo.tasks.pretraining_heads",

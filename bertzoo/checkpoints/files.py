@@ -86,6 +86,22 @@ def find_adapter_directory(adapter: str | os.PathLike) -> Path:
     return _download(name, _ADAPTER_FILES) if name.startswith("hf://") else expand_user(name)
 
 
+def find_static_directory(preset: str | os.PathLike) -> Path:
+    """The directory of static vectors, `hf://owner/name[@revision]` or a directory.
+
+    Raises:
+        CheckpointError: There is none, the name is malformed, or the download fails.
+    """
+    name = os.fspath(preset)
+    if name.startswith("hf://"):
+        return _download(name, [*_SMALL_FILES, SINGLE_FILE, "[0-9]_*/tokenizer.json"])
+    path = expand_user(name)
+    recover_interrupted_save(path)
+    if not path.is_dir():
+        raise CheckpointError(f"Expected a directory of static vectors or hf://owner/name. Received: {name!r}.")
+    return path
+
+
 def bundled_presets_directory() -> Path:
     """The folder of the bundled presets."""
     return bundled_directory("weights")

@@ -33,6 +33,7 @@ from bertzoo.checkpoints.json_files import (
 from bertzoo.checkpoints.saving import Content, recover_interrupted_save
 from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_directory, to_finite_float32
 
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 MODULES_FILE, LENGTH_FILE = "modules.json", "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 VECTOR, TOKENS, SCORES = "sentence_embedding", "token_embeddings", "scores"  # what a module gives
@@ -219,6 +220,11 @@ def _read_router(root: Path, rest: list) -> tuple[list[tuple[str, Path]], list[t
             f"{', '.join(kind for kind, _ in queries)} for queries."
         )
     return queries, documents
+
+
+def document_prompt_name(prompts: Mapping[str, str]) -> str | None:
+    """The name of the prompt for documents, or None."""
+    return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
 
 
 def read_sentence_transformers_config(preset: str | Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from bertzoo.cli.predict import predict
 from bertzoo.cli.presets import list_presets
 from bertzoo.cli.pretraining import prepare, pretrain
 from bertzoo.cli.quickstart import quickstart
+from bertzoo.cli.search import search
 from bertzoo.cli.serve import serve
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command(short_help="Fine-tune a model on a file.")(with_backend_and_debug_op
 app.command(short_help="Search hyperparameters.")(with_backend_and_debug_options(grid))
 app.command(short_help="Apply a fine-tuned model.")(with_backend_and_debug_options(predict))
 app.command(short_help="Turn texts into vectors.")(with_backend_and_debug_options(embed))
+app.command(short_help="Find passages in the files of a folder.")(with_debug_option(search))
 app.command(short_help="Write a model as ONNX.")(with_backend_and_debug_options(export))
 app.command(short_help="Serve models over HTTP.")(with_debug_option(serve))
 app.command(short_help="Rewrite a checkpoint in safetensors.")(with_backend_and_debug_options(convert))

@@ -75,6 +75,28 @@ def prepared_similarity(query_vectors: np.ndarray, corpus_vectors: np.ndarray, m
     )
 
 
+def best_scores(scores: np.ndarray, indices: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best scores of each row in order, and their indices; of equal scores the leftmost.
+
+    Args:
+        scores, indices: (n, m) each.
+        top_k: How many to keep, of at most m.
+
+    Returns:
+        Both (n, top_k).
+    """
+    if scores.shape[1] > top_k:
+        # What is above the last score taken is in for sure; of those equal to it, the leftmost fill up.
+        last = -np.partition(-scores, top_k - 1, axis=1)[:, top_k - 1 : top_k]
+        above, equal = scores > last, scores == last
+        room = top_k - above.sum(axis=1, keepdims=True)
+        taken = above | (equal & (np.cumsum(equal, axis=1) <= room))
+        scores = scores[taken].reshape(len(scores), top_k)
+        indices = indices[taken].reshape(len(indices), top_k)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(indices, order, axis=1)
+
+
 def finite_float32_array(vectors: Any) -> np.ndarray:
     """Vectors of any library as float32.
 

@@ -1,19 +1,22 @@
-"""Search over sentence vectors, mining of pairs, and the measures of both."""
+"""Search over vectors, indices on disk, mining of pairs, and the measures of retrieval.
 
-from bertzoo.metrics.vector_similarity import pairwise_similarity, similarity
-from bertzoo.retrieval.evaluation import evaluate_pairs, evaluate_retrieval, evaluate_sts, evaluate_triplets
-from bertzoo.retrieval.hard_negatives import mine_hard_negatives
-from bertzoo.retrieval.search import mine_pairs, paraphrase_mining, semantic_search
+Names are imported on first use: an index, quantization and search in folders work without Keras.
+"""
 
-__all__ = [
-    "evaluate_pairs",
-    "evaluate_retrieval",
-    "evaluate_sts",
-    "evaluate_triplets",
-    "mine_hard_negatives",
-    "mine_pairs",
-    "pairwise_similarity",
-    "paraphrase_mining",
-    "semantic_search",
-    "similarity",
-]
+from bertzoo._lazy import lazy_import_hooks
+
+_HOMES = {
+    **dict.fromkeys(("evaluate_pairs", "evaluate_retrieval", "evaluate_sts", "evaluate_triplets"), "evaluation"),
+    **dict.fromkeys(("mine_pairs", "paraphrase_mining", "semantic_search"), "search"),
+    **dict.fromkeys(("pairwise_similarity", "similarity"), "bertzoo.metrics.vector_similarity"),
+    **dict.fromkeys(("quantize_embeddings", "search_quantized"), "quantization"),
+    **dict.fromkeys(("Index", "Hit"), "bertzoo.retrieval.index.index"),
+    "mine_hard_negatives": "hard_negatives",
+    "Dense": "bertzoo.retrieval.index.dense",
+    "MultiVector": "bertzoo.retrieval.index.multi_vector",
+    "Sparse": "bertzoo.retrieval.index.sparse",
+    "reciprocal_rank_fusion": "bertzoo.retrieval.index.fusion",
+}
+
+__all__ = sorted(_HOMES)
+__getattr__, __dir__ = lazy_import_hooks(__name__, _HOMES)

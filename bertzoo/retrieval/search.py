@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.metrics.vector_similarity import prepare_vectors, prepared_similarity
-from bertzoo.tasks.sentence_modules import document_prompt_name
+from bertzoo.checkpoints.sentence_transformers import document_prompt_name
+from bertzoo.metrics.vector_similarity import best_scores, prepare_vectors, prepared_similarity
 
 QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
 
@@ -71,23 +71,9 @@ def find_nearest(
         for begin in range(0, len(corpus), corpus_chunk_size):
             more = prepared_similarity(queries[rows], corpus[begin : begin + corpus_chunk_size], measure)
             numbers = np.broadcast_to(np.arange(begin, begin + more.shape[1]), more.shape)
-            best, where = _best(np.hstack([best, more]), np.hstack([where, numbers]), top_k)
+            best, where = best_scores(np.hstack([best, more]), np.hstack([where, numbers]), top_k)
         scores[rows], indices[rows] = best, where
     return scores, indices
-
-
-def _best(scores: np.ndarray, indices: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best of each row in order; of equal scores the leftmost, which has the lowest index."""
-    if scores.shape[1] > top_k:
-        # What is above the last score taken is in for sure; of those equal to it, the leftmost fill up.
-        last = -np.partition(-scores, top_k - 1, axis=1)[:, top_k - 1 : top_k]
-        above, equal = scores > last, scores == last
-        room = top_k - above.sum(axis=1, keepdims=True)
-        taken = above | (equal & (np.cumsum(equal, axis=1) <= room))
-        scores = scores[taken].reshape(len(scores), top_k)
-        indices = indices[taken].reshape(len(indices), top_k)
-    order = np.argsort(-scores, axis=1, kind="stable")
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(indices, order, axis=1)
 
 
 # ---- mining

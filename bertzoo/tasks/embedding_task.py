@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import unlocked_layer
+from bertzoo.checkpoints.sentence_transformers import document_prompt_name
 from bertzoo.data.batches import SeededDataset
 from bertzoo.data.labels import encode_sentence_targets
 from bertzoo.data.streams import ROWS_AT_ONCE, is_text_loader, iterate_chunks
@@ -17,7 +18,7 @@ from bertzoo.data.tuple_data import TupleData, flatten_tuple_inputs
 from bertzoo.losses.base import SentenceLoss
 from bertzoo.losses.names import get_sentence_loss
 from bertzoo.tasks.mini_batches import check_mini_batch_size, map_mini_batches
-from bertzoo.tasks.sentence_modules import PromptedTask, document_prompt_name
+from bertzoo.tasks.sentence_modules import PromptedTask
 from bertzoo.tasks.task import Task
 from bertzoo.types import Tensor
 

@@ -31,6 +31,7 @@ from bertzoo.tasks.sentence_modules import (
     module_from_layer,
     prompt_options_from_settings,
 )
+from bertzoo.tasks.static_distillation import StaticDistillation
 from bertzoo.tasks.task import token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
@@ -39,7 +40,7 @@ ROWS_KEPT = 2**17  # vectors that wait on an accelerator
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentenceEncoder(VectorSimilarity, EmbeddingTask):
+class SentenceEncoder(VectorSimilarity, StaticDistillation, EmbeddingTask):
     """Turns texts into vectors.
 
     Args:

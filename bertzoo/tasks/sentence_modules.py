@@ -14,6 +14,7 @@ from bertzoo.checkpoints.sentence_transformers import (
     OLD_POOLINGS,
     SentenceModule,
     SentenceTransformerFiles,
+    document_prompt_name,
 )
 from bertzoo.checkpoints.tensors import open_tensors_in_directory
 from bertzoo.layers.heads import Normalize, Pooling
@@ -24,13 +25,6 @@ from bertzoo.tasks.presets import load_tokenizer
 from bertzoo.text.tokenizer import Tokenizer
 
 # ---- prompts: the words that a model expects before a text, chosen by name or by what the text is for
-
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
-
-def document_prompt_name(prompts: Mapping[str, str]) -> str | None:
-    """The name of the prompt for documents, or None."""
-    return next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
 
 
 class PromptedTask:

@@ -1,0 +1,248 @@
+"""Search in the files of a folder: an index of their passages that follows the files.
+
+Passages are found by the vectors of a sentence encoder and by their words (BM25), and both rankings are fused. The
+encoder is exported once, in 8 bits, into the index's directory, so that neither questions nor new files need Keras.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError
+from bertzoo.checkpoints.sentence_transformers import document_prompt_name
+from bertzoo.export.engine import INT8_FILE, MODEL_FILE, OnnxModel
+from bertzoo.retrieval.bm25 import document_terms, query_terms
+from bertzoo.retrieval.index.dense import Dense
+from bertzoo.retrieval.index.index import Index
+from bertzoo.retrieval.index.manifest import lock
+from bertzoo.retrieval.index.sparse import Sparse
+from bertzoo.retrieval.passages import READERS, Passage, UnreadableFile, read_passages
+
+DENSE, WORDS = "dense", "words"
+PASSAGE_WORDS = 100.0  # of a passage on average, as `passages.LONGEST` cuts them
+PASSAGES_AT_ONCE = 256  # that become one change of the index
+
+
+class Answer(NamedTuple):
+    """A passage that was found: its file, relative to the folder, its place in the file, text and score."""
+
+    file: str
+    place: str
+    text: str
+    score: float
+
+
+class Changes(NamedTuple):
+    """What differs between the files and the index: files to read, with size and time, and files that are gone."""
+
+    changed: dict[str, list[int]]
+    gone: list[str]
+
+
+class FolderIndex:
+    """The passages of a folder's files.
+
+    Args:
+        folder: The folder. Nothing is written into it.
+        preset: The sentence encoder: a bundled name, a directory, or `hf://owner/name`.
+        directory: Where the index is kept; where None, in the user's cache.
+
+    Raises:
+        NotADirectoryError: There is no such folder.
+        CheckpointError: The preset can't be used, or the directory holds the index of another preset or folder.
+    """
+
+    def __init__(self, folder: str | Path, preset: str, directory: str | Path | None = None):
+        self.folder = Path(folder).expanduser().resolve()
+        if not self.folder.is_dir():
+            raise NotADirectoryError(f"Expected a folder. Received: {folder}.")
+        self.directory = default_directory(self.folder, preset) if directory is None else Path(directory).expanduser()
+        model = self.directory / "model"
+        if not (model / MODEL_FILE).is_file():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with lock(self.directory):
+                if not (model / MODEL_FILE).is_file():
+                    export_encoder(preset, model)
+        self._model = OnnxModel.from_directory(model)
+        settings = self._model.settings
+        if self._model.task != "SentenceEncoder" or self._model.tokenizer is None:
+            raise CheckpointError(f"Expected a sentence encoder. Received: {preset}, a {self._model.task}.")
+        prompts, default = settings.get("prompts") or {}, settings.get("default_prompt")
+        self._query_prompt = prompts.get("query", prompts.get(default, ""))
+        self._document_prompt = prompts.get(document_prompt_name(prompts) or default, "")
+        self._index = Index(self.directory / "index", {DENSE: Dense(settings["width"]), WORDS: Sparse()})
+        origin = {"folder": str(self.folder), "preset": preset}
+        known = self._index.metadata or {**origin, "files": {}}
+        if {key: known[key] for key in origin} != origin:
+            raise CheckpointError(
+                f"Expected an index of {self.folder} by {preset}. Received: {self.directory}, of {known['folder']} by "
+                f"{known['preset']}. Name another directory."
+            )
+        self._metadata: dict[str, Any] = known
+
+    def __len__(self) -> int:
+        """How many passages there are."""
+        return len(self._index)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """File -> why it could not be read."""
+        return {name: entry[3] for name, entry in self._metadata["files"].items() if len(entry) > 3}
+
+    # ---- following the files
+
+    def find_changes(self) -> Changes:
+        """Compares sizes and times of the files with those in the index."""
+        present = dict(find_files(self.folder))
+        known = self._metadata["files"]
+        changed = {name: state for name, state in present.items() if known.get(name, [None])[:2] != state}
+        return Changes(changed, [name for name in known if name not in present])
+
+    def update(self, changes: Changes, report: Callable[[str], None] = lambda file: None) -> None:
+        """Reads changed files, and removes those that are gone. What was done stays if it is interrupted.
+
+        Args:
+            changes: What `find_changes` gave.
+            report: Called with each file whose passages are stored.
+        """
+        files = dict(self._metadata["files"])
+        removed = [name for file in changes.gone for name in _ids(file, 0, files.pop(file)[2])]
+        read: list[tuple[str, Passage]] = []
+        waiting: list[str] = []
+
+        def store() -> None:
+            self._store(read, removed, files)
+            for file in waiting:
+                report(file)
+            for done in (read, removed, waiting):
+                done.clear()
+
+        for file, state in changes.changed.items():
+            passages, problem = self._read(file)
+            count = files[file][2] if file in files else 0
+            removed += _ids(file, len(passages), count)
+            files[file] = [*state, len(passages), *problem]
+            read += zip(_ids(file, 0, len(passages)), passages)
+            waiting.append(file)
+            if len(read) >= PASSAGES_AT_ONCE:
+                store()
+        if waiting or removed or changes.gone:
+            store()
+
+    def _read(self, file: str) -> tuple[list[Passage], list[str]]:
+        try:
+            return read_passages(self.folder / file), []
+        except (UnreadableFile, OSError) as error:
+            return [], [str(getattr(error, "strerror", None) or error)]
+
+    def _store(self, read: list[tuple[str, Passage]], removed: list[str], files: dict[str, list]) -> None:
+        texts = [passage.text for _, passage in read]
+        values = {
+            DENSE: self._encode([self._document_prompt + text for text in texts]),
+            WORDS: [document_terms(text, PASSAGE_WORDS) for text in texts],
+        }
+        metadata = {**self._metadata, "files": dict(files)}
+        ids = [document_id for document_id, _ in read]
+        self._index.add(ids, values, [list(passage) for _, passage in read], remove=removed, metadata=metadata)
+        self._metadata = metadata
+
+    # ---- questions
+
+    def search(self, question: str, top_k: int = 5) -> list[Answer]:
+        """The passages that answer a question best.
+
+        Args:
+            question: Words or a sentence.
+            top_k: How many passages.
+        """
+        words = query_terms(question, len(self), self._count_documents)
+        queries = {DENSE: self._encode([self._query_prompt + question]), WORDS: [words]}
+        return [
+            Answer(hit.id.rpartition("#")[0], hit.payload[1], hit.payload[0], hit.score)
+            for hit in self._index.search(queries, top_k)[0]
+        ]
+
+    def _count_documents(self, terms: np.ndarray) -> np.ndarray:
+        counts = np.zeros(len(terms), np.int64)
+        for part in self._index.parts(WORDS):
+            counts += part.document_frequencies(terms)
+        return counts
+
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        """float32 (n, width)."""
+        assert self._model.tokenizer is not None
+        if not texts:
+            return np.zeros((0, self._model.settings["width"]), np.float32)
+        return self._model.run(self._model.tokenizer.encode(texts), ["sentence_embedding"])["sentence_embedding"]
+
+
+def find_files(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """The files of a folder that can be read, by relative path, with size and time of change in nanoseconds. Hidden
+    files and folders are left out, and links to folders are not followed."""
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(root, name)
+            if name.startswith(".") or path.suffix.lower() not in READERS:
+                continue
+            try:
+                state = path.stat()
+            except OSError:  # a link to nowhere, or removed meanwhile
+                continue
+            yield path.relative_to(folder).as_posix(), [state.st_size, state.st_mtime_ns]
+
+
+def default_directory(folder: Path, preset: str) -> Path:
+    """Where the index of a folder is kept: in the user's cache.
+
+    Raises:
+        ImportError: platformdirs is missing.
+    """
+    try:
+        from platformdirs import user_cache_path
+    except ImportError as error:
+        raise ImportError(
+            f'{error}. Search in folders needs the extra "search"; in the clone of this project: '
+            'pip install -e ".[search]"'
+        ) from error
+    key = hashlib.blake2b(f"{folder}\0{preset}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return user_cache_path("bertzoo") / "search" / f"{folder.name or 'root'}-{key}"
+
+
+def export_encoder(preset: str, directory: Path) -> None:
+    """Writes an encoder for ONNX Runtime, in 8 bits if its vectors stay, by `bertzoo export` in a process of its own.
+
+    Args:
+        preset: The preset.
+        directory: Where to.
+
+    Raises:
+        CheckpointError: The preset can't be used.
+    """
+    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
+    try:
+        for options in (["--int8"], []):
+            command = [sys.executable, "-m", "bertzoo", "export", preset, str(temporary), *options]
+            ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if not ended.returncode:
+                break
+        else:
+            lines = ended.stderr.strip().splitlines() or ["the export failed."]
+            raise CheckpointError(lines[-1].removeprefix("bertzoo: "))
+        if (temporary / INT8_FILE).exists():  # it has been compared with the one in float32, which is not needed again
+            os.replace(temporary / INT8_FILE, temporary / MODEL_FILE)
+        shutil.rmtree(directory, ignore_errors=True)
+        temporary.rename(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _ids(file: str, begin: int, end: int) -> list[str]:
+    return [f"{file}#{number}" for number in range(begin, end)]

@@ -1,0 +1,153 @@
+"""The manifest of an index: which segments it has, and which of their documents are deleted.
+
+A change writes its files under new names and then renames a new manifest over the old one. Whoever opens the index
+finds the state before or after, whatever happened to the writer in between.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from filelock import FileLock
+
+from bertzoo.checkpoints.saving import fsync
+
+FILE, LOCK = "manifest.json", "lock"
+FORMAT = 1
+ATTEMPTS = 20
+Opened = TypeVar("Opened")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A folder of documents, written once.
+
+    Attributes:
+        name: The folder.
+        documents: How many documents it holds.
+        deletions: The file in the folder that marks deleted documents, and how many it marks.
+    """
+
+    name: str
+    documents: int
+    deletions: str | None = None
+    deleted: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The state of an index.
+
+    Attributes:
+        fields: Name -> description, see `Field.describe`.
+        segments: The segments.
+        changes: How many changes there were; names of files are made of it.
+        metadata: What the user of the index keeps with this state.
+    """
+
+    fields: dict[str, dict[str, Any]]
+    segments: tuple[Segment, ...] = ()
+    changes: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """The manifest of an index; None where there is no index.
+
+    Raises:
+        ValueError: The file is damaged, or of a later version.
+    """
+    try:
+        content = json.loads((directory / FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ValueError(f"{directory / FILE} can't be used: {error}.") from error
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise ValueError(f"Expected an index of format {FORMAT}. Received: {directory}. Make the index again.")
+    return Manifest(**content | {"segments": tuple(Segment(**entry) for entry in content["segments"])})
+
+
+def open_consistently(directory: Path, open_segments: Callable[[Manifest], Opened]) -> tuple[Manifest, Opened]:
+    """A manifest, and what a function opens of it: tried again where another process removed files meanwhile.
+
+    Args:
+        directory: The index.
+        open_segments: Opens all files that it will ever need.
+
+    Raises:
+        FileNotFoundError: There is no index, or it lacks files.
+    """
+    for attempt in range(ATTEMPTS):
+        manifest = read_manifest(directory)
+        if manifest is None:
+            raise FileNotFoundError(f"Expected an index. Received: {directory}, which has no {FILE}.")
+        try:
+            return manifest, open_segments(manifest)
+        except FileNotFoundError:
+            if attempt + 1 == ATTEMPTS or read_manifest(directory) == manifest:
+                raise
+    raise AssertionError
+
+
+def lock(directory: Path) -> FileLock:
+    """A context in which no other process writes; another waits. The lock of a process that dies is free."""
+    return FileLock(directory / LOCK)
+
+
+def publish(directory: Path, manifest: Manifest) -> Manifest:
+    """Makes a state that of the index, and removes files that it does not name. Within `lock`.
+
+    Args:
+        directory: The index.
+        manifest: The state; its files are written.
+
+    Returns:
+        The state, whose next change has new names.
+    """
+    new = segment_name(manifest.changes), deletions_name(manifest.changes)
+    manifest = replace(manifest, changes=manifest.changes + 1)
+    for segment in manifest.segments:
+        folder = directory / segment.name
+        if segment.name == new[0]:
+            for path in folder.iterdir():
+                fsync(path)
+        if segment.deletions == new[1]:
+            fsync(folder / new[1])
+        if segment.name == new[0] or segment.deletions == new[1]:
+            fsync(folder)
+    temporary = directory / f".{FILE}"
+    temporary.write_text(json.dumps({"format": FORMAT, **asdict(manifest)}), "utf-8")
+    fsync(temporary)
+    os.replace(temporary, directory / FILE)
+    fsync(directory)
+    remove_leftovers(directory, manifest)
+    return manifest
+
+
+def segment_name(changes: int) -> str:
+    """The folder of the segment that a change writes."""
+    return f"segment_{changes:06}"
+
+
+def deletions_name(changes: int) -> str:
+    """The file of deletions that a change writes."""
+    return f"deleted_{changes:06}.npy"
+
+
+def remove_leftovers(directory: Path, manifest: Manifest) -> None:
+    """Removes folders and files that a manifest does not name, as a killed writer leaves them. Within `lock`."""
+    named = {segment.name: segment.deletions for segment in manifest.segments}
+    for folder in directory.glob("segment_*"):
+        if folder.name not in named:
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        for file in folder.glob("deleted_*"):
+            if file.name != named[folder.name]:
+                with suppress(OSError):  # open in another process on Windows
+                    file.unlink()

@@ -1,0 +1,241 @@
+"""Static vectors: a row for each token of the vocabulary, and for a text the mean of its tokens' rows. No Keras."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
+from bertzoo.checkpoints.files import find_static_directory
+from bertzoo.checkpoints.json_files import encode_json, read_json
+from bertzoo.checkpoints.saving import write_preset
+from bertzoo.checkpoints.sentence_transformers import MODULES_FILE, SETTINGS_FILE
+from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_directory, to_finite_float32
+from bertzoo.text.encoded import lengths_to_row_splits, no_garbage_collection, prepend_prompt, to_text_list
+
+if TYPE_CHECKING:  # imported on first use, since the package is slow to load
+    import tokenizers
+
+FOLDER = "0_StaticEmbedding"
+TEXTS_AT_ONCE = 8_192
+ROWS_AT_ONCE = 256  # texts whose sums stay in a core's cache
+UNUSED = re.compile(r"\[unused\d+\]")
+
+
+class StaticEncoder:
+    """Turns texts into vectors by looking up their tokens: hundreds of times faster than an encoder, and less exact.
+
+        static = SentenceEncoder.from_preset(…).to_static()
+        static.save_to_preset("static")         # sentence-transformers and model2vec load it
+        vectors = StaticEncoder.from_preset("static").encode(texts)
+
+    Args:
+        embeddings: The rows of tokens, float (vocabulary, width).
+        tokenizer: A `tokenizers.Tokenizer`, whose special tokens are not added to texts.
+        normalize: Scale the vectors of texts to length 1.
+
+    Raises:
+        ValueError: The rows are fewer than the vocabulary's tokens.
+    """
+
+    similarity_fn_name = "cosine"
+
+    def __init__(self, embeddings: np.ndarray, tokenizer: tokenizers.Tokenizer, normalize: bool = True):
+        if embeddings.ndim != 2 or len(embeddings) < tokenizer.get_vocab_size():
+            raise ValueError(
+                f"Expected a row for each of {tokenizer.get_vocab_size()} tokens. Received: {embeddings.shape}."
+            )
+        self.embeddings, self.normalize = embeddings, normalize
+        self._table = np.ascontiguousarray(embeddings, np.float32)
+        self._tokenizer = type(tokenizer).from_str(tokenizer.to_str())  # without padding, whatever its owner does
+        self._tokenizer.no_padding()
+
+    @property
+    def width(self) -> int:
+        """The width of the vectors."""
+        return self.embeddings.shape[1]
+
+    def encode(self, texts: Any, batch_size: int = TEXTS_AT_ONCE, prompt: str | None = None) -> np.ndarray:
+        """The vectors of texts, in their order.
+
+        Args:
+            texts: A string, or a list, array or Series of strings.
+            batch_size: Texts that are tokenized at once.
+            prompt: Put before each text.
+
+        Returns:
+            float32 (n, width); (width,) for a single string. A text without known tokens gets zeros.
+
+        Raises:
+            TypeError: A text is no string.
+        """
+        rows = prepend_prompt(to_text_list(texts), prompt or "")
+        begins = range(0, len(rows), batch_size)
+        vectors = [self._encode(rows[begin : begin + batch_size]) for begin in begins]
+        result = np.concatenate([np.zeros((0, self.width), np.float32), *vectors])
+        return result[0] if isinstance(texts, str) else result
+
+    @no_garbage_collection()
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
+        splits = lengths_to_row_splits(np.fromiter(map(len, ids), np.int64, len(ids)))
+        flat = np.fromiter((i for row in ids for i in row), np.int32, int(splits[-1]))
+        vectors = sum_rows(self._table, flat, splits)
+        scale = np.linalg.norm(vectors, axis=1) if self.normalize else np.diff(splits)
+        return vectors / np.maximum(scale, 1e-12)[:, None].astype(np.float32)
+
+    # ---- presets
+
+    @classmethod
+    def from_preset(cls, preset: str | Path) -> StaticEncoder:
+        """Loads what `save_to_preset`, sentence-transformers (StaticEmbedding) or model2vec wrote.
+
+        Args:
+            preset: A directory, or `hf://owner/name[@revision]`.
+
+        Raises:
+            CheckpointError: The files can't be used.
+        """
+        from tokenizers import Tokenizer
+
+        root = find_static_directory(preset)
+        folder = root / FOLDER if (root / FOLDER).is_dir() else root
+        with add_source_to_errors(root):
+            try:
+                tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text("utf-8"))
+            except Exception as error:  # of the Rust library
+                raise CheckpointError(f"tokenizer.json can't be used: {error}") from error
+            with open_tensors_in_directory(folder) as tensors:
+                return cls(_read_rows(tensors), tokenizer, _normalizes(root))
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes a directory that sentence-transformers and model2vec load, with rows in float16 or as they are."""
+        kinds = [("StaticEmbedding", FOLDER)] + [("Normalize", "1_Normalize")] * self.normalize
+        entries = [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (kind, path) in enumerate(kinds)
+        ]
+        tokenizer = type(self._tokenizer).from_str(self._tokenizer.to_str())
+        settings = {"similarity_fn_name": self.similarity_fn_name, "normalize": self.normalize}
+        weights = build_weight_files({"embedding.weight": self.embeddings})
+        files: dict[str, Any] = {f"{FOLDER}/{name}": content for name, content in weights.items()}
+        files[f"{FOLDER}/tokenizer.json"] = tokenizer.to_str(pretty=True).encode()
+        files |= {MODULES_FILE: encode_json(entries), SETTINGS_FILE: encode_json(settings)}
+        write_preset(Path(directory), files)
+
+
+def sum_rows(table: np.ndarray, ids: np.ndarray, row_splits: np.ndarray) -> np.ndarray:
+    """The sums of the rows of each text's tokens.
+
+    Texts of similar length are added up together, position by position: fifteen times faster than
+    `np.add.reduceat`.
+
+    Args:
+        table: float32 (vocabulary, width).
+        ids: Token ids, int (total,).
+        row_splits: int64 (n + 1,); text i has the tokens `row_splits[i]:row_splits[i + 1]`.
+
+    Returns:
+        float32 (n, width).
+    """
+    lengths = np.diff(row_splits)
+    order = np.argsort(-lengths, kind="stable")
+    sums = np.empty((len(lengths), table.shape[1]), np.float32)
+    buffer = np.empty((ROWS_AT_ONCE, table.shape[1]), np.float32)
+    for begin in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[begin : begin + ROWS_AT_ONCE]
+        total = np.zeros((len(rows), table.shape[1]), np.float32)
+        for position in range(int(lengths[rows[0]])):
+            count = int(np.searchsorted(-lengths[rows], -position))  # texts that are longer
+            np.take(table, ids[row_splits[rows[:count]] + position], axis=0, out=buffer[:count], mode="clip")
+            total[:count] += buffer[:count]
+        sums[rows] = total
+    return sums
+
+
+def kept_tokens(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
+    """The ids of the tokens that get a row: all but special and unused ones; padding and the unknown token count as
+    tokens, as in model2vec."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    kept = {"[PAD]", "[UNK]", "<pad>", "<unk>"}
+    return np.array(
+        sorted(i for token, i in vocabulary.items() if token in kept or not (i in special or UNUSED.match(token))),
+        np.int64,
+    )
+
+
+def static_rows(vectors: np.ndarray, width: int, sif_coefficient: float | None) -> np.ndarray:
+    """The rows of tokens from a model's vectors for them: principal components, weighted so that frequent tokens count
+    less (SIF, Arora et al. 2017), with frequencies by Zipf's law from the order of the vocabulary, as model2vec.
+
+    Args:
+        vectors: float (tokens, hidden), frequent tokens first.
+        width: Components to keep.
+        sif_coefficient: a of a / (a + p), p the probability of the token; None for no weights.
+
+    Returns:
+        float32 (tokens, min(width, hidden)).
+    """
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, components = np.linalg.eigh(centered.T @ centered)
+    rows = centered @ components[:, ::-1][:, :width]
+    # The sign of a component is arbitrary: its greatest coefficient is positive.
+    rows *= np.sign(rows[np.argmax(np.abs(rows), axis=0), np.arange(rows.shape[1])])
+    if sif_coefficient is not None:
+        inverse_ranks = 1 / np.arange(2, len(rows) + 2)
+        rows *= (sif_coefficient / (sif_coefficient + inverse_ranks / inverse_ranks.sum()))[:, None]
+    return rows.astype(np.float32)
+
+
+def unknown_token_id(tokenizer: tokenizers.Tokenizer) -> int | None:
+    """The id of the token for unknown words; None where the model has none."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if model.get("unk_token") is not None:
+        return tokenizer.token_to_id(model["unk_token"])
+    return model.get("unk_id")
+
+
+def _read_rows(tensors: Any) -> np.ndarray:
+    """The rows of tokens; model2vec may store one for several tokens, and weights."""
+    if "embedding.weight" in tensors:
+        return tensors["embedding.weight"]
+    if "embeddings" not in tensors:
+        raise CheckpointError(f"Expected the tensor embedding.weight or embeddings. Received: {', '.join(tensors)}.")
+    rows = tensors["embeddings"]
+    if "mapping" in tensors:
+        rows = rows[np.asarray(tensors["mapping"], np.int64)]
+    if "weights" in tensors:
+        rows = to_finite_float32(rows, "embeddings") * np.asarray(tensors["weights"], np.float32)[:, None]
+    return rows
+
+
+def _normalizes(root: Path) -> bool:
+    modules = json.loads((root / MODULES_FILE).read_text("utf-8")) if (root / MODULES_FILE).is_file() else None
+    if modules is None:
+        return bool(read_json(root / "config.json", default={}).get("normalize"))
+    kinds = [str(entry.get("type")).rpartition(".")[-1] for entry in modules]
+    if kinds[:1] != ["StaticEmbedding"] or set(kinds[1:]) - {"Normalize"}:
+        raise CheckpointError(f"Expected a StaticEmbedding, and Normalize if any. Received: {', '.join(kinds)}.")
+    return "Normalize" in kinds
+
+
+def concatenate_frames(frame: Sequence[int], ids: np.ndarray, cls_id: int | None) -> np.ndarray:
+    """Each token alone within the special tokens of an empty text.
+
+    Args:
+        frame: The ids of an empty text.
+        ids: Tokens, (n,).
+        cls_id: The id with which texts begin, if any.
+
+    Returns:
+        int64 (n, len(frame) + 1).
+    """
+    place = 1 if len(frame) and frame[0] == cls_id else 0
+    return np.insert(np.broadcast_to(np.asarray(frame, np.int64), (len(ids), len(frame))), place, ids, axis=1)

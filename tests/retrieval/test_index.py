@@ -1,0 +1,243 @@
+"""An index finds what a plain computation finds, whatever was added, replaced, deleted and merged before."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bertzoo.retrieval import Dense, Index, MultiVector, Sparse, reciprocal_rank_fusion
+from bertzoo.retrieval.index import dense, multi_vector
+from bertzoo.retrieval.index import index as index_module
+
+pytestmark = pytest.mark.once
+
+WIDTH, TERMS = 16, 40
+FIELDS = {"dense": Dense(WIDTH), "sparse": Sparse(), "tokens": MultiVector(WIDTH)}
+
+
+def unit(*shape, seed=0):
+    x = np.random.default_rng(seed).normal(size=shape).astype("float32")
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def documents(count, seed=0):
+    """Values for `FIELDS`; the terms of a document are few of `TERMS`, its tokens none to eight."""
+    rng = np.random.default_rng(seed)
+    sparse = []
+    for _ in range(count):
+        ids = rng.choice(TERMS, rng.integers(0, 6), replace=False)
+        sparse.append((ids, rng.integers(1, 9, len(ids)) / 4))  # exact in float16
+    tokens = [unit(rng.integers(0, 9), WIDTH, seed=seed + i) for i in range(count)]
+    return {"dense": unit(count, WIDTH, seed=seed), "sparse": sparse, "tokens": tokens}
+
+
+def add(index, names, seed, **options):
+    index.add(names, values := documents(len(names), seed), [f"{name} {seed}" for name in names], **options)
+    return {
+        name: ({field: value[i] for field, value in values.items()}, f"{name} {seed}") for i, name in enumerate(names)
+    }
+
+
+def scores_of(known, queries):
+    """Field -> query -> {name: score}, of the documents that can be found."""
+    found = {field: [{} for _ in queries["dense"]] for field in FIELDS}
+    for name, (values, _) in known.items():
+        for i in range(len(queries["dense"])):
+            found["dense"][i][name] = float(values["dense"] @ queries["dense"][i])
+            weights = dict(zip(*map(np.ndarray.tolist, values["sparse"])))
+            met = [(w, weights[t]) for t, w in zip(*queries["sparse"][i]) if t in weights]
+            if met:
+                found["sparse"][i][name] = sum(a * b for a, b in met)
+            if len(values["tokens"]):
+                matrix = queries["tokens"][i] @ values["tokens"].T
+                found["tokens"][i][name] = float(matrix.max(axis=1).sum())
+    return found
+
+
+def check(index, known, seed=99, atol=0.1):
+    queries = documents(4, seed)
+    queries["tokens"] = [unit(3, WIDTH, seed=seed + i) for i in range(4)]
+    assert len(index) == len(known)
+    for field, expected in scores_of(known, queries).items():
+        for hits, scores in zip(index.search({field: queries[field]}, top_k=5), expected):
+            assert len(hits) == min(5, len(scores))
+            best = sorted(scores.values(), reverse=True)[: len(hits)]
+            np.testing.assert_allclose([hit.score for hit in hits], best, atol=atol if field == "tokens" else 2e-3)
+            for hit in hits:
+                assert hit.score == pytest.approx(scores[hit.id], abs=atol if field == "tokens" else 2e-3)
+                assert hit.payload == known[hit.id][1]
+
+
+def test_any_changes_leave_what_a_dictionary_would_hold(tmp_path):
+    index, known, rng = Index(tmp_path / "i", FIELDS), {}, np.random.default_rng(0)
+    check(index, known)
+    for step in range(40):
+        names = [f"d{i}" for i in rng.choice(60, rng.integers(1, 9), replace=False)]
+        kind = rng.integers(4)
+        if kind == 0:
+            index.delete(names)
+            known = {name: value for name, value in known.items() if name not in names}
+        else:
+            removed = [name for name in ("d1", "d2", "unknown") if kind == 1 and name not in names]
+            known = {name: value for name, value in known.items() if name not in removed}
+            known |= add(index, names, step, remove=removed)
+        if step % 13 == 5:
+            index.merge()
+            assert len([path for path in (tmp_path / "i").glob("segment_*")]) == 1
+        if step % 5 == 0:
+            check(index, known)
+            check(Index(tmp_path / "i"), known)
+    assert len(list((tmp_path / "i").glob("segment_*"))) < index_module.MERGE_COUNT
+    index.delete(list(known))
+    check(index, {})
+    with pytest.raises(KeyError):
+        index.get("d3")
+
+
+@pytest.mark.parametrize("measure", ["cosine", "dot"])
+@pytest.mark.parametrize(
+    ("precision", "atol"), [("float32", 1e-5), ("float16", 2e-3), ("int8", 0.06), ("binary", None)]
+)
+def test_dense_scores_are_the_measure(tmp_path, measure, precision, atol):
+    rng = np.random.default_rng(0)
+    x, queries = rng.normal(size=(50, WIDTH)).astype("float32"), rng.normal(size=(6, WIDTH)).astype("float32")
+    index = Index(tmp_path / "i", {"v": Dense(WIDTH, measure, precision)})
+    index.add([str(i) for i in range(30)], {"v": x[:30]})
+    index.add([str(i) for i in range(30, 50)], {"v": x[30:]})
+    index.merge()
+    if measure == "cosine":
+        x, queries = (y / np.linalg.norm(y, axis=1, keepdims=True) for y in (x, queries))
+    if precision == "binary":
+        x, atol = np.where(x > 0, 1, -1) / np.sqrt(np.float32(WIDTH)), 1e-5
+    expected = queries @ x.T
+    for hits, row in zip(index.search({"v": queries}, top_k=50), expected):
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        np.testing.assert_allclose([hit.score for hit in hits], row[[int(hit.id) for hit in hits]], atol=10 * atol)
+        top = [int(hit.id) for hit in hits[:5]]
+        np.testing.assert_allclose(row[top], np.sort(row)[::-1][:5], atol=20 * atol)
+
+
+@pytest.fixture
+def small_graphs(monkeypatch):
+    """Graphs of few vectors; without usearch, the test is skipped."""
+    pytest.importorskip("usearch")
+    for module in (dense, multi_vector):
+        monkeypatch.setattr(module, "SMALLEST", 500)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8", "binary"])
+@pytest.mark.parametrize("deleted", [0, 700])
+def test_candidates_of_graphs_are_the_exact_ones(tmp_path, small_graphs, precision, deleted):
+    x, queries = unit(2000, 64), unit(50, 64, seed=1)
+    x[1000:] = x[:1000] + 0.3 * unit(1000, 64, seed=2)  # as texts, they have near ones
+    queries = x[:50] + 0.3 * unit(50, 64, seed=3)
+    index = Index(tmp_path / "i", {"v": Dense(64, graph_precision=precision)})
+    index.add([str(i) for i in range(2000)], {"v": x})
+    assert list((tmp_path / "i").glob("*/*.usearch"))
+    index.delete([str(i) for i in range(1000, 1000 + deleted)])
+    multiplier = 40 if precision == "binary" else 4  # 400 nearest by signs hold 93 % of the nearest
+    exact = index.search({"v": queries}, exact=True)
+    found = index.search({"v": queries}, rescore_multiplier=multiplier)
+    recall = np.mean([len({h.id for h in a} & {h.id for h in b}) / 10 for a, b in zip(found, exact)])
+    assert recall >= (0.9 if precision == "binary" else 0.98)
+    assert all(len(hits) == 10 for hits in found)
+    assert [hit.score for hit in found[0]][:1] == pytest.approx([exact[0][0].score], abs=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8", "residual2"])
+def test_token_vectors_are_found_in_any_precision(tmp_path, small_graphs, precision):
+    rng = np.random.default_rng(0)
+    centers = unit(60, 32)
+    tokens = [
+        (c := centers[rng.integers(0, 60, rng.integers(1, 12))]) + 0.2 * unit(*c.shape, seed=i) for i in range(400)
+    ]
+    tokens = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in tokens]
+    queries = [tokens[i][:4] + 0.1 * unit(len(tokens[i][:4]), 32, seed=i) for i in range(20)]
+    index = Index(tmp_path / "i", {"t": MultiVector(32, precision)})
+    index.add([str(i) for i in range(200)], {"t": tokens[:200]})
+    index.add([str(i) for i in range(200, 400)], {"t": tokens[200:]})
+    index.merge()
+    exact = index.search({"t": queries}, exact=True)
+    found = index.search({"t": queries}, top_k=10)
+    truth = [[(q @ x.T).max(axis=1).sum() for x in tokens] for q in queries]
+    atol = {"float16": 0.01, "int8": 0.1, "residual2": 0.6}[precision]
+    for hits, row in zip(exact, truth):
+        np.testing.assert_allclose([hit.score for hit in hits], [row[int(hit.id)] for hit in hits], atol=atol)
+    recall = np.mean([len({h.id for h in a} & {h.id for h in b}) / 10 for a, b in zip(found, exact)])
+    assert recall >= 0.98
+    assert np.mean([int(hits[0].id) == i for i, hits in enumerate(found)]) >= 0.9
+
+
+def test_maxsim_is_sentence_transformers(tmp_path):
+    util = pytest.importorskip("sentence_transformers.util")
+    if not hasattr(util, "maxsim"):
+        pytest.skip("this sentence-transformers has no maxsim")
+    tokens, queries = [unit(5, 8, seed=i) for i in range(9)], [unit(3, 8, seed=50 + i) for i in range(2)]
+    index = Index(tmp_path / "i", {"t": MultiVector(8, "float16")})
+    index.add([str(i) for i in range(9)], {"t": tokens})
+    expected = np.asarray(util.maxsim(queries, tokens))
+    for hits, row in zip(index.search({"t": queries}, top_k=9), expected):
+        np.testing.assert_allclose([hit.score for hit in hits], row[[int(hit.id) for hit in hits]], atol=5e-3)
+
+
+def test_rankings_are_fused_by_their_ranks(tmp_path):
+    fused = reciprocal_rank_fusion([["a", "b", "c"], ["c", "a"]], top_k=2)
+    assert fused == [("a", 1 / 61 + 1 / 62), ("c", 1 / 63 + 1 / 61)]
+    index = Index(tmp_path / "i", FIELDS)
+    add(index, [f"d{i}" for i in range(30)], 0)
+    queries = {name: value for name, value in documents(3, 5).items() if name != "tokens"}
+    single = [index.search({name: value}, top_k=100) for name, value in queries.items()]
+    for i, hits in enumerate(index.search(queries, top_k=4)):
+        expected = reciprocal_rank_fusion([[hit.id for hit in ranking[i]] for ranking in single], 4)
+        assert [hit.score for hit in hits] == pytest.approx([score for _, score in expected])
+
+
+def test_a_reader_keeps_the_state_that_it_opened(tmp_path):
+    index = Index(tmp_path / "i", FIELDS)
+    known = add(index, ["a", "b"], 0, metadata={"files": 2})
+    reader = Index(tmp_path / "i")
+    add(index, ["b", "c"], 1, metadata={"files": 3})
+    index.merge()
+    assert reader.metadata == {"files": 2} and reader.get("b") == "b 0"
+    check(reader, known)
+    assert Index(tmp_path / "i").get("b") == "b 1" and index.metadata == {"files": 3}
+
+
+def test_wrong_values_change_nothing(tmp_path):
+    index = Index(tmp_path / "i", FIELDS)
+    known = add(index, ["a", "b"], 0)
+    values = documents(2, 1)
+    for changed, message in [
+        ({"dense": np.zeros((2, 3), "float32")}, "Expected float vectors"),
+        ({"dense": np.full((2, WIDTH), np.nan, "float32")}, "not finite"),
+        ({"sparse": [([1, 1], [1.0, 2.0])] * 2}, "more than once"),
+        ({"sparse": values["sparse"][:1]}, "of 2 documents"),
+        ({"tokens": [unit(2, 3)] * 2}, "Expected vectors"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            index.add(["c", "d"], values | changed)
+    with pytest.raises(TypeError):
+        index.add(["c", "d"], values, [object(), 1])
+    with pytest.raises(TypeError, match="ids must be strings. Received: 3"):
+        index.add(["c", 3], values)
+    with pytest.raises(ValueError, match="Expected different ids"):
+        index.add(["c", "c"], values)
+    with pytest.raises(ValueError, match="values for dense, sparse, tokens"):
+        index.add(["c", "d"], {"dense": values["dense"]})
+    with pytest.raises(ValueError, match="Expected equally many queries"):
+        index.search({"other": values["dense"]})
+    with pytest.raises(ValueError, match="Expected the fields"):
+        Index(tmp_path / "i", {"dense": Dense(3)})
+    with pytest.raises(FileNotFoundError, match="Expected an index"):
+        Index(tmp_path / "other")
+    check(Index(tmp_path / "i"), known)
+    assert len(list((tmp_path / "i").glob("segment_*"))) == 1  # nothing half written is left
+    (tmp_path / "i" / "manifest.json").write_text(json.dumps({"format": 99}))
+    with pytest.raises(ValueError, match="Make the index again"):
+        Index(tmp_path / "i")
+
+
+def test_the_index_needs_no_keras(python):
+    names = "Index, Dense, Sparse, MultiVector, quantize_embeddings, reciprocal_rank_fusion"
+    code = f"import sys; from bertzoo.retrieval import {names}; print([m for m in sys.modules if m == 'keras'])"
+    assert python(code).strip() == "[]"
