@@ -1,5 +1,6 @@
 """The encoder: embeddings, blocks and, where the family has one, the pooler."""
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -129,13 +130,9 @@ class Encoder(BackendModel, EncoderBase):
             before, x = self._apply_blocks(x, shared, key_of, select, self.remat and training, keep)
         outputs: dict[str, Any] = {"sequence_output": x}
         if decoder is not None:
-
-            def last_block(query, key, selected=False):
-                block = self.blocks[self.block_order[-1]]
-                return block(before, **shared, key=key, query=query, select=select if selected else None)
-
-            positions = None if rows is None else rows.position_ids
             key = key_of(len(self.block_order) + 1)
+            last_block = partial(self._apply_last_block, before, shared, select)
+            positions = None if rows is None else rows.position_ids
             outputs["decoded_output"] = decoder.hidden_states_to_decode(x, before, last_block, key, positions)
         pooler_input = x
         if rows is not None and select is None:
@@ -187,6 +184,13 @@ class Encoder(BackendModel, EncoderBase):
                 keep.append(last)
             return x, last
         return x, last_block(x, **shared, key=key, select=select)
+
+    def _apply_last_block(
+        self, x: Tensor, shared: dict, select: Any, query: Tensor, key: Any, selected: bool = False
+    ) -> Tensor:
+        """The last block once more, of other queries, as a decoder calls it."""
+        block = self.blocks[self.block_order[-1]]
+        return block(x, **shared, key=key, query=query, select=select if selected else None)
 
     def _apply_and_record(self, x: Tensor, shared: dict, key_of: Any) -> tuple[list[Tensor], list[Tensor]]:
         """The outputs of the embeddings and of each block, and each block's attention weights."""

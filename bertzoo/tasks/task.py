@@ -159,13 +159,13 @@ class Task(OnnxInference, CompiledTask, PresetTask):
         steps = min(len(train), steps_per_epoch or len(train))
         validation_data = self._validation(validation_data, validation_batch_size or batch_size, validation_steps)
         optimizer = self._built_optimizer(callbacks)
-        class_weights = self.data.class_weight_array(class_weight)
-        data, updates = training_batches_and_num_updates(train, optimizer, class_weights, steps, initial_epoch, epochs)
+        weights = self.data.class_weight_array(class_weight)
+        data, updates = training_batches_and_num_updates(train, optimizer, weights, steps, initial_epoch, epochs)
         if isinstance(optimizer, AdamW):
             optimizer.set_total_steps(max(1, updates))
         self.begin_fit(steps * epochs, steps * initial_epoch)
-        callbacks = prepend_callback(callbacks, NaNGuard())
-        callbacks = prepend_callback(callbacks, train.initial_epoch_callback(initial_epoch))
+        for first in (NaNGuard(), train.initial_epoch_callback(initial_epoch)):
+            callbacks = prepend_callback(callbacks, first)
         return super().fit(
             self.dataset_on_device(data),
             epochs=epochs,
