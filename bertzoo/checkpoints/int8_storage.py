@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.checkpoints.saving import write_preset
+from bertzoo.checkpoints.saving import is_weight_file, write_preset
 from bertzoo.checkpoints.tensors import (
     INT8_FILE,
     STEP,
-    WEIGHT_FILES,
     open_tensors_in_directory,
     save_tensors,
     to_finite_float32,
@@ -45,7 +44,10 @@ def store_in_int8(source_directory: Path, target_directory: Path) -> None:
             step = np.maximum(np.abs(value).max(axis=1), 1e-30) / CODES
             stored |= {name: np.rint(value / step[:, None]).astype(np.int8), name + STEP: step.astype(np.float32)}
     if source_directory != target_directory:
-        shutil.copytree(
-            source_directory, target_directory, ignore=shutil.ignore_patterns(*WEIGHT_FILES), dirs_exist_ok=True
-        )
+
+        def ignored(folder: str, names: list[str]) -> list[str]:
+            # Those of layers after the encoder are in folders of their own, and stay.
+            return [name for name in names if is_weight_file(name)] if Path(folder) == source_directory else []
+
+        shutil.copytree(source_directory, target_directory, ignore=ignored, dirs_exist_ok=True)
     write_preset(target_directory, {INT8_FILE: partial(save_tensors, tensors=stored)})

@@ -121,13 +121,13 @@ def fsync(path: Path) -> None:
 
 def _swap(directory: Path, files: Mapping[str, Content]) -> None:
     temporary = _sibling(directory, "saving")
-    has_weights = any(map(_is_weights, files))
+    has_weights = any(map(is_weight_file, files))
 
     def ignore(folder: str, names: list[str]) -> set[str]:
         """What the new files replace."""
         inside = Path(folder).relative_to(directory)
         replaced = {name for name in names if (inside / name).as_posix() in files}
-        return replaced | {name for name in names if has_weights and inside == Path() and _is_weights(name)}
+        return replaced | {name for name in names if has_weights and inside == Path() and is_weight_file(name)}
 
     recover_interrupted_save(directory)
     _discard(temporary)
@@ -170,9 +170,9 @@ def _write_into(directory: Path, files: Mapping[str, Content]) -> None:
         for name in _ENTRIES:
             if name in files:
                 (directory / name).unlink(missing_ok=True)
-        if any(map(_is_weights, files)):
+        if any(map(is_weight_file, files)):
             for path in directory.iterdir():
-                if _is_weights(path.name):
+                if is_weight_file(path.name):
                     path.unlink()
         for name in sorted(files, key=lambda name: name in _ENTRIES):
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def _fill(folder: Path, files: Mapping[str, Content]) -> None:
         fsync(path)
 
 
-def _is_weights(name: str) -> bool:
+def is_weight_file(name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _WEIGHTS)
 
 

@@ -18,7 +18,7 @@ from bertzoo.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import onnxruntime
 
-MODEL_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
+MODEL_FILE, INT8_MODEL_FILE = "model.onnx", "model_int8.onnx"
 SETTINGS = "bertzoo"  # the key of the file's metadata
 TOKENS_AT_ONCE = 256
 MOST_PADDING = 2.0
@@ -88,9 +88,9 @@ class OnnxModel:
         if model.tokenizer is not None:
             model.tokenizer.max_length = model.settings["max_length"]
             model.tokenizer.segments = "token_type_ids" in model.input_names
-        if int8 is False or (int8 is None and not (folder / INT8_FILE).is_file()):
+        if int8 is False or (int8 is None and not (folder / INT8_MODEL_FILE).is_file()):
             return model
-        smaller = cls(folder / INT8_FILE, model.tokenizer, num_threads)
+        smaller = cls(folder / INT8_MODEL_FILE, model.tokenizer, num_threads)
         agreement = measure_agreement(model, smaller)
         if not agreement.is_enough:
             raise ValueError(

@@ -11,7 +11,7 @@ from bertzoo.checkpoints.json_files import encode_json
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import WEIGHT_FILES
 from bertzoo.export.checks import check_equal, example_inputs
-from bertzoo.export.engine import INT8_FILE, MODEL_FILE, OnnxModel
+from bertzoo.export.engine import INT8_MODEL_FILE, MODEL_FILE, OnnxModel
 
 # Beyond this, protobuf cannot hold the weights, and they go into a second file.
 LARGEST_FILE = 2**31 - 2**24
@@ -41,7 +41,7 @@ def export_onnx(model: Any, target: Path, int8: bool = False) -> None:
         if int8:
             from bertzoo.export.quantization import quantize
 
-            _save(quantize(model, exact), Path(folder) / INT8_FILE)
+            _save(quantize(model, exact), Path(folder) / INT8_MODEL_FILE)
         if is_file:
             for file in Path(folder).iterdir():
                 file.replace(target if file.name == MODEL_FILE else target.with_name(file.name))

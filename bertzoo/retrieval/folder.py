@@ -17,7 +17,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import document_prompt_name
-from bertzoo.export.engine import INT8_FILE, MODEL_FILE, OnnxModel
+from bertzoo.export.engine import INT8_MODEL_FILE, MODEL_FILE, OnnxModel
 from bertzoo.retrieval.bm25 import document_terms, query_terms
 from bertzoo.retrieval.index.dense import Dense
 from bertzoo.retrieval.index.index import Index
@@ -236,8 +236,8 @@ def export_encoder(preset: str, directory: Path) -> None:
         else:
             lines = ended.stderr.strip().splitlines() or ["the export failed."]
             raise CheckpointError(lines[-1].removeprefix("bertzoo: "))
-        if (temporary / INT8_FILE).exists():  # it has been compared with the one in float32, which is not needed again
-            os.replace(temporary / INT8_FILE, temporary / MODEL_FILE)
+        if (temporary / INT8_MODEL_FILE).exists():  # it has been compared with the one in float32, which is not needed again
+            os.replace(temporary / INT8_MODEL_FILE, temporary / MODEL_FILE)
         shutil.rmtree(directory, ignore_errors=True)
         temporary.rename(directory)
     finally:

@@ -1,5 +1,7 @@
 """Presets whose matrices are stored in 8 bits."""
 
+import shutil
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -42,6 +44,18 @@ def test_the_command_keeps_the_other_files(preset, tmp_path):
     assert ended.exit_code == 0, ended.output
     names = {path.name for path in (tmp_path / "small").iterdir()}
     assert names == {path.name for path in preset.iterdir()} - {"model.safetensors"} | {"model.int8.safetensors"}
+
+
+@pytest.mark.once
+def test_weights_in_folders_of_modules_stay(preset, tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(preset, source)
+    (source / "2_Dense").mkdir()
+    (source / "2_Dense" / "model.safetensors").write_bytes(b"kept")
+    (source / "model-00001-of-00002.safetensors").write_bytes(b"a shard of other weights")
+    store_in_int8(source, tmp_path / "small")
+    assert (tmp_path / "small" / "2_Dense" / "model.safetensors").read_bytes() == b"kept"
+    assert [path.name for path in (tmp_path / "small").glob("*.safetensors")] == ["model.int8.safetensors"]
 
 
 @pytest.mark.once
