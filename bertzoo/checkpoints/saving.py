@@ -194,6 +194,7 @@ def _fill(folder: Path, files: Mapping[str, Content]) -> None:
 
 
 def is_weight_file(name: str) -> bool:
+    """Whether a file of this name holds weights, or says which files do."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _WEIGHTS)
 
 

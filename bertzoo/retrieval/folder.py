@@ -236,7 +236,7 @@ def export_encoder(preset: str, directory: Path) -> None:
         else:
             lines = ended.stderr.strip().splitlines() or ["the export failed."]
             raise CheckpointError(lines[-1].removeprefix("bertzoo: "))
-        if (temporary / INT8_MODEL_FILE).exists():  # it has been compared with the one in float32, which is not needed again
+        if (temporary / INT8_MODEL_FILE).exists():  # compared with float32 when it was written
             os.replace(temporary / INT8_MODEL_FILE, temporary / MODEL_FILE)
         shutil.rmtree(directory, ignore_errors=True)
         temporary.rename(directory)
