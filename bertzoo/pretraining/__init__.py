@@ -18,9 +18,11 @@ _HOMES = {
     "TokenCorpus": "corpus",
     "extend_tokenizer": "objectives",
     "generator_config": "replaced_tokens",
+    "join_parts": "corpus_parts",
     "load_task": "objectives",
     "make_student": "distillation",
     "prepare_corpus": "corpus",
+    "prepare_part": "corpus_parts",
     "pretrain": "program",
     "use_devices": "program",
 }

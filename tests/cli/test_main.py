@@ -471,6 +471,13 @@ def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
     assert run("prepare", corpus, "--out", tmp_path / "a", "--vocabulary-size", 200).exit_code == 0
     assert run("prepare", corpus, "--out", tmp_path / "b", "--tokenizer", tmp_path / "a").exit_code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "a" / "tokens.npy"), np.load(tmp_path / "b" / "tokens.npy"))
+    parts = ("prepare", corpus, "--out", tmp_path / "joined", "--tokenizer", tmp_path / "a")
+    for part in ("2/2", "1/2"):
+        assert f"part {part} is in" in run(*parts, "--part", part).stdout
+    assert "need one vocabulary" in complaint(*parts[:4])
+    assert run(*parts).exit_code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "a" / "tokens.npy"), np.load(tmp_path / "joined" / "tokens.npy"))
+    assert "Received: '3/2'" in complaint(*parts, "--part", "3/2")
     config = tmp_path / "run.toml"
     config.write_text(
         "[encoder]\nhidden_size = 16\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 32\n"
