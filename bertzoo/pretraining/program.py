@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import loss_tracker, model_of_callback, print_message
+from bertzoo._keras_hooks import has_torch_distribution, loss_tracker, model_of_callback, print_message
 from bertzoo.backend import peak_flops_per_second
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus, ngram_overlap
@@ -139,8 +139,11 @@ def use_devices(num_devices: int, batch_specs: Sequence[BatchSpec] = ()) -> None
     """Distributes each batch over `num_devices` devices from now on; 1 changes nothing.
 
     JAX compiles one program for all devices, in which means over the batch are means over the whole batch and dropout
-    depends on the example's index in it, so that the run equals that of one device. `keras.distribution` supports JAX
-    only; on TensorFlow and PyTorch several devices need a custom training loop.
+    depends on the example's index in it, so that the run equals that of one device.
+
+    On PyTorch, `keras.distribution` exists from Keras 3.16 on at the earliest, and bertzoo does not use it yet; until
+    then several GPUs need a custom training loop. On TensorFlow, Keras has only a prototype that it advises against;
+    `tf.distribute.MirroredStrategy` around the model and `fit` is up to the caller.
 
     Args:
         num_devices: Number of devices.
@@ -151,8 +154,11 @@ def use_devices(num_devices: int, batch_specs: Sequence[BatchSpec] = ()) -> None
     """
     if num_devices == 1:
         return
-    if keras.backend.backend() != "jax":
-        raise ValueError(f"several devices need the JAX backend. Received: {keras.backend.backend()}.")
+    if (backend := keras.backend.backend()) != "jax":
+        raise ValueError(
+            f"several devices need the JAX backend. Received: {backend}, for which {_distribution_text(backend)}. Set "
+            "KERAS_BACKEND=jax."
+        )
     available = keras.distribution.list_devices()
     if not 1 <= num_devices <= len(available):
         raise ValueError(f"expected 1 to {len(available)} devices, {', '.join(available)}. Received: {num_devices}.")
@@ -161,6 +167,16 @@ def use_devices(num_devices: int, batch_specs: Sequence[BatchSpec] = ()) -> None
         raise ValueError(f"batch_size must be a multiple of the {num_devices} devices. Received: {uneven[0]}.")
     strategy = keras.distribution.DataParallel(devices=available[:num_devices], auto_shard_dataset=False)
     keras.distribution.set_distribution(strategy)
+
+
+def _distribution_text(backend: str) -> str:
+    """What the installed Keras has for several devices."""
+    version = f"Keras {keras.__version__}"
+    if backend == "tensorflow":
+        return f"{version} has no supported keras.distribution"
+    if has_torch_distribution():
+        return f"{version} has keras.distribution, which bertzoo does not use yet"
+    return f"{version} has no keras.distribution"
 
 
 class _Trainer:
