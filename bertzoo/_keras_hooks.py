@@ -197,6 +197,13 @@ def state_shardings(model: keras.Model) -> tuple:
     return model._get_state_sharding_spec()
 
 
+def jax_coordination_client() -> Any:
+    """The client of the key-value store that the processes of `jax.distributed` share."""
+    from jax._src import distributed
+
+    return distributed.global_state.client
+
+
 # ---- PyTorch
 
 

@@ -126,6 +126,16 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in OUT.")] = False,
     minutes: Annotated[float, typer.Option(min=0, help="Time between two saves of the run's state.")] = 15.0,
     devices: Annotated[int, typer.Option(min=1, help="Number of devices that share each batch (JAX).")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=2, help="Number of processes that share each batch on all their devices (JAX); start each."),
+    ] = None,
+    process_id: Annotated[
+        int | None, typer.Option(min=0, help="This process's number, from 0; by the environment under Slurm.")
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(help="HOST:PORT of process 0; by the environment under Slurm.")
+    ] = None,
 ) -> None:
     """Pre-train a model: masked tokens (alone, with next sentences or with sentence order), replaced tokens, or
     distillation. When interrupted, it saves its state; `--resume` continues."""
@@ -133,9 +143,14 @@ def pretrain(
         raise ValueError(f"{config} must be a TOML file or one of {', '.join(RECIPES)}.")
     if not (out / "training_state").is_dir():
         check_preset_output_directory(out)
+    if processes is None and (process_id is not None or coordinator is not None):
+        raise ValueError("--process-id and --coordinator need --processes.")
     import_bertzoo()
     from bertzoo.pretraining import program
+    from bertzoo.training.processes import start_processes
 
+    if processes is not None:
+        devices = start_processes(coordinator, processes, process_id)
     result = program.pretrain(
         config, corpus, out, held_out, resume=resume, minutes_between_saves=minutes, num_devices=devices
     )

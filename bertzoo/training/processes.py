@@ -1,0 +1,151 @@
+"""Several processes that train one model, each with its part of every batch (JAX).
+
+Every process runs the same program on the same data in the same order. Only the first one writes files.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+
+from bertzoo._keras_hooks import jax_coordination_client
+
+HEARTBEAT_SECONDS = 20  # without a sign of life, until a process counts as lost
+SHUTDOWN_SECONDS = 10
+ERROR_KEY = "bertzoo/error"
+POLL_SECONDS = 1
+
+
+def start_processes(
+    coordinator_address: str | None = None, num_processes: int | None = None, process_id: int | None = None
+) -> int:
+    """Connects this process with the others of a run; before JAX computes anything.
+
+    A process that ends without having finished ends all others within a minute.
+
+    Args:
+        coordinator_address: Host and port of process 0, such as "10.0.0.1:1234".
+        num_processes: Number of processes.
+        process_id: This process's number, from 0. What is left out is taken from the environment, as JAX finds it under
+            Slurm, Open MPI or Kubernetes.
+
+    Returns:
+        The number of devices of all processes, for `use_devices`.
+
+    Raises:
+        ValueError: The backend is not JAX, or the environment lacks what is left out.
+    """
+    if keras.backend.backend() != "jax":
+        raise ValueError(f"several processes need the JAX backend. Received: {keras.backend.backend()}.")
+    import jax
+
+    jax.distributed.initialize(
+        coordinator_address,
+        num_processes,
+        process_id,
+        heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+    )
+    threading.Thread(target=_end_with_others, daemon=True).start()
+    return jax.device_count()
+
+
+def num_processes() -> int:
+    """The number of processes of the run."""
+    if keras.backend.backend() != "jax":
+        return 1
+    import jax
+
+    return jax.process_count()
+
+
+def process_index() -> int:
+    """This process's number, from 0."""
+    if num_processes() == 1:
+        return 0
+    import jax
+
+    return jax.process_index()
+
+
+def is_writer() -> bool:
+    """Whether this process writes files."""
+    return process_index() == 0
+
+
+def own_rows(batch: Any) -> Any:
+    """This process's rows of a batch: a structure of arrays (batch, …) -> (batch / processes, …)."""
+    count = num_processes()
+    if count == 1:
+        return batch
+
+    def select(array: np.ndarray) -> np.ndarray:
+        size = len(array) // count
+        return array[process_index() * size : (process_index() + 1) * size]
+
+    return keras.tree.map_structure(select, batch)
+
+
+def gather(*values: int) -> np.ndarray:
+    """The values of all processes, int (processes, values). All must call it."""
+    if num_processes() == 1:
+        return np.array([values])
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(np.array(values, "int32")))
+
+
+@contextmanager
+def writer_first() -> Iterator[None]:
+    """A context that the first process leaves before the others enter, for folders that it may repair."""
+    if not is_writer():
+        gather(0)
+    yield
+    if is_writer():
+        gather(0)
+
+
+@contextmanager
+def end_together() -> Iterator[None]:
+    """A context whose errors end all processes, each with the message of the one in which it was raised."""
+    try:
+        yield
+    except BaseException as error:
+        if num_processes() > 1:
+            _report(error)
+        raise
+    gather(0)  # none ends while another still writes
+
+
+def _report(error: BaseException) -> None:
+    if (
+        "XlaRuntimeError" in [kind.__name__ for kind in type(error).__mro__]
+        or "JaxRuntimeError" in type(error).__name__
+    ):
+        # The connection to a lost process broke. JAX ends this process when it knows which one was lost.
+        time.sleep(2 * HEARTBEAT_SECONDS)
+    text = f"process {process_index()} failed: {type(error).__name__}: {error}"
+    jax_coordination_client().key_value_set(ERROR_KEY, text, allow_overwrite=True)
+    time.sleep(2 * POLL_SECONDS)  # the first process has the messages; the others read them before it ends
+
+
+def _end_with_others() -> None:
+    client = jax_coordination_client()
+    while True:
+        time.sleep(POLL_SECONDS)  # in Python, where the interpreter may end the thread
+        try:
+            text = client.key_value_try_get(ERROR_KEY)
+        except Exception as error:
+            if "NOT_FOUND" in str(error):
+                continue
+            return  # the run has ended
+        if not text.startswith(f"process {process_index()} "):
+            print(f"bertzoo: {text}", file=sys.stderr, flush=True)
+            os._exit(1)
+        return

@@ -1,0 +1,147 @@
+"""Pre-training by several processes on one machine: the run of one process with as many devices."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bertzoo as bz
+from bertzoo.pretraining.corpus import prepare_corpus
+
+STEPS = 50
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"abcdefghijklmnop"]
+# Steps are slow where a test kills or stops the run, so that there is time for it.
+RUN = """
+import json, sys, time
+from bertzoo.pretraining import program
+from bertzoo.training.processes import start_processes
+
+out, objective, address, count, index, *more = sys.argv[1:]
+if int(count) > 1:
+    assert start_processes(address, int(count), int(index)) == 2
+if "slow" in more:
+    make = program.CorpusDataset.__getitem__
+    def slowly(self, index):
+        time.sleep(0.3)
+        print(self.first_batch + index, flush=True)
+        return make(self, index)
+    program.CorpusDataset.__getitem__ = slowly
+if "error" in more and int(index) == 1:
+    program._Trainer._train_block = lambda self, end: 1 / 0
+folder = out.rpartition("/")[0]
+result = program.pretrain(
+    f"{folder}/{objective}.toml", f"{folder}/corpus", out, resume="resume" in more, num_devices=2,
+)
+print(json.dumps(result))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _only_jax(backend):
+    if backend != "jax":
+        pytest.skip("several processes need JAX")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("processes"), np.random.default_rng(0)
+    documents = [" ".join(WORDS[i] for i in rng.integers(5, len(WORDS), 60)) for _ in range(60)]
+    (folder / "corpus.txt").write_text("\n\n".join(documents))
+    prepare_corpus([folder / "corpus.txt"], bz.Tokenizer.from_vocabulary(WORDS), folder / "corpus")
+    for objective, model in (("mlm", "bert"), ("rtd", "electra")):
+        encoder = f'model_type = "{model}"\nhidden_size = 16\nnum_hidden_layers = 1\nnum_attention_heads = 2\n'
+        encoder += "intermediate_size = 32\n" + ("embedding_size = 16\n" if objective == "rtd" else "")
+        (folder / f"{objective}.toml").write_text(
+            f'[encoder]\n{encoder}[training]\nobjective = "{objective}"\nsteps = {STEPS}\nlearning_rate = 3e-3\n'
+            "dropout = 0.1\nwarmup = 0.0\nlog_every = 10\nverbose = 0\n"
+            "[[batches]]\nlength = 24\nbatch_size = 16\n"
+        )
+    return folder
+
+
+def start(out, objective, count, *more):
+    """Starts the processes of a run; one process has two devices."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    devices = 2 if count == 1 else 1
+    flags = f"--xla_force_host_platform_device_count={devices} {os.environ.get('XLA_FLAGS', '')}"
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN, str(out), objective, address, str(count), str(index), *more],
+            env={**os.environ, "XLA_FLAGS": flags},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(count)
+    ]
+
+
+def finish(processes):
+    """The results that the processes print."""
+    printed = [process.communicate(timeout=280) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), printed
+    return [json.loads(out.splitlines()[-1]) for out, _ in printed]
+
+
+def weights(directory):
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+def assert_same_run(folder, one, other):
+    for name, value in weights(folder / one).items():
+        np.testing.assert_allclose(weights(folder / other)[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["mlm", "rtd"])
+def test_two_processes_are_as_one_with_two_devices(folder, objective):
+    (one,) = finish(start(folder / f"{objective}-one", objective, 1))
+    first, second = finish(start(folder / f"{objective}-two", objective, 2))
+    assert len(one["curve"]) == STEPS // 10 and one["curve"][-1][1] < one["curve"][0][1]
+    for two in (first, second):
+        np.testing.assert_allclose(two["curve"], one["curve"], rtol=1e-6, atol=2e-6)  # of six decimals
+    assert_same_run(folder, f"{objective}-one", f"{objective}-two")
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_others_and_the_run_resumes_on_another_number(folder):
+    finish(start(folder / "whole", "mlm", 1))
+    processes = start(folder / "stopped", "mlm", 2, "slow")
+    for line in processes[0].stdout:
+        if line.strip() == "15":  # within the second block
+            processes[1].send_signal(signal.SIGTERM)
+            break
+    first, second = finish(processes)
+    assert first == second == {"steps": 20, "stopped": True}
+    assert not (folder / "stopped" / "model.safetensors").exists()
+
+    processes = start(folder / "stopped", "mlm", 2, "slow", "resume")
+    for line in processes[0].stdout:
+        if line.strip() == "25":
+            processes[1].kill()
+            break
+    started = time.time()
+    _, error = processes[0].communicate(timeout=200)
+    assert processes[0].returncode != 0 and time.time() - started < 60
+    assert "task:1" in error or "process 1" in error, error[:3000] + error[-4000:]
+
+    (resumed,) = finish(start(folder / "stopped", "mlm", 1, "resume"))
+    assert resumed["steps"] == STEPS
+    assert_same_run(folder, "whole", "stopped")
+
+
+@pytest.mark.slow
+def test_an_error_in_one_process_ends_all_with_its_message(folder):
+    processes = start(folder / "error", "mlm", 2, "error")
+    for process in processes:
+        _, error = process.communicate(timeout=100)
+        assert process.returncode != 0 and "division by zero" in error, error
