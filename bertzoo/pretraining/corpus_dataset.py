@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus
-from bertzoo.training.processes import own_rows
 
 KINDS = ("nsp", "sop")
 ATTEMPTS = 10
@@ -107,8 +106,7 @@ class CorpusDataset(keras.utils.PyDataset):
 
     Batch `i` depends on (seed, i) only, so that a run is the same on every backend and can be resumed at any step. With
     `repeat_examples_after`, the examples repeat after that many batches with new masks (dynamic masking, Liu et al.
-    2019, section 4.1); with `repeat_masks_after` the masks repeat too (static masking: in BERT every 10 epochs). Of
-    several processes, each gets its rows of the same batches.
+    2019, section 4.1); with `repeat_masks_after` the masks repeat too (static masking: in BERT every 10 epochs).
 
     Args:
         sampler: What samples the examples: `FullSentenceSampler`, `SentencePairSampler` or `ElectraSampler`.
@@ -157,7 +155,7 @@ class CorpusDataset(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> Any:
         index += self.first_batch
         inputs = self.examples(self.batch_spec(index), self._generator(index % self.example_period, 0))
-        return own_rows(self.transform(inputs, self._generator(index % self.mask_period, 1)))
+        return self.transform(inputs, self._generator(index % self.mask_period, 1))
 
     def batch_spec(self, index: int) -> BatchSpec:
         """The shape of a batch of the run."""

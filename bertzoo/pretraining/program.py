@@ -96,8 +96,7 @@ def _pretrain(
     model.optimizer.build(model.trainable_variables)
     trainer = _Trainer(config, objective, model, output_directory, minutes_between_saves)
     if resume:
-        with writer_first():
-            trainer.restore()
+        trainer.restore()
     trainer.train()
     if trainer.step < config.training.steps:
         return {"steps": trainer.step, "stopped": True}
@@ -111,7 +110,7 @@ def _pretrain(
         result["held_out"]["overlap"] = ngram_overlap(tokens, held)
     if is_writer():
         _write(output_directory, result)
-        TrainingState.remove(output_directory)
+    TrainingState.remove(output_directory)
     return result
 
 
@@ -288,7 +287,7 @@ class _Trainer:
             # Several processes stop where all know of it: after the block in which one was asked to.
             is_stopping = bool(gather(int(self.logger.is_stopping)).any())
             is_due = is_alone or is_stopping or unsaved >= self.minutes * 60
-            if self.step < self.training.steps and is_writer() and is_due:
+            if self.step < self.training.steps and is_due:
                 self._save()
                 unsaved = 0.0
 
@@ -322,7 +321,8 @@ class _Trainer:
         Raises:
             ValueError: There is none, or it has other settings or another corpus.
         """
-        state = TrainingState.read(self.directory)
+        with writer_first():
+            state = TrainingState.read(self.directory)
         if state is None:
             raise ValueError(f"{self.directory} holds no state of an unfinished run to resume.")
         state.restore(self.model, "model", "optimizer")

@@ -4,6 +4,7 @@ Every process runs the same program on the same data in the same order. Only the
 """
 
 import os
+import re
 import sys
 import threading
 import time
@@ -79,17 +80,49 @@ def is_writer() -> bool:
     return process_index() == 0
 
 
-def own_rows(batch: Any) -> Any:
-    """This process's rows of a batch: a structure of arrays (batch, …) -> (batch / processes, …)."""
-    count = num_processes()
-    if count == 1:
-        return batch
+def dataset_of_process(dataset: Any) -> Any:
+    """A data set of the batches of the whole run -> that of this process's rows of them; of a single process, itself.
 
-    def select(array: np.ndarray) -> np.ndarray:
-        size = len(array) // count
-        return array[process_index() * size : (process_index() + 1) * size]
+    Raises:
+        ValueError: It is no PyDataset; or, while reading: a batch can't be divided evenly.
+    """
+    if num_processes() == 1 or dataset is None or isinstance(dataset, _OwnRows):
+        return dataset
+    if not isinstance(dataset, keras.utils.PyDataset):
+        raise ValueError(f"several processes need a PyDataset, as tasks make of texts. Received: {type(dataset)}.")
+    return _OwnRows(dataset)
 
-    return keras.tree.map_structure(select, batch)
+
+class _OwnRows(keras.utils.PyDataset):
+    """This process's rows of the batches of another data set: of arrays (batch, …), (batch / processes, …)."""
+
+    def __init__(self, dataset: keras.utils.PyDataset):
+        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return keras.tree.map_structure(_select_rows, self.dataset[index])
+
+    def on_epoch_begin(self) -> None:
+        self.dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self.dataset.on_epoch_end()
+
+
+def _select_rows(array: np.ndarray | None) -> np.ndarray | None:
+    if array is None:
+        return None
+    size, rest = divmod(len(array), num_processes())
+    if rest:
+        raise ValueError(
+            f"the rows of each batch must be a multiple of the {num_processes()} processes. Received: {len(array)}, "
+            "perhaps in the last batch: leave rows out, or take another batch_size."
+        )
+    return array[process_index() * size : (process_index() + 1) * size]
 
 
 def gather(*values: int) -> np.ndarray:
@@ -103,7 +136,10 @@ def gather(*values: int) -> np.ndarray:
 
 @contextmanager
 def writer_first() -> Iterator[None]:
-    """A context that the first process leaves before the others enter, for folders that it may repair."""
+    """A context that the first process leaves before the others enter, for reading folders that it may repair.
+
+    Within it nothing may be computed on all devices, such as assigning to a variable.
+    """
     if not is_writer():
         gather(0)
     yield
@@ -124,15 +160,26 @@ def end_together() -> Iterator[None]:
 
 
 def _report(error: BaseException) -> None:
-    if (
-        "XlaRuntimeError" in [kind.__name__ for kind in type(error).__mro__]
-        or "JaxRuntimeError" in type(error).__name__
-    ):
-        # The connection to a lost process broke. JAX ends this process when it knows which one was lost.
+    if _is_of_jax(error):
+        # Perhaps the connection to a lost process broke. JAX then ends this one, and names the lost one, in this time.
         time.sleep(2 * HEARTBEAT_SECONDS)
     text = f"process {process_index()} failed: {type(error).__name__}: {error}"
     jax_coordination_client().key_value_set(ERROR_KEY, text, allow_overwrite=True)
-    time.sleep(2 * POLL_SECONDS)  # the first process has the messages; the others read them before it ends
+    _print(text)  # JAX may end this process before the error arrives at the caller
+    time.sleep(2 * POLL_SECONDS)  # until the others have read it: the first process keeps it
+
+
+def _print(text: str) -> None:
+    print(f"bertzoo: {text}", file=sys.stderr, flush=True)
+
+
+def _is_of_jax(error: BaseException | None) -> bool:
+    import jax
+
+    # Some of its errors are others of Python's, with a status in front: "UNKNOWN: Gloo AllGather failed".
+    if isinstance(error, jax.errors.JaxRuntimeError) or re.match("[A-Z_]+: ", str(error)):
+        return True
+    return error is not None and _is_of_jax(error.__cause__ or error.__context__)
 
 
 def _end_with_others() -> None:
@@ -146,6 +193,7 @@ def _end_with_others() -> None:
                 continue
             return  # the run has ended
         if not text.startswith(f"process {process_index()} "):
-            print(f"bertzoo: {text}", file=sys.stderr, flush=True)
+            _print(text)
+            time.sleep(2 * POLL_SECONDS)
             os._exit(1)
         return
