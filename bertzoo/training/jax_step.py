@@ -14,7 +14,7 @@ import numpy as np
 
 from bertzoo._keras_hooks import JAX_STATE, donate_variables_to_jax, set_jax_state, state_shardings
 from bertzoo.training.calls import ThreadSafeModel, delay_interrupts
-from bertzoo.training.processes import dataset_of_process, num_processes
+from bertzoo.training.processes import dataset_of_process, end_together, num_processes
 
 STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
 
@@ -64,7 +64,8 @@ class JaxModel(ThreadSafeModel):
         find = None if keras.distribution.distribution() is not None else getattr(x, "example_batches", None)
         self._example_batches = find
         kwargs["validation_data"] = dataset_of_process(kwargs.get("validation_data"))
-        return super().fit(dataset_of_process(x), *args, **kwargs)
+        with end_together():
+            return super().fit(dataset_of_process(x), *args, **kwargs)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("_use_cached_eval_dataset"):  # within `fit`, which has it already

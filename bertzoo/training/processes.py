@@ -160,11 +160,14 @@ def end_together() -> Iterator[None]:
 
 
 def _report(error: BaseException) -> None:
+    client = jax_coordination_client()
+    if client is None or _error_text(client) is not None:  # a context within another has reported it
+        return
     if _is_of_jax(error):
         # Perhaps the connection to a lost process broke. JAX then ends this one, and names the lost one, in this time.
         time.sleep(2 * HEARTBEAT_SECONDS)
     text = f"process {process_index()} failed: {type(error).__name__}: {error}"
-    jax_coordination_client().key_value_set(ERROR_KEY, text, allow_overwrite=True)
+    client.key_value_set(ERROR_KEY, text, allow_overwrite=True)
     _print(text)  # JAX may end this process before the error arrives at the caller
     time.sleep(2 * POLL_SECONDS)  # until the others have read it: the first process keeps it
 
@@ -182,18 +185,25 @@ def _is_of_jax(error: BaseException | None) -> bool:
     return error is not None and _is_of_jax(error.__cause__ or error.__context__)
 
 
+def _error_text(client: Any) -> str | None:
+    """The message of the process that failed first, if one did."""
+    try:
+        return client.key_value_try_get(ERROR_KEY)
+    except Exception as error:
+        if "NOT_FOUND" in str(error):
+            return None
+        raise
+
+
 def _end_with_others() -> None:
-    client = jax_coordination_client()
-    while True:
+    client, text = jax_coordination_client(), None
+    while text is None:
         time.sleep(POLL_SECONDS)  # in Python, where the interpreter may end the thread
         try:
-            text = client.key_value_try_get(ERROR_KEY)
-        except Exception as error:
-            if "NOT_FOUND" in str(error):
-                continue
+            text = _error_text(client)
+        except Exception:
             return  # the run has ended
-        if not text.startswith(f"process {process_index()} "):
-            _print(text)
-            time.sleep(2 * POLL_SECONDS)
-            os._exit(1)
-        return
+    if not text.startswith(f"process {process_index()} "):
+        _print(text)
+        time.sleep(2 * POLL_SECONDS)
+        os._exit(1)

@@ -50,11 +50,15 @@ import bertzoo as bz
 from bertzoo.pretraining import use_devices
 from bertzoo.training.processes import is_writer, start_processes
 
-out, _, address, count, index = sys.argv[1:]
+out, _, address, count, index, *more = sys.argv[1:]
 if int(count) > 1:
     start_processes(address, int(count), int(index))
 use_devices(2)
 bz.set_seed(1)
+class Broken(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if more and batch == 3 and index == "1":
+            raise ArithmeticError("on purpose")
 rng = np.random.default_rng(0)
 mask = (np.arange(30) < rng.integers(2, 30, (80, 1))).astype("int32")
 x = {"token_ids": rng.integers(5, 50, mask.shape).astype("int32") * mask, "padding_mask": mask}
@@ -63,7 +67,8 @@ sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_atten
 model = bz.TextClassifier(bz.Encoder(bz.EncoderConfig(**sizes), dropout=0.2))
 model.compile(optimizer=bz.training.AdamW(1e-3))
 validation = ({name: array[:32] for name, array in x.items()}, y[:32])
-history = model.fit(x, y, batch_size=16, epochs=10, validation_data=validation, validation_batch_size=16, verbose=0)
+history = model.fit(x, y, batch_size=16, epochs=10, validation_data=validation, validation_batch_size=16, verbose=0,
+                    callbacks=[Broken()])
 if is_writer():
     np.savez(out, *[keras.ops.convert_to_numpy(w) for w in model.weights], *history.history.values())
 """
@@ -177,8 +182,38 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes_on_another_number(
 
 
 @pytest.mark.slow
-def test_an_error_in_one_process_ends_all_with_its_message(folder):
-    processes = start(folder / "error", "mlm", 2, "error")
-    for process in processes:
+@pytest.mark.parametrize(("code", "message"), [(RUN, "division by zero"), (FIT, "on purpose")])
+def test_an_error_in_one_process_ends_all_with_its_message(folder, code, message):
+    for process in start(folder / "error", "mlm", 2, "error", code=code):
         _, error = process.communicate(timeout=100)
-        assert process.returncode != 0 and "division by zero" in error, error
+        assert process.returncode != 0 and f"process 1 failed: {'Zero' if code == RUN else 'Arithmetic'}" in error, (
+            error
+        )
+        assert message in error
+
+
+@pytest.mark.slow
+def test_the_command_starts_a_process(folder):
+    """Run by hand for each process, as a scheduler would."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = ["pretrain", f"{folder}/mlm.toml", "--corpus", f"{folder}/corpus", "--out"]
+    divided = ["--processes", "2", "--coordinator", f"127.0.0.1:{port}", "--process-id"]
+    program = "from bertzoo.cli.main import main; main()"
+    flags = f"--xla_force_host_platform_device_count=1 {os.environ.get('XLA_FLAGS', '')}"
+    commands = [[f"{folder}/cli-two", *divided, "0"], [f"{folder}/cli-two", *divided, "1"], [f"{folder}/cli-one"]]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *arguments, *command],
+            env={**os.environ, "XLA_FLAGS": flags},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command in commands
+    ]
+    printed = [process.communicate(timeout=280) for process in processes]
+    assert all(f"{STEPS} steps, 19,200 tokens" in out for out, _ in printed), printed
+    for name, value in weights(folder / "cli-one").items():
+        np.testing.assert_allclose(weights(folder / "cli-two")[name], value, atol=1e-5)
