@@ -24,7 +24,7 @@ _HOMES = {
     "prepare_corpus": "corpus",
     "prepare_part": "corpus_parts",
     "pretrain": "program",
-    "use_devices": "program",
+    "use_devices": "devices",
 }
 
 __all__ = sorted(_HOMES)

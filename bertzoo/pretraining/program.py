@@ -4,18 +4,18 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from bertzoo._keras_hooks import has_torch_distribution, loss_tracker, model_of_callback, print_message
+from bertzoo._keras_hooks import loss_tracker, model_of_callback, print_message
 from bertzoo.backend import peak_flops_per_second
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus, ngram_overlap
 from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
+from bertzoo.pretraining.devices import use_devices
 from bertzoo.pretraining.objectives import Objective, find_objective, step_flops
 from bertzoo.random import set_seed
 from bertzoo.training.calls import handle_signals
@@ -159,52 +159,6 @@ def _evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, len
         **{name: float(value) for name, value in scores.items() if name not in (TOTALS, WEIGHTS)},
         "unigram_entropy": float(-(probabilities * np.log(probabilities)).sum()),
     }
-
-
-def use_devices(num_devices: int, batch_specs: Sequence[BatchSpec] = ()) -> None:
-    """Distributes each batch over `num_devices` devices from now on; 1 changes nothing.
-
-    JAX compiles one program for all devices, in which means over the batch are means over the whole batch and dropout
-    depends on the example's index in it, so that the run equals that of one device.
-
-    On PyTorch, `keras.distribution` exists from Keras 3.16 on at the earliest, and bertzoo does not use it yet; until
-    then several GPUs need a custom training loop. On TensorFlow, Keras has only a prototype that it advises against;
-    `tf.distribute.MirroredStrategy` around the model and `fit` is up to the caller.
-
-    Args:
-        num_devices: Number of devices.
-        batch_specs: The shapes of the batches, which `num_devices` must divide.
-
-    Raises:
-        ValueError: The backend is not JAX, there are fewer devices, or a batch can't be divided evenly.
-    """
-    if num_devices == 1 and num_processes() == 1:
-        return
-    if (backend := keras.backend.backend()) != "jax":
-        raise ValueError(
-            f"several devices need the JAX backend. Received: {backend}, for which {_distribution_text(backend)}. Set "
-            "KERAS_BACKEND=jax."
-        )
-    available = keras.distribution.list_devices()
-    if num_processes() > 1 and num_devices != len(available):
-        raise ValueError(f"several processes use all their {len(available)} devices. Received: {num_devices}.")
-    if not 1 <= num_devices <= len(available):
-        raise ValueError(f"expected 1 to {len(available)} devices, {', '.join(available)}. Received: {num_devices}.")
-    uneven = [spec.batch_size for spec in batch_specs if spec.batch_size % num_devices]
-    if uneven:
-        raise ValueError(f"batch_size must be a multiple of the {num_devices} devices. Received: {uneven[0]}.")
-    strategy = keras.distribution.DataParallel(devices=available[:num_devices], auto_shard_dataset=False)
-    keras.distribution.set_distribution(strategy)
-
-
-def _distribution_text(backend: str) -> str:
-    """What the installed Keras has for several devices."""
-    version = f"Keras {keras.__version__}"
-    if backend == "tensorflow":
-        return f"{version} has no supported keras.distribution"
-    if has_torch_distribution():
-        return f"{version} has keras.distribution, which bertzoo does not use yet"
-    return f"{version} has no keras.distribution"
 
 
 class _Trainer:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertzoo.pretraining.corpus_dataset import BatchSpec
-from bertzoo.pretraining.program import use_devices
+from bertzoo.pretraining.devices import use_devices
 
 RUN = """
 import json, sys
