@@ -5,6 +5,7 @@ tests/test_keras_hooks.py has a canary for each, and finds private attributes th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import keras
@@ -196,7 +197,19 @@ def state_shardings(model: keras.Model) -> tuple:
     return model._get_state_sharding_spec()
 
 
+def jax_coordination_client() -> Any:
+    """The client of the key-value store that the processes of `jax.distributed` share."""
+    from jax._src import distributed
+
+    return distributed.global_state.client
+
+
 # ---- PyTorch
+
+
+def has_torch_distribution() -> bool:
+    """Whether this Keras implements `keras.distribution` for PyTorch; it has no public way to ask. 3.15 does not."""
+    return find_spec("keras.src.backend.torch.distribution_lib") is not None
 
 
 def torch_foreach(operation_name: str) -> Callable[..., Any]:

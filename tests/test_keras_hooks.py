@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -187,6 +188,15 @@ def test_torch():
 
 
 # ---- none elsewhere
+
+
+@pytest.mark.once
+def test_distribution_is_where_the_other_backends_have_it():
+    assert find_spec("keras.src.backend.jax.distribution_lib") is not None
+    assert (
+        hooks.has_torch_distribution()
+        == (Path(keras.__file__).parent / "src/backend/torch/distribution_lib.py").exists()
+    )
 
 
 def trees():

@@ -27,6 +27,7 @@ TextsFile = Annotated[Path | None, typer.Option(help="Texts in a .csv, .tsv, .js
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts; - reads them from standard input, a line each.")]
 MaxLength = Annotated[int | None, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")]
 PositiveInt = Annotated[int, typer.Option(min=1)]
+PartOption = Annotated[str | None, typer.Option("--part", help="Do part I of N only, given as I/N, such as 2/16.")]
 
 
 class _Backend(StrEnum):
@@ -102,6 +103,18 @@ def import_bertzoo() -> ModuleType:
         os.close(nowhere)
     disable_tensorflow_grappler()
     return bertzoo
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """ "2/16" -> (2, 16).
+
+    Raises:
+        ValueError: It is not a number from 1 to N, a slash, and N.
+    """
+    number, _, total = text.partition("/")
+    if not (number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total)):
+        raise ValueError(f"--part must be I/N with I from 1 to N, such as 2/16. Received: {text!r}.")
+    return int(number), int(total)
 
 
 def escape_unencodable_output() -> None:

@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bertzoo.checkpoints.saving import check_writable
@@ -45,16 +47,22 @@ def check_output_file(path: Path, suffixes: tuple[str, ...]) -> None:
     _check_writable(path)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file completely or not at all, unless something is mounted on it."""
+def write_atomically(path: Path, content: bytes | Callable[[Path], object]) -> None:
+    """Writes a file completely or not at all, unless something is mounted on it.
+
+    Args:
+        path: The file.
+        content: Its bytes, or a function that writes it at the path that it gets.
+    """
+    write = content if callable(content) else partial(Path.write_bytes, data=content)
     part = _part(path)
     try:
-        part.write_bytes(content)
+        write(part)
         part.replace(path)
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
-        path.write_bytes(content)
+        write(path)
     finally:
         part.unlink(missing_ok=True)
 

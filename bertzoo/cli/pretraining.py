@@ -1,13 +1,15 @@
 """`bertzoo prepare` and `bertzoo pretrain`: from text files to a pre-trained model."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bertzoo.checkpoints.saving import check_writable
-from bertzoo.cli.app import import_bertzoo
+from bertzoo.cli.app import PartOption, import_bertzoo, parse_part
 from bertzoo.cli.paths import check_preset_output_directory
 from bertzoo.data.files import Documents
 
@@ -41,30 +43,54 @@ def prepare(
         Path | None, typer.Option(help="File of words, one per line, to add to the vocabulary as whole tokens.")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = os.cpu_count() or 1,
+    part: PartOption = None,
 ) -> None:
     """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or taken from another tokenizer. The same
-    command resumes an interrupted run."""
+    command resumes an interrupted run. With --part, each of several machines tokenizes its share of the files; the
+    command without --part then joins the parts."""
+    from bertzoo.pretraining.corpus_parts import parts_folder
+
     if vocabulary_size is not None and tokenizer is not None:
         raise ValueError("give --vocabulary-size or --tokenizer, not both.")
     if alphabet_size is not None and (tokenizer is not None or kind != "wordpiece"):
         raise ValueError("--alphabet-size needs a WordPiece vocabulary to learn.")
     if kind not in KINDS:
         raise ValueError(f"--kind must be one of {', '.join(KINDS)}. Received: {kind!r}.")
+    parts = parts_folder(out)
+    if tokenizer is None and (part is not None or parts.is_dir()):
+        raise ValueError(f"parts of a corpus ({parts}) need one vocabulary: name its directory with --tokenizer.")
     _check_corpus_directory(out)
     used = _tokenizer(Documents(texts, column, lines), tokenizer, kind, vocabulary_size or 16_000, alphabet_size)
     if add_words is not None:
         from bertzoo.pretraining.objectives import extend_tokenizer
 
         used = extend_tokenizer(used, add_words.read_text(encoding="utf-8").splitlines())
-    corpus = _tokenize(texts, used, out, processes, column, lines)
-    print(f"{len(corpus.tokens):,} tokens of {len(corpus.documents) - 1:,} documents in {out}")
-    print(f"vocabulary: {used.vocabulary_size:,} tokens")
+    _write_corpus(Documents(texts, column, lines), used, out, part, processes)
 
 
-def _tokenize(texts: list[Path], tokenizer, out: Path, processes: int, column: str, lines: bool):
-    from rich.progress import Progress
-
+def _write_corpus(documents: Documents, tokenizer, out: Path, part: str | None, processes: int) -> None:
     from bertzoo.pretraining.corpus import prepare_corpus
+    from bertzoo.pretraining.corpus_parts import join_parts, parts_folder, prepare_part
+
+    if part is not None:
+        with _progress() as show:
+            folder = prepare_part(documents, tokenizer, out, parse_part(part), processes, show)
+        print(f"part {part} is in {folder}; once all parts are there, the command without --part joins them.")
+        return
+    if parts_folder(out).is_dir():
+        corpus = join_parts(documents, tokenizer, out)
+    else:
+        with _progress() as show:
+            corpus = prepare_corpus(
+                documents.sources, tokenizer, out, processes, show, documents.column, documents.lines
+            )
+    print(f"{len(corpus.tokens):,} tokens of {len(corpus.documents) - 1:,} documents in {out}")
+    print(f"vocabulary: {tokenizer.vocabulary_size:,} tokens")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, float], None]]:
+    from rich.progress import Progress
 
     with Progress() as bar:
         task = bar.add_task("tokenizing", total=1.0)
@@ -72,7 +98,7 @@ def _tokenize(texts: list[Path], tokenizer, out: Path, processes: int, column: s
         def show(documents: int, share: float) -> None:
             bar.update(task, completed=share)
 
-        return prepare_corpus(texts, tokenizer, out, processes, show, column, lines)
+        yield show
 
 
 def _tokenizer(corpus, directory: Path | None, kind: str, size: int, alphabet_size: int | None):
@@ -100,6 +126,16 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in OUT.")] = False,
     minutes: Annotated[float, typer.Option(min=0, help="Time between two saves of the run's state.")] = 15.0,
     devices: Annotated[int, typer.Option(min=1, help="Number of devices that share each batch (JAX).")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=2, help="Number of processes that share each batch on all their devices (JAX); start each."),
+    ] = None,
+    process_id: Annotated[
+        int | None, typer.Option(min=0, help="This process's number, from 0; by the environment under Slurm.")
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(help="HOST:PORT of process 0; by the environment under Slurm.")
+    ] = None,
 ) -> None:
     """Pre-train a model: masked tokens (alone, with next sentences or with sentence order), replaced tokens, or
     distillation. When interrupted, it saves its state; `--resume` continues."""
@@ -107,9 +143,14 @@ def pretrain(
         raise ValueError(f"{config} must be a TOML file or one of {', '.join(RECIPES)}.")
     if not (out / "training_state").is_dir():
         check_preset_output_directory(out)
+    if processes is None and (process_id is not None or coordinator is not None):
+        raise ValueError("--process-id and --coordinator need --processes.")
     import_bertzoo()
     from bertzoo.pretraining import program
+    from bertzoo.training.processes import start_processes
 
+    if processes is not None:
+        devices = start_processes(coordinator, processes, process_id)
     result = program.pretrain(
         config, corpus, out, held_out, resume=resume, minutes_between_saves=minutes, num_devices=devices
     )

@@ -18,11 +18,13 @@ _HOMES = {
     "TokenCorpus": "corpus",
     "extend_tokenizer": "objectives",
     "generator_config": "replaced_tokens",
+    "join_parts": "corpus_parts",
     "load_task": "objectives",
     "make_student": "distillation",
     "prepare_corpus": "corpus",
+    "prepare_part": "corpus_parts",
     "pretrain": "program",
-    "use_devices": "program",
+    "use_devices": "devices",
 }
 
 __all__ = sorted(_HOMES)

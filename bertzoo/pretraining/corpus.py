@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import regex
@@ -31,6 +32,7 @@ DOCUMENTS_AT_ONCE = 2000
 CHARACTERS_AT_ONCE = 100_000  # of one document
 CHUNKS_PER_RECORD = 16
 HEADER_BYTES = 128
+COUNTS = "corpus.json"
 
 _worker_tokenizer: Tokenizer  # in a process of the pool
 
@@ -197,7 +199,32 @@ def prepare_corpus(
     Raises:
         ValueError: The files hold no documents or no text, or the corpus can't be written.
     """
-    directory, documents = Path(directory), Documents(sources, text_column, document_per_line)
+    documents = Documents(sources, text_column, document_per_line)
+    write_corpus(documents, tokenizer, Path(directory), num_processes, on_progress)
+    return TokenCorpus.open(directory)
+
+
+def write_corpus(
+    documents: Documents,
+    tokenizer: Tokenizer,
+    directory: Path,
+    num_processes: int,
+    on_progress: Callable[[int, float], None] | None,
+    part_notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Tokenizes documents into a directory, see `prepare_corpus`.
+
+    Args:
+        documents: The documents.
+        tokenizer: The tokenizer.
+        directory: The directory to write.
+        num_processes: Processes that tokenize.
+        on_progress: As for `prepare_corpus`.
+        part_notes: For a part of a corpus, entries of its corpus.json; a part may be without documents.
+
+    Raises:
+        ValueError: A whole corpus holds no documents, or the directory can't be written.
+    """
     tokenizer = tokenizer.with_special_tokens(())  # the caller's keeps its max_length
     tokenizer.max_length = None
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -209,14 +236,30 @@ def prepare_corpus(
             unfinished.add(tokens, lengths)
             if on_progress is not None:
                 on_progress(unfinished.documents, documents.position / max(documents.size, 1))
-    if not unfinished.tokens:
+    if not unfinished.tokens and part_notes is None:
         unfinished.remove()
         raise ValueError("expected texts. Received: files without a document.")
-    counts = {"tokens": unfinished.tokens, "documents": unfinished.documents}
-    counts_file = {"corpus.json": (json.dumps(counts) + "\n").encode()}
-    write_preset(directory, {**tokenizer.file_contents(), **counts_file, **unfinished.files()})
+    counts = {"tokens": unfinished.tokens, "documents": unfinished.documents, **(part_notes or {})}
+    write_preset(directory, {**tokenizer.file_contents(), COUNTS: json_line(counts), **unfinished.files()})
     unfinished.remove()
-    return TokenCorpus.open(directory)
+
+
+def json_line(content: Mapping[str, Any]) -> bytes:
+    """A small JSON file."""
+    return (json.dumps(content) + "\n").encode()
+
+
+def token_file_header(dtype: np.dtype, count: int) -> bytes:
+    """The header of a one-dimensional .npy file, of fixed size, so that it can be written when the length is known."""
+    header = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}"
+    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return start + header.encode().ljust(HEADER_BYTES - 11) + b"\n"
+
+
+def save_array(array: np.ndarray, path: Path) -> None:
+    """Writes a .npy file, whatever the path's suffix."""
+    with open(path, "wb") as file:
+        np.save(file, array)
 
 
 class _PartialCorpus:
@@ -274,25 +317,17 @@ class _PartialCorpus:
 
     def files(self) -> dict[str, Callable[[Path], None]]:
         """tokens.npy and documents.npy, for `write_preset`."""
-        # The header of a one-dimensional .npy file, of fixed size, so that it can be written when the length is known.
-        header = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': ({self.tokens},), }}"
-        start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
         with open(self.folder / "tokens", "r+b") as file:
-            file.write(start + header.encode().ljust(HEADER_BYTES - 11) + b"\n")
+            file.write(token_file_header(self.dtype, self.tokens))
         ends = np.fromfile(self.folder / "ends", np.int64)
         return {
             # The original is kept in case the rest is not written.
             "tokens.npy": partial(link_or_copy, self.folder / "tokens"),
-            "documents.npy": partial(_save, np.concatenate([[0], ends])),
+            "documents.npy": partial(save_array, np.concatenate([[0], ends])),
         }
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _save(array: np.ndarray, path: Path) -> None:
-    with open(path, "wb") as file:
-        np.save(file, array)
 
 
 def _fingerprint(tokenizer: Tokenizer, documents: Documents) -> str | None:

@@ -4,7 +4,6 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,12 @@ from bertzoo.backend import peak_flops_per_second
 from bertzoo.pretraining.config import PretrainConfig
 from bertzoo.pretraining.corpus import CorpusSentences, TokenCorpus, ngram_overlap
 from bertzoo.pretraining.corpus_dataset import BatchSpec, CorpusDataset
+from bertzoo.pretraining.devices import use_devices
 from bertzoo.pretraining.objectives import Objective, find_objective, step_flops
 from bertzoo.random import set_seed
 from bertzoo.training.calls import handle_signals
 from bertzoo.training.metrics import TOTALS, WEIGHTS
+from bertzoo.training.processes import end_together, gather, is_writer, num_processes, writer_first
 from bertzoo.training.resume import TrainingState
 from bertzoo.training.step import BackendModel, jit_compile_setting
 
@@ -47,7 +48,8 @@ def pretrain(
         held_out_directory: A corpus to evaluate on at the end.
         resume: Continue the unfinished run in `output_directory`.
         minutes_between_saves: Time between two saves of the state.
-        num_devices: Number of devices that share each batch (JAX).
+        num_devices: Number of devices that share each batch (JAX); of several processes, all devices, see
+            `bertzoo.training.processes`. Processes share the directories, and only the first one writes.
 
     Returns:
         The content of training.json; for a run that was asked to terminate, its `steps` so far and `stopped` = True.
@@ -56,21 +58,43 @@ def pretrain(
         ValueError: The file is invalid, the corpus does not suit the objective, or `output_directory` holds an
             unfinished run, or none to resume.
     """
-    tokens = TokenCorpus.open(corpus_directory)
-    config = PretrainConfig.read(config_file, tokens)
-    objective = find_objective(config)
-    held = None if held_out_directory is None else _open_held_out(held_out_directory, config, objective)
-    if not resume and TrainingState.read(output_directory) is not None:
-        raise ValueError(
-            f"{output_directory} holds an unfinished run: continue it (--resume), or remove its training_state."
+    with end_together():
+        return _pretrain(
+            config_file,
+            corpus_directory,
+            Path(output_directory),
+            held_out_directory,
+            resume,
+            minutes_between_saves,
+            num_devices,
         )
+
+
+def _pretrain(
+    config_file: str | Path,
+    corpus_directory: str | Path,
+    output_directory: Path,
+    held_out_directory: str | Path | None,
+    resume: bool,
+    minutes_between_saves: float,
+    num_devices: int,
+) -> dict[str, Any]:
+    with writer_first():
+        tokens = TokenCorpus.open(corpus_directory)
+        config = PretrainConfig.read(config_file, tokens)
+        objective = find_objective(config)
+        held = None if held_out_directory is None else _open_held_out(held_out_directory, config, objective)
+        if not resume and TrainingState.read(output_directory) is not None:
+            raise ValueError(
+                f"{output_directory} holds an unfinished run: continue it (--resume), or remove its training_state."
+            )
     use_devices(num_devices, config.batches)
     set_seed(config.training.seed)
     model = objective.model(config)
     config.check_lengths(model.backbone.config)
     model.compile(config.training.make_optimizer(), jit_compile=jit_compile_setting())
     model.optimizer.build(model.trainable_variables)
-    trainer = _Trainer(config, objective, model, Path(output_directory), minutes_between_saves)
+    trainer = _Trainer(config, objective, model, output_directory, minutes_between_saves)
     if resume:
         trainer.restore()
     trainer.train()
@@ -78,18 +102,20 @@ def pretrain(
         return {"steps": trainer.step, "stopped": True}
     result = trainer.result()
     tokens.tokenizer.max_length = model.backbone.config.max_length
-    model.save_to_preset(output_directory)
-    _write(output_directory, result)
+    if is_writer():
+        model.save_to_preset(output_directory)
+        _write(output_directory, result)
     if held is not None:
         result["held_out"] = _evaluate(model, objective, held, min(spec.length for spec in config.batches))
         result["held_out"]["overlap"] = ngram_overlap(tokens, held)
+    if is_writer():
         _write(output_directory, result)
     TrainingState.remove(output_directory)
     return result
 
 
-def _write(out: str | Path, result: dict[str, Any]) -> None:
-    (Path(out) / "training.json").write_text(json.dumps(result) + "\n")
+def _write(out: Path, result: dict[str, Any]) -> None:
+    (out / "training.json").write_text(json.dumps(result) + "\n")
 
 
 def _open_held_out(directory: str | Path, config: PretrainConfig, objective: Objective) -> TokenCorpus:
@@ -133,34 +159,6 @@ def _evaluate(model: keras.Model, objective: Objective, corpus: TokenCorpus, len
         **{name: float(value) for name, value in scores.items() if name not in (TOTALS, WEIGHTS)},
         "unigram_entropy": float(-(probabilities * np.log(probabilities)).sum()),
     }
-
-
-def use_devices(num_devices: int, batch_specs: Sequence[BatchSpec] = ()) -> None:
-    """Distributes each batch over `num_devices` devices from now on; 1 changes nothing.
-
-    JAX compiles one program for all devices, in which means over the batch are means over the whole batch and dropout
-    depends on the example's index in it, so that the run equals that of one device. `keras.distribution` supports JAX
-    only; on TensorFlow and PyTorch several devices need a custom training loop.
-
-    Args:
-        num_devices: Number of devices.
-        batch_specs: The shapes of the batches, which `num_devices` must divide.
-
-    Raises:
-        ValueError: The backend is not JAX, there are fewer devices, or a batch can't be divided evenly.
-    """
-    if num_devices == 1:
-        return
-    if keras.backend.backend() != "jax":
-        raise ValueError(f"several devices need the JAX backend. Received: {keras.backend.backend()}.")
-    available = keras.distribution.list_devices()
-    if not 1 <= num_devices <= len(available):
-        raise ValueError(f"expected 1 to {len(available)} devices, {', '.join(available)}. Received: {num_devices}.")
-    uneven = [spec.batch_size for spec in batch_specs if spec.batch_size % num_devices]
-    if uneven:
-        raise ValueError(f"batch_size must be a multiple of the {num_devices} devices. Received: {uneven[0]}.")
-    strategy = keras.distribution.DataParallel(devices=available[:num_devices], auto_shard_dataset=False)
-    keras.distribution.set_distribution(strategy)
 
 
 class _Trainer:
@@ -213,8 +211,7 @@ class _Trainer:
 
     def train(self) -> None:
         """Trains to the end, or until the process is asked to terminate (SIGTERM, Ctrl-C)."""
-        block = every = self.training.log_every
-        if self.training.verbose:
+        if self.training.verbose and is_writer():
             ratio = self.tokens(0, self.training.steps) / max(1, len(self.config.corpus.tokens))
             print_message(
                 f"{self.training.steps:,} steps of examples sampled with replacement: {ratio:.3g} × the corpus; about "
@@ -227,16 +224,26 @@ class _Trainer:
             signal.signal(number, handlers[signal.Signals(number)])  # the second one terminates the process
 
         with handle_signals(stop, *handlers):
-            while self.step < self.training.steps and not self.logger.is_stopping:
-                # Blocks end at points of the curve.
-                end = min(self.training.steps, (self.step + block) // every * every)
-                started, first = time.time(), self.step
-                self._train_block(end)
-                seconds = time.time() - started
-                self.seconds += seconds
-                if self.step < self.training.steps:
-                    self._save()
+            self._train_blocks()
+
+    def _train_blocks(self) -> None:
+        block = every = self.training.log_every
+        is_alone, is_stopping, unsaved = num_processes() == 1, False, 0.0
+        while self.step < self.training.steps and not is_stopping:
+            # Blocks end at points of the curve.
+            end = min(self.training.steps, (self.step + block) // every * every)
+            started, first = time.time(), self.step
+            self._train_block(end)
+            seconds = time.time() - started
+            self.seconds, unsaved = self.seconds + seconds, unsaved + seconds
+            if is_alone:
                 block = max(every, int((self.step - first) * self.minutes * 60 / max(seconds, 1e-9)))
+            # Several processes stop where all know of it: after the block in which one was asked to.
+            is_stopping = bool(gather(int(self.logger.is_stopping)).any())
+            is_due = is_alone or is_stopping or unsaved >= self.minutes * 60
+            if self.step < self.training.steps and is_due:
+                self._save()
+                unsaved = 0.0
 
     def _train_block(self, end: int) -> None:
         self.logger.begin_block(self.step)
@@ -268,7 +275,8 @@ class _Trainer:
         Raises:
             ValueError: There is none, or it has other settings or another corpus.
         """
-        state = TrainingState.read(self.directory)
+        with writer_first():
+            state = TrainingState.read(self.directory)
         if state is None:
             raise ValueError(f"{self.directory} holds no state of an unfinished run to resume.")
         state.restore(self.model, "model", "optimizer")
@@ -325,7 +333,7 @@ class _ProgressLogger(keras.callbacks.Callback):
         self._clock, self._clock_step = time.time(), step
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.is_stopping:
+        if self.is_stopping and num_processes() == 1:
             # Not `self.model`, which would fetch the state from the device on JAX.
             model_of_callback(self).stop_training = True
         step = self._first + batch + 1
@@ -345,7 +353,7 @@ class _ProgressLogger(keras.callbacks.Callback):
         losses, weights = self.pending + sums
         self.pending = -sums  # logs are sums since the beginning of the block
         self.points.append([step, round(float(np.sum(losses / np.maximum(weights, 1e-30))), 6)])
-        if self.trainer.training.verbose:
+        if self.trainer.training.verbose and is_writer():
             self._print(step, time.time() - self._clock)
         self._clock, self._clock_step = time.time(), step
 

@@ -10,6 +10,7 @@ _HOMES = {
     "NaNGuard": "callbacks",
     "Resume": "resume",
     "SiFT": "adversarial",
+    "start_processes": "processes",
 }
 
 __all__ = sorted(_HOMES)

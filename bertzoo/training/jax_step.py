@@ -14,6 +14,7 @@ import numpy as np
 
 from bertzoo._keras_hooks import JAX_STATE, donate_variables_to_jax, set_jax_state, state_shardings
 from bertzoo.training.calls import ThreadSafeModel, delay_interrupts
+from bertzoo.training.processes import dataset_of_process, end_together, num_processes
 
 STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
 
@@ -62,11 +63,20 @@ class JaxModel(ThreadSafeModel):
         # With several devices Keras places the batches, on which the compiled step depends.
         find = None if keras.distribution.distribution() is not None else getattr(x, "example_batches", None)
         self._example_batches = find
-        return super().fit(x, *args, **kwargs)
+        kwargs["validation_data"] = dataset_of_process(kwargs.get("validation_data"))
+        with end_together():
+            return super().fit(dataset_of_process(x), *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("_use_cached_eval_dataset"):  # within `fit`, which has it already
+            x = dataset_of_process(x)
+        return super().evaluate(x, *args, **kwargs)
 
     # On the other backends predictions share no state, so several may run at once.
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
+        if num_processes() > 1:
+            raise ValueError(f"predict needs a run of one process. Received: {num_processes()} processes.")
         with self.exclusive_call():
             return super().predict(*args, **kwargs)
 

@@ -16,6 +16,7 @@ from bertzoo._keras_hooks import build_metrics, set_initial_epoch
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.saving import recover_interrupted_save, write_preset
 from bertzoo.checkpoints.tensors import save_tensors
+from bertzoo.training.processes import is_writer, writer_first
 
 FOLDER, NOTES, ARRAYS = "training_state", "state.json", "state.safetensors"
 FORMAT = 2  # of the notes
@@ -60,11 +61,13 @@ class TrainingState:
     def write(
         cls, directory: str | Path, model: keras.Model, notes: dict[str, Any], arrays: Mapping[str, np.ndarray] = {}
     ) -> None:
-        """Writes the state of a run, all of it or nothing.
+        """Writes the state of a run, all of it or nothing; of several processes, the first one does.
 
         Raises:
             CheckpointError: The disk is full or the folder can't be written; the old state is left unchanged.
         """
+        if not is_writer():
+            return
         # Copies: on PyTorch the arrays would share the variables' memory.
         variables = {name: np.array(keras.ops.convert_to_numpy(v)) for name, v in named_variables(model).items()}
         content = (json.dumps({"format": FORMAT, **notes}) + "\n").encode()
@@ -73,8 +76,9 @@ class TrainingState:
 
     @staticmethod
     def remove(directory: str | Path) -> None:
-        """Removes the state of a finished run."""
-        shutil.rmtree(Path(directory) / FOLDER, ignore_errors=True)
+        """Removes the state of a finished run; of several processes, the first one does."""
+        if is_writer():
+            shutil.rmtree(Path(directory) / FOLDER, ignore_errors=True)
 
     def restore(self, model: keras.Model, *groups: str) -> None:
         """Assigns the stored values to the variables of some groups; see `named_variables`.
@@ -146,7 +150,8 @@ class Resume(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._stride = self.model.steps_per_execution
-        self._state = state = TrainingState.read(self.directory)
+        with writer_first():
+            self._state = state = TrainingState.read(self.directory)
         if state is None:
             return
         differing = [key for key, value in self._description().items() if state.notes["run"].get(key) != value]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import bertzoo as bz
 from bertzoo import data
-from bertzoo.cli import course, quickstart
+from bertzoo.cli import course, quickstart, vector_blocks
 from bertzoo.cli.app import report_errors_and_exit
 from bertzoo.cli.main import app
 from bertzoo.data import load_reviews
@@ -346,6 +346,50 @@ def test_convert_refuses_a_head_that_the_file_lacks(preset, tmp_path):
     assert "config.json" in complaint("convert", broken, tmp_path / "out")
 
 
+def test_parts_of_embed_give_the_bytes_of_one_call(preset, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_blocks, "BLOCK_ROWS", 8)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:35]) + "\n")
+
+    def embed(out, *more):
+        arguments = ("embed", preset, "--file", tmp_path / "texts.txt", "--out", tmp_path / out, "--batch-size", 4)
+        result = run(*arguments, *more)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    assert "35 vectors of 16 numbers" in embed("whole.npy")
+    whole = np.load(tmp_path / "whole.npy")
+    encoder = bz.SentenceEncoder.from_preset(preset, verbose=False)
+    np.testing.assert_allclose(whole, encoder.encode(TEXTS[:35]), atol=1e-5)
+    for total in (1, 2, 3):
+        for number in reversed(range(1, total + 1)):
+            assert f"part {number}/{total} is in" in embed("joined.npy", "--part", f"{number}/{total}")
+        with monkeypatch.context() as patch:  # nothing is left to compute
+            patch.setattr(vector_blocks.VectorBlocks, "compute", lambda *_: 1 / 0)
+            embed("joined.npy")
+        assert (tmp_path / "joined.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+        assert not (tmp_path / "joined.npy.parts").exists()
+
+
+@pytest.mark.once
+def test_embed_resumes_where_it_was_killed_and_refuses_other_settings(preset, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_blocks, "BLOCK_ROWS", 8)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:35]) + "\n")
+    command = ("embed", preset, "--file", tmp_path / "texts.txt", "--out", tmp_path / "v.npy")
+    assert "unknown" in complaint(*command, "--prompt-name", "unknown")
+    assert run(*command, "--part", "1/2").exit_code == 0
+    folder = tmp_path / "v.npy.parts"
+    times = {path.name: path.stat().st_mtime_ns for path in folder.glob("0*")}
+    assert list(times) and len(times) == 3  # rows 0, 16 and 32
+    (folder / ".000000000008.npy.1.part").write_bytes(b"killed")
+    assert "Received: another normalize" in complaint(*command, "--normalize")
+    assert run(*command, "--part", "2/3").exit_code == 0  # rows 8 and 32
+    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("0*")}.items() >= times.items()
+    assert run(*command).exit_code == 0
+    assert run(*command[:-1], tmp_path / "whole.npy").exit_code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    assert "--part needs the file" in complaint("embed", preset, "a", "b", "--part", "1/2")
+
+
 # ---- list, course, prepare and pretrain, quickstart
 
 
@@ -471,6 +515,13 @@ def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
     assert run("prepare", corpus, "--out", tmp_path / "a", "--vocabulary-size", 200).exit_code == 0
     assert run("prepare", corpus, "--out", tmp_path / "b", "--tokenizer", tmp_path / "a").exit_code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "a" / "tokens.npy"), np.load(tmp_path / "b" / "tokens.npy"))
+    parts = ("prepare", corpus, "--out", tmp_path / "joined", "--tokenizer", tmp_path / "a")
+    for part in ("2/2", "1/2"):
+        assert f"part {part} is in" in run(*parts, "--part", part).stdout
+    assert "need one vocabulary" in complaint(*parts[:4])
+    assert run(*parts).exit_code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "a" / "tokens.npy"), np.load(tmp_path / "joined" / "tokens.npy"))
+    assert "Received: '3/2'" in complaint(*parts, "--part", "3/2")
     config = tmp_path / "run.toml"
     config.write_text(
         "[encoder]\nhidden_size = 16\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 32\n"

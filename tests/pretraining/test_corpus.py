@@ -152,7 +152,7 @@ def test_the_tokens_outlive_a_failure_to_write_the_shards(many, tokenizer, tmp_p
 
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    monkeypatch.setattr(corpus_module, "_save", fail)  # documents.npy, after tokens.npy
+    monkeypatch.setattr(corpus_module, "save_array", fail)  # documents.npy, after tokens.npy
     with pytest.raises((CheckpointError, KeyboardInterrupt)):
         prepare_corpus([many], tokenizer, tmp_path / "shards")
     monkeypatch.undo()
