@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from bertzoo.cli.main import app
 from bertzoo.cli.search import DEFAULT_PRESET
+from bertzoo.retrieval import Index, Sparse
 from bertzoo.retrieval import folder as folder_module
 from bertzoo.retrieval.bm25 import K1, B, document_terms, query_terms
 from bertzoo.retrieval.folder import FolderIndex
@@ -137,6 +138,16 @@ def test_bm25_is_the_formula():
         ids, weights = document_terms(text, average)
         score = sum(query.get(i, 0.0) * weight for i, weight in zip(ids.tolist(), weights))
         assert score == pytest.approx(expected, rel=1e-5)
+
+
+def test_words_of_removed_documents_leave_weights_positive(tmp_path):
+    index = Index(tmp_path / "index", {"words": Sparse()})
+    texts = ["film film film", "a film and other things in it", "film", "the film"]
+    index.add(["most", "less", "gone", "gone too"], {"words": [document_terms(text, 3.0) for text in texts]})
+    index.delete(["gone", "gone too"])
+    (part,) = index.parts("words")
+    hits = index.search({"words": [query_terms("film", len(index), part.document_frequencies)]})[0]
+    assert [hit.id for hit in hits] == ["most", "less"] and hits[1].score > 0
 
 
 def test_the_command_answers_and_later_without_keras(files, checkpoint, tmp_path):

@@ -102,7 +102,7 @@ def test_texts_and_arguments_are_checked(static, encoder):
         static.encode(["a", None])
     with pytest.raises(ValueError, match="positive width"):
         encoder.to_static(width=0)
-    with pytest.raises(bz.checkpoints.CheckpointError, match="Expected a directory of static vectors"):
+    with pytest.raises(bz.checkpoints.CheckpointError, match="must be a directory of static vectors"):
         bz.StaticEncoder.from_preset("nowhere")
 
 
