@@ -10,11 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bertzoo.cli.main import app
-from bertzoo.cli.search import DEFAULT_PRESET
-from bertzoo.retrieval import Index, Sparse
+from bertzoo.retrieval import DEFAULT_PRESET, FolderIndex, Index, Sparse
 from bertzoo.retrieval import folder as folder_module
 from bertzoo.retrieval.bm25 import K1, B, document_terms, query_terms
-from bertzoo.retrieval.folder import FolderIndex
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -167,7 +165,7 @@ def test_the_command_answers_and_later_without_keras(files, checkpoint, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere", "a question"], "Expected a folder"),
+        (["nowhere", "a question"], "folder must be a directory. Received: nowhere"),
         ([".", "a question", "--preset", "no_such_preset", "--index", "index"], "no preset 'no_such_preset'"),
     ],
 )
@@ -180,7 +178,7 @@ def test_the_command_says_what_is_wrong(arguments, message, tmp_path, monkeypatc
 
 def test_an_empty_folder_and_another_origin_are_refused(open_index, files, tmp_path, checkpoint):
     open_index()
-    with pytest.raises(ValueError, match="Expected an index of"):
+    with pytest.raises(ValueError, match="must be an index of"):
         FolderIndex(files, "another", tmp_path / "cache")
     (tmp_path / "empty").mkdir()
     options = ["--preset", str(checkpoint[0]), "--index", str(tmp_path / "other")]

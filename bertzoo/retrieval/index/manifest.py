@@ -67,8 +67,9 @@ def read_manifest(directory: Path) -> Manifest | None:
         return None
     except ValueError as error:
         raise ValueError(f"{directory / FILE} can't be used: {error}.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise ValueError(f"{directory} must be an index of format {FORMAT}. Received: another. Make the index again.")
+    received = content.pop("format", None) if isinstance(content, dict) else None
+    if received != FORMAT:
+        raise ValueError(f"{directory} must be of format {FORMAT}. Received: {received!r}. Make the index again.")
     try:
         fields = {name: dict(described) for name, described in content["fields"].items()}
         segments = tuple(Segment(**entry) for entry in content["segments"])

@@ -52,8 +52,8 @@ class Sparse(Field):
         for ids, weights in checked:
             if ids.ndim != 1 or ids.shape != weights.shape or len(np.unique(ids)) < len(ids) or (ids < 0).any():
                 raise ValueError(
-                    f"terms must be (ids, weights) of equal length, each id once. Received: {ids.shape} and {weights.shape}"
-                    f"{', an id more than once' if len(np.unique(ids)) < len(ids) else ''}."
+                    f"terms must be (ids, weights) of equal length, each id once. Received: {ids.shape} and "
+                    f"{weights.shape}{', an id more than once' if len(np.unique(ids)) < len(ids) else ''}."
                 )
             if not np.isfinite(weights).all():
                 raise ValueError(f"weights must be finite. Received: {weights[~np.isfinite(weights)][0]}.")
