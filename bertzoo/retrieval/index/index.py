@@ -71,7 +71,7 @@ class Index:
 
     Raises:
         FileNotFoundError: There is no index, and no fields are given.
-        ValueError: The index has other fields.
+        ValueError: The index has other fields, or its manifest is damaged.
     """
 
     def __init__(self, directory: str | Path, fields: Mapping[str, Field] | None = None):
