@@ -98,7 +98,7 @@ def find_static_directory(preset: str | os.PathLike) -> Path:
     path = expand_user(name)
     recover_interrupted_save(path)
     if not path.is_dir():
-        raise CheckpointError(f"Expected a directory of static vectors or hf://owner/name. Received: {name!r}.")
+        raise CheckpointError(f"preset must be a directory of static vectors or hf://owner/name. Received: {name!r}.")
     return path
 
 

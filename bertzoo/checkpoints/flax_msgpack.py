@@ -75,9 +75,9 @@ def _read_array(code: int, data: bytes) -> _Array:
     if code != ARRAY:
         raise ValueError(f"it has values of the extension type {code}; arrays are expected")
     shape, dtype_name, buffer = msgpack.unpackb(data, raw=True, max_array_len=32)
-    dtype, name = _DTYPES.get(bytes(dtype_name).decode(), (None, ""))
+    dtype, name = _DTYPES.get(dtype_name.decode(), (None, "")) if isinstance(dtype_name, bytes) else (None, "")
     if dtype is None:
-        raise ValueError(f"it has an array of {dtype_name[:40]!r}; numbers are expected")
+        raise ValueError(f"it has an array of {dtype_name!r:.40}; numbers are expected")
     sizes_are_valid = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not sizes_are_valid or not isinstance(buffer, bytes) or math.prod(shape) * dtype.itemsize != len(buffer):
         raise ValueError(f"it has {len(buffer)} bytes of numbers for the shape {shape!r:.100}")

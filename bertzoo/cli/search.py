@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from bertzoo.cli.app import PRESET_HELP
-
-DEFAULT_PRESET = "sentence_mini_en"
+from bertzoo.retrieval import DEFAULT_PRESET
 
 
 def search(
@@ -24,7 +23,7 @@ def search(
 ) -> None:
     """Find passages in the files of a folder. The first question reads all files; later ones only those that changed.
     Nothing is written into the folder."""
-    from bertzoo.retrieval.folder import FolderIndex
+    from bertzoo.retrieval import FolderIndex
 
     with _status(f"loading {preset}"):
         files = FolderIndex(folder, preset, index)
@@ -37,7 +36,7 @@ def search(
             if name not in before or name in changes.changed:
                 typer.echo(f"left out: {name}: {reason}", err=True)
     if not len(files):
-        raise ValueError(f"Expected text, Markdown, HTML or PDF files with text in {folder}. Received: none.")
+        raise ValueError(f"{folder} must have text, Markdown, HTML or PDF files with text. Received: none.")
     for number, answer in enumerate(files.search(question, top_k), start=1):
         typer.echo(typer.style(f"{number}. {answer.file}, {answer.place}", bold=True))
         typer.echo(_indented(answer.text) + "\n")

@@ -80,10 +80,10 @@ def best_scores(scores: np.ndarray, indices: np.ndarray, top_k: int) -> tuple[np
 
     Args:
         scores, indices: (n, m) each.
-        top_k: How many to keep, of at most m.
+        top_k: How many to keep; all where there are fewer.
 
     Returns:
-        Both (n, top_k).
+        Both (n, min(top_k, m)).
     """
     if scores.shape[1] > top_k:
         # What is above the last score taken is in for sure; of those equal to it, the leftmost fill up.
@@ -95,6 +95,24 @@ def best_scores(scores: np.ndarray, indices: np.ndarray, top_k: int) -> tuple[np
         indices = indices[taken].reshape(len(indices), top_k)
     order = np.argsort(-scores, axis=1, kind="stable")
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(indices, order, axis=1)
+
+
+def merge_best(
+    scores: np.ndarray, indices: np.ndarray, more: np.ndarray, numbers: np.ndarray, top_k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best of the scores of each row so far and those of a further chunk.
+
+    Args:
+        scores, indices: As `best_scores` gives them, (n, m) each.
+        more: The scores of the chunk, (n, chunk).
+        numbers: The indices of the chunk, (chunk,).
+        top_k: How many to keep; all where there are fewer.
+
+    Returns:
+        Both (n, min(top_k, m + chunk)).
+    """
+    numbers = np.broadcast_to(numbers, more.shape)
+    return best_scores(np.hstack([scores, more]), np.hstack([indices, numbers]), top_k)
 
 
 def finite_float32_array(vectors: Any) -> np.ndarray:

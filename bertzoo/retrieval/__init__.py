@@ -5,12 +5,15 @@ Names are imported on first use: an index, quantization and search in folders wo
 
 from bertzoo._lazy import lazy_import_hooks
 
+DEFAULT_PRESET = "sentence_mini_en"  # of search in folders
+
 _HOMES = {
     **dict.fromkeys(("evaluate_pairs", "evaluate_retrieval", "evaluate_sts", "evaluate_triplets"), "evaluation"),
     **dict.fromkeys(("mine_pairs", "paraphrase_mining", "semantic_search"), "search"),
     **dict.fromkeys(("pairwise_similarity", "similarity"), "bertzoo.metrics.vector_similarity"),
     **dict.fromkeys(("quantize_embeddings", "search_quantized"), "quantization"),
     **dict.fromkeys(("Index", "Hit"), "bertzoo.retrieval.index.index"),
+    "FolderIndex": "folder",
     "mine_hard_negatives": "hard_negatives",
     "Dense": "bertzoo.retrieval.index.dense",
     "MultiVector": "bertzoo.retrieval.index.multi_vector",

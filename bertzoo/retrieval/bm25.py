@@ -42,10 +42,10 @@ def query_terms(text: str, documents: int, frequencies: Callable[[np.ndarray], n
         frequencies: Ids of terms (n,) -> how many documents have each, (n,).
     """
     ids = np.unique(_ids(words_of(text)))
-    counts = frequencies(ids)
+    counts = np.minimum(frequencies(ids), documents)  # postings may count deleted documents too
     return Terms(ids, np.log1p((documents - counts + 0.5) / (counts + 0.5)).astype(np.float32))
 
 
 def _ids(words: list[str]) -> np.ndarray:
-    """int32 (words,), the same in every process. Of 100,000 words, two share an id about twice."""
+    """int32 (words,), the same in every process. Among 100,000 words about two pairs share an id."""
     return np.array([zlib.crc32(word.encode("utf-8", "replace")) & 0x7FFFFFFF for word in words], np.int32)

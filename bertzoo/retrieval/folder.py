@@ -11,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.sentence_transformers import document_prompt_name
 from bertzoo.export.engine import INT8_MODEL_FILE, MODEL_FILE, OnnxModel
+from bertzoo.retrieval import DEFAULT_PRESET
 from bertzoo.retrieval.bm25 import document_terms, query_terms
 from bertzoo.retrieval.index.dense import Dense
 from bertzoo.retrieval.index.index import Index
@@ -39,10 +40,20 @@ class Answer(NamedTuple):
     score: float
 
 
-class Changes(NamedTuple):
-    """What differs between the files and the index: files to read, with size and time, and files that are gone."""
+class FileState(NamedTuple):
+    """A file as it was read: size, time of change in nanoseconds, how many passages it has, and why it could not be
+    read."""
 
-    changed: dict[str, list[int]]
+    size: int
+    modified: int
+    passages: int = 0
+    problem: str | None = None
+
+
+class Changes(NamedTuple):
+    """What differs between the files and the index: files to read, and files that are gone."""
+
+    changed: dict[str, FileState]
     gone: list[str]
 
 
@@ -59,10 +70,10 @@ class FolderIndex:
         CheckpointError: The preset can't be used, or the directory holds the index of another preset or folder.
     """
 
-    def __init__(self, folder: str | Path, preset: str, directory: str | Path | None = None):
+    def __init__(self, folder: str | Path, preset: str = DEFAULT_PRESET, directory: str | Path | None = None):
         self.folder = Path(folder).expanduser().resolve()
         if not self.folder.is_dir():
-            raise NotADirectoryError(f"Expected a folder. Received: {folder}.")
+            raise NotADirectoryError(f"folder must be a directory. Received: {folder}.")
         self.directory = default_directory(self.folder, preset) if directory is None else Path(directory).expanduser()
         model = self.directory / "model"
         if not (model / MODEL_FILE).is_file():
@@ -73,19 +84,19 @@ class FolderIndex:
         self._model = OnnxModel.from_directory(model)
         settings = self._model.settings
         if self._model.task != "SentenceEncoder" or self._model.tokenizer is None:
-            raise CheckpointError(f"Expected a sentence encoder. Received: {preset}, a {self._model.task}.")
+            raise CheckpointError(f"preset must be a sentence encoder. Received: {preset}, a {self._model.task}.")
         prompts, default = settings.get("prompts") or {}, settings.get("default_prompt")
         self._query_prompt = prompts.get("query", prompts.get(default, ""))
         self._document_prompt = prompts.get(document_prompt_name(prompts) or default, "")
         self._index = Index(self.directory / "index", {DENSE: Dense(settings["width"]), WORDS: Sparse()})
-        origin = {"folder": str(self.folder), "preset": preset}
-        known = self._index.metadata or {**origin, "files": {}}
-        if {key: known[key] for key in origin} != origin:
+        self._origin = {"folder": str(self.folder), "preset": preset}
+        known = self._index.metadata or {**self._origin, "files": {}}
+        if {key: known[key] for key in self._origin} != self._origin:
             raise CheckpointError(
-                f"Expected an index of {self.folder} by {preset}. Received: {self.directory}, of {known['folder']} by "
-                f"{known['preset']}. Name another directory."
+                f"{self.directory} must be an index of {self.folder} by {preset}. Received: one of {known['folder']} "
+                f"by {known['preset']}. Name another directory."
             )
-        self._metadata: dict[str, Any] = known
+        self._files = {name: FileState(*state) for name, state in known["files"].items()}
 
     def __len__(self) -> int:
         """How many passages there are."""
@@ -94,16 +105,19 @@ class FolderIndex:
     @property
     def unreadable(self) -> dict[str, str]:
         """File -> why it could not be read."""
-        return {name: entry[3] for name, entry in self._metadata["files"].items() if len(entry) > 3}
+        return {name: state.problem for name, state in self._files.items() if state.problem is not None}
 
     # ---- following the files
 
     def find_changes(self) -> Changes:
         """Compares sizes and times of the files with those in the index."""
         present = dict(find_files(self.folder))
-        known = self._metadata["files"]
-        changed = {name: state for name, state in present.items() if known.get(name, [None])[:2] != state}
-        return Changes(changed, [name for name in known if name not in present])
+        changed = {
+            name: state
+            for name, state in present.items()
+            if name not in self._files or self._files[name][:2] != state[:2]
+        }
+        return Changes(changed, [name for name in self._files if name not in present])
 
     def update(self, changes: Changes, report: Callable[[str], None] = lambda file: None) -> None:
         """Reads changed files, and removes those that are gone. What was done stays if it is interrupted.
@@ -112,8 +126,8 @@ class FolderIndex:
             changes: What `find_changes` gave.
             report: Called with each file whose passages are stored.
         """
-        files = dict(self._metadata["files"])
-        removed = [name for file in changes.gone for name in _ids(file, 0, files.pop(file)[2])]
+        files = dict(self._files)
+        removed = [name for file in changes.gone for name in _ids(file, 0, files.pop(file).passages)]
         read: list[tuple[str, Passage]] = []
         waiting: list[str] = []
 
@@ -126,9 +140,8 @@ class FolderIndex:
 
         for file, state in changes.changed.items():
             passages, problem = self._read(file)
-            count = files[file][2] if file in files else 0
-            removed += _ids(file, len(passages), count)
-            files[file] = [*state, len(passages), *problem]
+            removed += _ids(file, len(passages), files.get(file, state).passages)
+            files[file] = state._replace(passages=len(passages), problem=problem)
             read += zip(_ids(file, 0, len(passages)), passages)
             waiting.append(file)
             if len(read) >= PASSAGES_AT_ONCE:
@@ -136,22 +149,23 @@ class FolderIndex:
         if waiting or removed or changes.gone:
             store()
 
-    def _read(self, file: str) -> tuple[list[Passage], list[str]]:
+    def _read(self, file: str) -> tuple[list[Passage], str | None]:
+        """The passages of a file, and why it could not be read."""
         try:
-            return read_passages(self.folder / file), []
+            return read_passages(self.folder / file), None
         except (UnreadableFile, OSError) as error:
-            return [], [str(getattr(error, "strerror", None) or error)]
+            return [], str(getattr(error, "strerror", None) or error)
 
-    def _store(self, read: list[tuple[str, Passage]], removed: list[str], files: dict[str, list]) -> None:
+    def _store(self, read: list[tuple[str, Passage]], removed: list[str], files: dict[str, FileState]) -> None:
         texts = [passage.text for _, passage in read]
         values = {
             DENSE: self._encode([self._document_prompt + text for text in texts]),
             WORDS: [document_terms(text, PASSAGE_WORDS) for text in texts],
         }
-        metadata = {**self._metadata, "files": dict(files)}
+        metadata = {**self._origin, "files": files}
         ids = [document_id for document_id, _ in read]
         self._index.add(ids, values, [list(passage) for _, passage in read], remove=removed, metadata=metadata)
-        self._metadata = metadata
+        self._files = dict(files)
 
     # ---- questions
 
@@ -183,9 +197,9 @@ class FolderIndex:
         return self._model.run(self._model.tokenizer.encode(texts), ["sentence_embedding"])["sentence_embedding"]
 
 
-def find_files(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """The files of a folder that can be read, by relative path, with size and time of change in nanoseconds. Hidden
-    files and folders are left out, and links to folders are not followed."""
+def find_files(folder: Path) -> Iterator[tuple[str, FileState]]:
+    """The files of a folder that can be read, by relative path, with size and time of change. Hidden files and folders
+    are left out, and links to folders are not followed."""
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -196,7 +210,7 @@ def find_files(folder: Path) -> Iterator[tuple[str, list[int]]]:
                 state = path.stat()
             except OSError:  # a link to nowhere, or removed meanwhile
                 continue
-            yield path.relative_to(folder).as_posix(), [state.st_size, state.st_mtime_ns]
+            yield path.relative_to(folder).as_posix(), FileState(state.st_size, state.st_mtime_ns)
 
 
 def default_directory(folder: Path, preset: str) -> Path:

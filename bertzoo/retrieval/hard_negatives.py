@@ -89,7 +89,7 @@ def mine_hard_negatives(
         return []
     prompts = resolve_prompts(encoder, query_prompt, corpus_prompt)
     texts = list(dict.fromkeys([*([] if corpus is None else corpus), *positives]))
-    found = _find_candidates(encoder, known, texts, range_max + most, batch_size, prompts)
+    found = _find_candidates(encoder, known, texts, range_max + most + 1, batch_size, prompts)
     if cross_encoder is not None:
         found = [_rescore(mined, cross_encoder, batch_size) for mined in found]
     rng = numpy_generator(get_seed(), "hard negatives") if sampling_strategy == "random" else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.metrics.vector_similarity import best_scores, finite_float32_array
+from bertzoo.metrics.vector_similarity import best_scores, finite_float32_array, merge_best
 
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 CHUNK = 100_000  # vectors that are decoded at once
@@ -118,9 +118,7 @@ def search_quantized(
     scores, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
     for begin in range(0, len(corpus_codes), CHUNK):
         more = _code_scores(codes, corpus_codes[begin : begin + CHUNK], precision, queries.shape[1])
-        numbers = np.broadcast_to(np.arange(begin, begin + more.shape[1]), more.shape)
-        scores, rows = np.hstack([scores, more]), np.hstack([rows, numbers])
-        scores, rows = best_scores(scores, rows, min(count, scores.shape[1]))
+        scores, rows = merge_best(scores, rows, more, np.arange(begin, begin + more.shape[1]), count)
     if rescore_multiplier is not None:
         vectors = dequantize_embeddings(corpus_codes[rows], precision, ranges, queries.shape[1])
         scores, rows = best_scores(np.einsum("qd,qkd->qk", queries, vectors), rows, min(top_k, count))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.checkpoints.sentence_transformers import document_prompt_name
-from bertzoo.metrics.vector_similarity import best_scores, prepare_vectors, prepared_similarity
+from bertzoo.metrics.vector_similarity import merge_best, prepare_vectors, prepared_similarity
 
 QUERIES_AT_ONCE, CORPUS_AT_ONCE = 512, 100_000
 
@@ -70,8 +70,7 @@ def find_nearest(
         best, where = scores[rows, :0], indices[rows, :0]
         for begin in range(0, len(corpus), corpus_chunk_size):
             more = prepared_similarity(queries[rows], corpus[begin : begin + corpus_chunk_size], measure)
-            numbers = np.broadcast_to(np.arange(begin, begin + more.shape[1]), more.shape)
-            best, where = best_scores(np.hstack([best, more]), np.hstack([where, numbers]), top_k)
+            best, where = merge_best(best, where, more, np.arange(begin, begin + more.shape[1]), top_k)
         scores[rows], indices[rows] = best, where
     return scores, indices
 

@@ -31,7 +31,8 @@ from bertzoo.tasks.sentence_modules import (
     module_from_layer,
     prompt_options_from_settings,
 )
-from bertzoo.tasks.static_distillation import StaticDistillation
+from bertzoo.tasks.static_distillation import distil_static
+from bertzoo.tasks.static_encoder import StaticEncoder
 from bertzoo.tasks.task import token_ids_shape
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
@@ -40,7 +41,7 @@ ROWS_KEPT = 2**17  # vectors that wait on an accelerator
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SentenceEncoder(VectorSimilarity, StaticDistillation, EmbeddingTask):
+class SentenceEncoder(VectorSimilarity, EmbeddingTask):
     """Turns texts into vectors.
 
     Args:
@@ -302,6 +303,23 @@ class SentenceEncoder(VectorSimilarity, StaticDistillation, EmbeddingTask):
 
     def no_vectors(self) -> np.ndarray:
         return np.zeros((0, self.width), "float32")
+
+    def to_static(self, width: int = 256, sif_coefficient: float | None = 1e-4) -> StaticEncoder:
+        """Static vectors of this model (model2vec, Tulkens and van Dongen 2024): each token alone through the model,
+        principal components, and weights by frequency.
+
+        Args:
+            width: The width of the vectors, at most the model's.
+            sif_coefficient: a of the weight a / (a + p), p the token's probability by Zipf's law, where tokens are
+                ordered by frequency, as WordPiece vocabularies are; None for no weights.
+
+        Returns:
+            An encoder whose rows are float16.
+
+        Raises:
+            ValueError: The model has no tokenizer, or a number is not positive.
+        """
+        return distil_static(self, width, sif_coefficient)
 
     def for_mteb(self) -> MtebEncoder:
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""

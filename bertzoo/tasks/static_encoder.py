@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +22,10 @@ if TYPE_CHECKING:  # imported on first use, since the package is slow to load
 FOLDER = "0_StaticEmbedding"
 TEXTS_AT_ONCE = 8_192
 ROWS_AT_ONCE = 256  # texts whose sums stay in a core's cache
-UNUSED = re.compile(r"\[unused\d+\]")
 
 
 class StaticEncoder:
-    """Turns texts into vectors by looking up their tokens: hundreds of times faster than an encoder, and less exact.
+    """Turns texts into vectors by looking up their tokens: much faster than an encoder, and less exact.
 
         static = SentenceEncoder.from_preset(…).to_static()
         static.save_to_preset("static")         # sentence-transformers and model2vec load it
@@ -48,7 +45,8 @@ class StaticEncoder:
     def __init__(self, embeddings: np.ndarray, tokenizer: tokenizers.Tokenizer, normalize: bool = True):
         if embeddings.ndim != 2 or len(embeddings) < tokenizer.get_vocab_size():
             raise ValueError(
-                f"Expected a row for each of {tokenizer.get_vocab_size()} tokens. Received: {embeddings.shape}."
+                f"embeddings must have a row for each of {tokenizer.get_vocab_size()} tokens. Received: "
+                f"{embeddings.shape}."
             )
         self.embeddings, self.normalize = embeddings, normalize
         self._table = np.ascontiguousarray(embeddings, np.float32)
@@ -121,11 +119,10 @@ class StaticEncoder:
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for i, (kind, path) in enumerate(kinds)
         ]
-        tokenizer = type(self._tokenizer).from_str(self._tokenizer.to_str())
         settings = {"similarity_fn_name": self.similarity_fn_name, "normalize": self.normalize}
         weights = build_weight_files({"embedding.weight": self.embeddings})
         files: dict[str, Any] = {f"{FOLDER}/{name}": content for name, content in weights.items()}
-        files[f"{FOLDER}/tokenizer.json"] = tokenizer.to_str(pretty=True).encode()
+        files[f"{FOLDER}/tokenizer.json"] = self._tokenizer.to_str(pretty=True).encode()
         files |= {MODULES_FILE: encode_json(entries), SETTINGS_FILE: encode_json(settings)}
         write_preset(Path(directory), files)
 
@@ -159,55 +156,12 @@ def sum_rows(table: np.ndarray, ids: np.ndarray, row_splits: np.ndarray) -> np.n
     return sums
 
 
-def kept_tokens(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
-    """The ids of the tokens that get a row: all but special and unused ones; padding and the unknown token count as
-    tokens, as in model2vec."""
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    kept = {"[PAD]", "[UNK]", "<pad>", "<unk>"}
-    return np.array(
-        sorted(i for token, i in vocabulary.items() if token in kept or not (i in special or UNUSED.match(token))),
-        np.int64,
-    )
-
-
-def static_rows(vectors: np.ndarray, width: int, sif_coefficient: float | None) -> np.ndarray:
-    """The rows of tokens from a model's vectors for them: principal components, weighted so that frequent tokens count
-    less (SIF, Arora et al. 2017), with frequencies by Zipf's law from the order of the vocabulary, as model2vec.
-
-    Args:
-        vectors: float (tokens, hidden), frequent tokens first.
-        width: Components to keep.
-        sif_coefficient: a of a / (a + p), p the probability of the token; None for no weights.
-
-    Returns:
-        float32 (tokens, min(width, hidden)).
-    """
-    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    _, components = np.linalg.eigh(centered.T @ centered)
-    rows = centered @ components[:, ::-1][:, :width]
-    # The sign of a component is arbitrary: its greatest coefficient is positive.
-    rows *= np.sign(rows[np.argmax(np.abs(rows), axis=0), np.arange(rows.shape[1])])
-    if sif_coefficient is not None:
-        inverse_ranks = 1 / np.arange(2, len(rows) + 2)
-        rows *= (sif_coefficient / (sif_coefficient + inverse_ranks / inverse_ranks.sum()))[:, None]
-    return rows.astype(np.float32)
-
-
-def unknown_token_id(tokenizer: tokenizers.Tokenizer) -> int | None:
-    """The id of the token for unknown words; None where the model has none."""
-    model = json.loads(tokenizer.to_str())["model"]
-    if model.get("unk_token") is not None:
-        return tokenizer.token_to_id(model["unk_token"])
-    return model.get("unk_id")
-
-
 def _read_rows(tensors: Any) -> np.ndarray:
     """The rows of tokens; model2vec may store one for several tokens, and weights."""
     if "embedding.weight" in tensors:
         return tensors["embedding.weight"]
     if "embeddings" not in tensors:
-        raise CheckpointError(f"Expected the tensor embedding.weight or embeddings. Received: {', '.join(tensors)}.")
+        raise CheckpointError(f"tensors must hold embedding.weight or embeddings. Received: {', '.join(tensors)}.")
     rows = tensors["embeddings"]
     if "mapping" in tensors:
         rows = rows[np.asarray(tensors["mapping"], np.int64)]
@@ -222,20 +176,5 @@ def _normalizes(root: Path) -> bool:
         return bool(read_json(root / "config.json", default={}).get("normalize"))
     kinds = [str(entry.get("type")).rpartition(".")[-1] for entry in modules]
     if kinds[:1] != ["StaticEmbedding"] or set(kinds[1:]) - {"Normalize"}:
-        raise CheckpointError(f"Expected a StaticEmbedding, and Normalize if any. Received: {', '.join(kinds)}.")
+        raise CheckpointError(f"modules must be StaticEmbedding and, if any, Normalize. Received: {', '.join(kinds)}.")
     return "Normalize" in kinds
-
-
-def concatenate_frames(frame: Sequence[int], ids: np.ndarray, cls_id: int | None) -> np.ndarray:
-    """Each token alone within the special tokens of an empty text.
-
-    Args:
-        frame: The ids of an empty text.
-        ids: Tokens, (n,).
-        cls_id: The id with which texts begin, if any.
-
-    Returns:
-        int64 (n, len(frame) + 1).
-    """
-    place = 1 if len(frame) and frame[0] == cls_id else 0
-    return np.insert(np.broadcast_to(np.asarray(frame, np.int64), (len(ids), len(frame))), place, ids, axis=1)

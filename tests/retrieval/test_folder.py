@@ -10,10 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bertzoo.cli.main import app
-from bertzoo.cli.search import DEFAULT_PRESET
+from bertzoo.retrieval import DEFAULT_PRESET, FolderIndex, Index, Sparse
 from bertzoo.retrieval import folder as folder_module
 from bertzoo.retrieval.bm25 import K1, B, document_terms, query_terms
-from bertzoo.retrieval.folder import FolderIndex
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -139,6 +138,16 @@ def test_bm25_is_the_formula():
         assert score == pytest.approx(expected, rel=1e-5)
 
 
+def test_words_of_removed_documents_leave_weights_positive(tmp_path):
+    index = Index(tmp_path / "index", {"words": Sparse()})
+    texts = ["film film film", "a film and other things in it", "film", "the film"]
+    index.add(["most", "less", "gone", "gone too"], {"words": [document_terms(text, 3.0) for text in texts]})
+    index.delete(["gone", "gone too"])
+    (part,) = index.parts("words")
+    hits = index.search({"words": [query_terms("film", len(index), part.document_frequencies)]})[0]
+    assert [hit.id for hit in hits] == ["most", "less"] and hits[1].score > 0
+
+
 def test_the_command_answers_and_later_without_keras(files, checkpoint, tmp_path):
     options = ["search", str(files), "Rome", "--preset", str(checkpoint[0]), "-k", "1", "--index", str(tmp_path / "i")]
     result = CliRunner().invoke(app, options)
@@ -156,7 +165,7 @@ def test_the_command_answers_and_later_without_keras(files, checkpoint, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere", "a question"], "Expected a folder"),
+        (["nowhere", "a question"], "folder must be a directory. Received: nowhere"),
         ([".", "a question", "--preset", "no_such_preset", "--index", "index"], "no preset 'no_such_preset'"),
     ],
 )
@@ -169,7 +178,7 @@ def test_the_command_says_what_is_wrong(arguments, message, tmp_path, monkeypatc
 
 def test_an_empty_folder_and_another_origin_are_refused(open_index, files, tmp_path, checkpoint):
     open_index()
-    with pytest.raises(ValueError, match="Expected an index of"):
+    with pytest.raises(ValueError, match="must be an index of"):
         FolderIndex(files, "another", tmp_path / "cache")
     (tmp_path / "empty").mkdir()
     options = ["--preset", str(checkpoint[0]), "--index", str(tmp_path / "other")]

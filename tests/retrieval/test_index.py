@@ -208,11 +208,12 @@ def test_wrong_values_change_nothing(tmp_path):
     known = add(index, ["a", "b"], 0)
     values = documents(2, 1)
     for changed, message in [
-        ({"dense": np.zeros((2, 3), "float32")}, "Expected float vectors"),
+        ({"dense": np.zeros((2, 3), "float32")}, "values must be float vectors"),
         ({"dense": np.full((2, WIDTH), np.nan, "float32")}, "not finite"),
         ({"sparse": [([1, 1], [1.0, 2.0])] * 2}, "more than once"),
+        ({"sparse": [([1], [np.inf])] * 2}, "weights must be finite. Received: inf."),
         ({"sparse": values["sparse"][:1]}, "of 2 documents"),
-        ({"tokens": [unit(2, 3)] * 2}, "Expected vectors"),
+        ({"tokens": [unit(2, 3)] * 2}, "vectors of a text must be"),
     ]:
         with pytest.raises(ValueError, match=message):
             index.add(["c", "d"], values | changed)
@@ -220,21 +221,42 @@ def test_wrong_values_change_nothing(tmp_path):
         index.add(["c", "d"], values, [object(), 1])
     with pytest.raises(TypeError, match="ids must be strings. Received: 3"):
         index.add(["c", 3], values)
-    with pytest.raises(ValueError, match="Expected different ids"):
+    with pytest.raises(ValueError, match="ids must be different"):
         index.add(["c", "c"], values)
     with pytest.raises(ValueError, match="values for dense, sparse, tokens"):
         index.add(["c", "d"], {"dense": values["dense"]})
-    with pytest.raises(ValueError, match="Expected equally many queries"):
+    with pytest.raises(ValueError, match="queries must be equally many"):
         index.search({"other": values["dense"]})
-    with pytest.raises(ValueError, match="Expected the fields"):
+    with pytest.raises(ValueError, match="fields must be"):
         Index(tmp_path / "i", {"dense": Dense(3)})
-    with pytest.raises(FileNotFoundError, match="Expected an index"):
+    with pytest.raises(FileNotFoundError, match="must be an index"):
         Index(tmp_path / "other")
     check(Index(tmp_path / "i"), known)
     assert len(list((tmp_path / "i").glob("segment_*"))) == 1  # nothing half written is left
     (tmp_path / "i" / "manifest.json").write_text(json.dumps({"format": 99}))
     with pytest.raises(ValueError, match="Make the index again"):
         Index(tmp_path / "i")
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"format": 1},
+        {"format": 2, "fields": {}, "segments": []},
+        {"format": 1, "fields": {}, "segments": [{"documents": 3}]},
+        {"format": 1, "fields": {}, "segments": [], "more": 1},
+        {"format": 1, "fields": {}, "segments": 3},
+        {"format": 1, "fields": [], "segments": []},
+        {"format": 1, "fields": {"dense": {}}, "segments": []},
+        {"format": 1, "fields": {"dense": {"kind": "another", "width": 3}}, "segments": []},
+        {"format": 1, "fields": {"dense": {"kind": "dense", "depth": 3}}, "segments": []},
+        [],
+    ],
+)
+def test_a_damaged_manifest_is_a_value_error(tmp_path, manifest):
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"must be .+ Received: "):
+        Index(tmp_path)
 
 
 def test_the_index_needs_no_keras(python):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertzoo.metrics.vector_similarity import best_scores, finite_float32_array
+from bertzoo.metrics.vector_similarity import finite_float32_array, merge_best, prepare_vectors
 from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, join_on_disk, split_rows
 from bertzoo.retrieval.index.graph import PRECISIONS, SMALLEST, Graph, build_graph
 from bertzoo.retrieval.quantization import dequantize_embeddings, quantize_embeddings
@@ -47,7 +47,7 @@ class Dense(Field):
             or not {self.precision, self.graph_precision} <= set(PRECISIONS)
         ):
             raise ValueError(
-                f"Expected a positive width, a measure of {', '.join(MEASURES)}, and precisions of "
+                f"width must be positive, measure one of {', '.join(MEASURES)}, and precisions of "
                 f"{', '.join(PRECISIONS)}. Received: {self}."
             )
 
@@ -55,15 +55,15 @@ class Dense(Field):
         vectors = values if isinstance(values, np.ndarray) else finite_float32_array(values)
         if vectors.shape != (count, self.width) or vectors.dtype.kind != "f":
             raise ValueError(
-                f"Expected float vectors {(count, self.width)}. Received: {vectors.dtype} {vectors.shape}."
+                f"values must be float vectors {(count, self.width)}. Received: {vectors.dtype} {vectors.shape}."
             )
         return vectors
 
     def check_queries(self, queries: Any) -> np.ndarray:
-        vectors = np.atleast_2d(finite_float32_array(queries))
+        vectors = prepare_vectors(queries, self.measure)
         if vectors.shape[1] != self.width:
-            raise ValueError(f"Expected queries of width {self.width}. Received: {vectors.shape}.")
-        return self._scaled(vectors)
+            raise ValueError(f"queries must be of width {self.width}. Received: {vectors.shape}.")
+        return vectors
 
     def write(self, folder: Path, name: str, values: np.ndarray) -> None:
         self._store(folder, name, values)
@@ -74,14 +74,15 @@ class Dense(Field):
         pieces = list(split_rows(np.arange(len(values))))
         ranges = None
         if self.precision == "int8":
-            sides = [(x.min(axis=0), x.max(axis=0)) for x in map(lambda rows: self._scaled(values[rows]), pieces)]
+            scaled = (prepare_vectors(values[rows], self.measure) for rows in pieces)
+            sides = [(x.min(axis=0), x.max(axis=0)) for x in scaled]
             ranges = np.stack([np.min([low for low, _ in sides], axis=0), np.max([high for _, high in sides], axis=0)])
             np.save(folder / f"{name}.ranges.npy", ranges)
         width = self.width if self.precision != "binary" else -(-self.width // 8)
         dtype = np.uint8 if self.precision == "binary" else np.dtype(self.precision)
         stored = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (len(values), width))
         for rows in pieces:
-            stored[rows] = _encode(self._scaled(values[rows]), self.precision, ranges)
+            stored[rows] = _encode(prepare_vectors(values[rows], self.measure), self.precision, ranges)
         stored.flush()
 
     def open(self, folder: Path, name: str) -> "DensePart":
@@ -92,13 +93,6 @@ class Dense(Field):
         pieces = (part.read(rows) for part, chosen in parts for rows in split_rows(chosen))
         self.write(folder, name, join_on_disk(scratch, pieces, (sum(len(rows) for _, rows in parts), self.width)))
         scratch.unlink()
-
-    def _scaled(self, vectors: np.ndarray) -> np.ndarray:
-        """Vectors whose dot product is the measure."""
-        vectors = finite_float32_array(vectors)
-        if self.measure == "dot":
-            return vectors
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 class DensePart(Part):
@@ -136,9 +130,7 @@ class DensePart(Part):
         all_rows = np.arange(len(self._stored)) if alive is None else np.flatnonzero(alive)
         for rows in split_rows(all_rows):
             vectors = self.read(slice(rows[0], rows[-1] + 1) if alive is None else rows)  # a slice is not copied
-            scores = np.hstack([scores, queries @ vectors.T])
-            found = np.hstack([found, np.broadcast_to(rows, (len(queries), len(rows)))])
-            scores, found = best_scores(scores, found, min(top_k, scores.shape[1]))
+            scores, found = merge_best(scores, found, queries @ vectors.T, rows, top_k)
         return [Found(*pair) for pair in zip(scores, found)]
 
 

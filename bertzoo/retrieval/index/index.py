@@ -1,6 +1,7 @@
 """An index: a directory of documents that are found by their vectors. It grows by segments."""
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -70,7 +71,7 @@ class Index:
 
     Raises:
         FileNotFoundError: There is no index, and no fields are given.
-        ValueError: The index has other fields.
+        ValueError: The index has other fields, or its manifest is damaged.
     """
 
     def __init__(self, directory: str | Path, fields: Mapping[str, Field] | None = None):
@@ -84,7 +85,7 @@ class Index:
         self._reopen()
         if fields and described != self._manifest.fields:
             raise ValueError(
-                f"Expected the fields of {self.directory}: {self._manifest.fields}. Received: {described}. "
+                f"fields must be those of {self.directory}: {self._manifest.fields}. Received: {described}. "
                 "Leave fields out, or name another directory."
             )
 
@@ -134,7 +135,7 @@ class Index:
         counts = {name: len(x) for name, x in checked.items()}
         if len(set(counts.values())) != 1:
             raise ValueError(
-                f"Expected equally many queries for one or more of the fields {', '.join(self._fields)}. "
+                f"queries must be equally many for one or more of the fields {', '.join(self._fields)}. "
                 f"Received: {counts or list(queries)}."
             )
         depth = top_k if len(checked) == 1 else max(top_k, FUSED)
@@ -202,7 +203,7 @@ class Index:
         payloads = [None] * len(ids) if payloads is None else payloads
         if len(set(ids)) < len(ids) or len(payloads) != len(ids) or (ids and set(values) != set(self._fields)):
             raise ValueError(
-                f"Expected different ids, as many payloads, and values for {', '.join(self._fields)}. Received: "
+                f"ids must be different, with as many payloads and values for {', '.join(self._fields)}. Received: "
                 f"{len(ids)} ids, {len(set(ids))} different, {len(payloads)} payloads, values for {', '.join(values)}."
             )
         checked = {name: self._fields[name].check(x, len(ids)) for name, x in values.items()} if ids else {}
@@ -234,11 +235,10 @@ class Index:
     def _writing(self) -> Iterator[None]:
         with lock(self.directory):
             self._reopen()
-            remove_leftovers(self.directory, self._manifest)
             try:
                 yield
             finally:
-                remove_leftovers(self.directory, self._manifest)
+                remove_leftovers(self.directory)
 
     def _merge(self, chosen: list[Segment]) -> None:
         opened = [one for one in self._opened if one.segment in chosen]
@@ -277,6 +277,7 @@ class Index:
 
     def _new_folder(self, name: str) -> Path:
         folder = self.directory / name
+        shutil.rmtree(folder, ignore_errors=True)  # of a writer that was killed
         folder.mkdir()
         return folder
 
@@ -299,8 +300,19 @@ class Index:
 
 
 def _field(described: Mapping[str, Any]) -> Field:
+    """A field from its description.
+
+    Raises:
+        ValueError: Its kind is unknown, or an argument.
+    """
     options = dict(described)
-    return FIELDS[options.pop("kind")](**options)
+    kind = options.pop("kind", None)
+    try:
+        return FIELDS[kind](**options)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"a field must be one of {', '.join(FIELDS)}, with its arguments. Received: {dict(described)}."
+        ) from error
 
 
 def _due(segments: Sequence[Segment]) -> list[Segment]:

@@ -19,7 +19,6 @@ from bertzoo.checkpoints.saving import fsync
 
 FILE, LOCK = "manifest.json", "lock"
 FORMAT = 1
-ATTEMPTS = 20
 Opened = TypeVar("Opened")
 
 
@@ -68,9 +67,18 @@ def read_manifest(directory: Path) -> Manifest | None:
         return None
     except ValueError as error:
         raise ValueError(f"{directory / FILE} can't be used: {error}.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise ValueError(f"Expected an index of format {FORMAT}. Received: {directory}. Make the index again.")
-    return Manifest(**content | {"segments": tuple(Segment(**entry) for entry in content["segments"])})
+    received = content.pop("format", None) if isinstance(content, dict) else None
+    if received != FORMAT:
+        raise ValueError(f"{directory} must be of format {FORMAT}. Received: {received!r}. Make the index again.")
+    try:
+        fields = {name: dict(described) for name, described in content["fields"].items()}
+        segments = tuple(Segment(**entry) for entry in content["segments"])
+        return Manifest(**content | {"fields": fields, "segments": segments})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{directory / FILE} must be the manifest of an index. Received: a damaged one ({error!r}). "
+            "Make the index again."
+        ) from error
 
 
 def open_consistently(directory: Path, open_segments: Callable[[Manifest], Opened]) -> tuple[Manifest, Opened]:
@@ -83,16 +91,15 @@ def open_consistently(directory: Path, open_segments: Callable[[Manifest], Opene
     Raises:
         FileNotFoundError: There is no index, or it lacks files.
     """
-    for attempt in range(ATTEMPTS):
+    while True:
         manifest = read_manifest(directory)
         if manifest is None:
-            raise FileNotFoundError(f"Expected an index. Received: {directory}, which has no {FILE}.")
+            raise FileNotFoundError(f"{directory} must be an index. Received: a directory without {FILE}.")
         try:
             return manifest, open_segments(manifest)
         except FileNotFoundError:
-            if attempt + 1 == ATTEMPTS or read_manifest(directory) == manifest:
+            if read_manifest(directory) == manifest:
                 raise
-    raise AssertionError
 
 
 def lock(directory: Path) -> FileLock:
@@ -100,15 +107,12 @@ def lock(directory: Path) -> FileLock:
     return FileLock(directory / LOCK)
 
 
-def publish(directory: Path, manifest: Manifest) -> Manifest:
-    """Makes a state that of the index, and removes files that it does not name. Within `lock`.
+def publish(directory: Path, manifest: Manifest) -> None:
+    """Publishes a state: syncs its new files, then replaces the manifest in one rename. Call within `lock`.
 
     Args:
         directory: The index.
-        manifest: The state; its files are written.
-
-    Returns:
-        The state, whose next change has new names.
+        manifest: The state; its files are written. It is stored as one change later, so that the next has new names.
     """
     new = segment_name(manifest.changes), deletions_name(manifest.changes)
     manifest = replace(manifest, changes=manifest.changes + 1)
@@ -126,8 +130,6 @@ def publish(directory: Path, manifest: Manifest) -> Manifest:
     fsync(temporary)
     os.replace(temporary, directory / FILE)
     fsync(directory)
-    remove_leftovers(directory, manifest)
-    return manifest
 
 
 def segment_name(changes: int) -> str:
@@ -140,9 +142,11 @@ def deletions_name(changes: int) -> str:
     return f"deleted_{changes:06}.npy"
 
 
-def remove_leftovers(directory: Path, manifest: Manifest) -> None:
-    """Removes folders and files that a manifest does not name, as a killed writer leaves them. Within `lock`."""
-    named = {segment.name: segment.deletions for segment in manifest.segments}
+def remove_leftovers(directory: Path) -> None:
+    """Removes folders and files that the manifest does not name: of merged segments, and what a killed writer left.
+    Call within `lock`."""
+    manifest = read_manifest(directory)
+    named = {segment.name: segment.deletions for segment in manifest.segments} if manifest else {}
     for folder in directory.glob("segment_*"):
         if folder.name not in named:
             shutil.rmtree(folder, ignore_errors=True)

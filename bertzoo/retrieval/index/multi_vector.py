@@ -45,21 +45,21 @@ class MultiVector(Field):
     def __post_init__(self) -> None:
         if self.width < 1 or self.precision not in CODECS:
             raise ValueError(
-                f"Expected a positive width and a precision of {', '.join(CODECS)}. Received: {self.width!r}, "
+                f"width must be positive and precision one of {', '.join(CODECS)}. Received: {self.width!r}, "
                 f"{self.precision!r}."
             )
 
     def check(self, values: Any, count: int) -> list[np.ndarray]:
         documents = self.check_queries(values)
         if len(documents) != count:
-            raise ValueError(f"Expected the vectors of {count} documents. Received: {len(documents)}.")
+            raise ValueError(f"values must be the vectors of {count} documents. Received: {len(documents)}.")
         return documents
 
     def check_queries(self, queries: Any) -> list[np.ndarray]:
         checked = [finite_float32_array(query) for query in queries]
         for query in checked:
             if query.ndim != 2 or (query.shape[1] != self.width and len(query)):
-                raise ValueError(f"Expected vectors (tokens, {self.width}) of each text. Received: {query.shape}.")
+                raise ValueError(f"vectors of a text must be (tokens, {self.width}). Received: {query.shape}.")
         return [query.reshape(-1, self.width) for query in checked]
 
     def write(self, folder: Path, name: str, values: list[np.ndarray]) -> None:

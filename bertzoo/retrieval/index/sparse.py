@@ -44,7 +44,7 @@ class Sparse(Field):
     def check(self, values: Any, count: int) -> list[Terms]:
         documents = self.check_queries(values)
         if len(documents) != count:
-            raise ValueError(f"Expected the terms of {count} documents. Received: {len(documents)}.")
+            raise ValueError(f"values must be the terms of {count} documents. Received: {len(documents)}.")
         return documents
 
     def check_queries(self, queries: Any) -> list[Terms]:
@@ -52,11 +52,11 @@ class Sparse(Field):
         for ids, weights in checked:
             if ids.ndim != 1 or ids.shape != weights.shape or len(np.unique(ids)) < len(ids) or (ids < 0).any():
                 raise ValueError(
-                    f"Expected (ids, weights) of equal length, each id once. Received: {ids.shape} and {weights.shape}"
-                    f"{', an id more than once' if len(np.unique(ids)) < len(ids) else ''}."
+                    f"terms must be (ids, weights) of equal length, each id once. Received: {ids.shape} and "
+                    f"{weights.shape}{', an id more than once' if len(np.unique(ids)) < len(ids) else ''}."
                 )
             if not np.isfinite(weights).all():
-                raise ValueError("the weights hold numbers that are not finite (NaN or infinity).")
+                raise ValueError(f"weights must be finite. Received: {weights[~np.isfinite(weights)][0]}.")
         return checked
 
     def write(self, folder: Path, name: str, values: list[Terms]) -> None:
