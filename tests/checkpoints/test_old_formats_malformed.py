@@ -241,6 +241,7 @@ CASES = {
     "msgpack no size": ("Flax", bias(array([8.0], "float32", ZEROS)), "32 bytes of numbers"),
     "msgpack shape": ("Flax", bias(array([4, 2], "float32", ZEROS)), r"shape \(4, 2\)"),
     "msgpack objects": ("Flax", bias(array([4], "object", ZEROS)), "an array of b'object'"),
+    "msgpack number for a type": ("Flax", bias(array([8], 2 * 10**9, ZEROS)), "an array of 2000000000"),
     "msgpack structure": ("Flax", bias(array([8], "f4,f4", ZEROS)), "an array of"),
     "msgpack no triple": ("Flax", bias(msgpack.ExtType(1, msgpack.packb([1]))), "damaged"),
     "msgpack no array": ("Flax", bias(msgpack.ExtType(1, b"\xc1")), "damaged"),
