@@ -106,13 +106,8 @@ def layer_names(layer: str, **names: str) -> tuple[tuple[str, str], ...]:
     """
     dense = {"attention/qkv": "qkv", "attention/output": "output", "intermediate": "intermediate", "output": "down"}
     norms = {"attention_norm": "first_norm", "output_norm": "second_norm"}
-    return sum(
-        (
-            *(dense_names(f"layer_{{i}}/{ours}", layer + names[theirs]) for ours, theirs in dense.items()),
-            *(norm_names(f"layer_{{i}}/{ours}", layer + names[theirs]) for ours, theirs in norms.items()),
-        ),
-        (),
-    )
+    modules = [*((dense_names, *pair) for pair in dense.items()), *((norm_names, *pair) for pair in norms.items())]
+    return sum((make(f"layer_{{i}}/{keras_name}", layer + names[hf_name]) for make, keras_name, hf_name in modules), ())
 
 
 # The names of transformers' modules.
