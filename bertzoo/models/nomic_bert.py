@@ -14,7 +14,7 @@ from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, dense_names, masked_lm_head, norm_names
 from bertzoo.models.rotary import RotaryConfig
 
-# Of configurations for Nomic's own code: the key -> ours.
+# Of configurations for Nomic's own code: the key -> transformers'.
 OLD_NAMES = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",

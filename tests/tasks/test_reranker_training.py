@@ -156,7 +156,13 @@ def test_scores_of_a_teacher_may_have_any_size_with_mse(trainable):
         (ListNet(), (QUERIES, [*DOCUMENTS[:3], []]), LABELS, "query 3 must have at least one document. Received: none"),
         (ListNet(), {"text": QUERIES, "documents": DOCUMENTS}, LABELS, "one must be called query, question, anchor"),
         (ListNet(), {"query": QUERIES, "reply": DOCUMENTS}, LABELS, "one must be called documents, .*, positive"),
-        (ScoreMarginMSE(), (QUERIES, DOCUMENTS), LABELS, "equally many documents for all queries"),
+        (
+            ScoreMarginMSE(),
+            (QUERIES, DOCUMENTS),
+            LABELS,
+            "equally many documents for all queries.* Received: .* 1, 2, 3, 4 documents and 1, 2, 3, 4 labels",
+        ),
+        (ScoreMarginMSE(), (QUERIES[:1], DOCUMENTS[:1]), [[1.0]], "3 documents, or one fewer for margins. Received: 1"),
     ],
 )
 def test_mistakes_are_named(loss, x, y, message, trainable):
