@@ -116,10 +116,16 @@ def encode_ranking_targets(y: Any, counts: Sequence[int], target: str | None) ->
     rows = [[row] if np.ndim(row) == 0 else row for row in rows]
     for number, (row, count) in enumerate(zip(rows, counts)):
         if len(row) not in allowed[count]:
-            raise ValueError(f"y[{number}] must have a label for each of {count} documents. Received: {len(row)}.")
+            fewer = ", or one fewer for margins" if target == "margins" else ""
+            raise ValueError(
+                f"y[{number}] must have a label for each of {count} documents{fewer}. Received: {len(row)}."
+            )
     widths = sorted({len(row) for row in rows})
     if target == "margins" and (len(set(counts)) > 1 or len(widths) > 1):
-        raise ValueError("this loss compares equally many documents for all queries. Received: lists of other lengths.")
+        raise ValueError(
+            "this loss compares equally many documents for all queries, with as many labels, one fewer for margins. "
+            f"Received: queries with {_listed(counts)} documents and {_listed(widths)} labels."
+        )
     targets = np.full((len(rows), max(widths)), np.nan, "float32")
     for number, row in enumerate(rows):
         values = np.asarray(row, "float32")
@@ -127,6 +133,10 @@ def encode_ranking_targets(y: Any, counts: Sequence[int], target: str | None) ->
             raise ValueError(f"y[{number}] must hold finite numbers. Received: {row!r:.60}.")
         targets[number, : len(values)] = values
     return targets
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, sorted(set(numbers))))
 
 
 def _fill_up(encoded: Encoded, rows: np.ndarray, num_rows: int, pad_id: int) -> Encoded:

@@ -32,7 +32,7 @@ class DocumentsOfQueries(EncodedTuples):
         """As `EncodedTuples.pad`, with `query_ids` int32 (len(row_indices), most words of a query), -1 at padding.
 
         Args:
-            row_indices, length, pad_id, return_lengths: As there.
+            row_indices, length, pad_id, return_lengths: Same as in `EncodedTuples.pad`.
         """
         longest = int(self.queries.lengths.max(initial=1))
         words = self.queries.pad(row_indices, longest, pad_id=-1)["token_ids"]
@@ -54,16 +54,9 @@ class SparseData(TupleData):
     def encode(self, examples: Examples) -> Encoded | EncodedTuples:
         if not self.static_queries or self.tokenizer is None or len(examples.columns) < 2:
             return super().encode(examples)
-        names = list(examples.columns)
-        queries = examples.columns[names[0]]
-        if self.column_prompts:
-            queries = prepend_prompt(queries, self.column_prompts[0])
-        rest = {name: examples.columns[name] for name in names[1:]}
-        prompts = [*self.column_prompts[1:], *self.column_prompts[-1:] * len(rest)] or [""] * len(rest)
-        columns = [
-            self.encode_texts(prepend_prompt(texts, prompt), "document")
-            for texts, prompt in zip(rest.values(), prompts)
-        ]
+        prompts = self.prompts_for(len(examples.columns))
+        queries, *documents = map(prepend_prompt, examples.columns.values(), prompts)
+        columns = [self.encode_texts(texts, "document") for texts in documents]
         return DocumentsOfQueries(columns, queries=self.query_words(queries))
 
     def query_words(self, texts: CheckedTexts) -> Encoded:
@@ -173,12 +166,12 @@ def _widened(encoded: Encoded, least: int, token_id: int) -> Encoded:
     lengths = np.maximum(encoded.lengths, least)
     splits = lengths_to_row_splits(lengths)
     ids, segments = np.full(splits[-1], token_id, np.int32), np.zeros(splits[-1], np.int8)
-    places = np.arange(len(encoded.token_ids)) + np.repeat(splits[:-1] - encoded.row_splits[:-1], encoded.lengths)
-    ids[places], segments[places] = encoded.token_ids, encoded.segment_ids
+    positions = np.arange(len(encoded.token_ids)) + np.repeat(splits[:-1] - encoded.row_splits[:-1], encoded.lengths)
+    ids[positions], segments[positions] = encoded.token_ids, encoded.segment_ids
     return Encoded(ids, segments, splits)
 
 
 def _is_expansion(ids: np.ndarray, mask: np.ndarray, token_id: int) -> np.ndarray:
-    """bool (…, length): the tokens after the last one that is not `token_id`, for which a row ends in others."""
+    """bool (…, length): the expansion tokens at the end of a row, and its padding."""
     others = (ids != token_id) & (mask > 0)
     return np.cumsum(others[..., ::-1], axis=-1)[..., ::-1] == 0

@@ -156,10 +156,12 @@ class RankingSchema(Schema):
         rows = zip(*columns_by_role.values()) if listed is None else as_list(listed)
         documents = [to_text_list(row, f"the documents of query {number}") for number, row in enumerate(rows)]
         if len(queries) != len(documents):
-            raise ValueError(f"there are {len(queries)} queries and {len(documents)} lists of documents.")
+            raise ValueError(
+                f"there must be a list of documents for each of {len(queries)} queries. Received: {len(documents)}."
+            )
         for number, row in enumerate(documents):
             if not row:
-                raise ValueError(f"query {number} has no documents.")
+                raise ValueError(f"query {number} must have at least one document. Received: none.")
         return {"query": queries, "documents": documents}, y
 
     def is_single_example(self, value: Any) -> bool:

@@ -133,12 +133,17 @@ class TupleData(TaskData):
         if self.tokenizer is None:
             return super().encode(examples)
         columns = list(examples.columns.values())
-        prompts = [*self.column_prompts, *self.column_prompts[-1:] * len(columns)] or [""] * len(columns)
+        prompts, kinds = self.prompts_for(len(columns)), column_prompt_types(len(columns))
         encoded = [
             self.encode_texts(prepend_prompt(texts, prompt), kind)
-            for texts, prompt, kind in zip(columns, prompts, column_prompt_types(len(columns)))
+            for texts, prompt, kind in zip(columns, prompts, kinds)
         ]
         return encoded[0] if len(encoded) == 1 else EncodedTuples(encoded)
+
+    def prompts_for(self, count: int) -> list[str]:
+        """What is put before the texts of each of `count` columns: the last prompt before those of all further ones."""
+        prompts = self.column_prompts or ("",)
+        return [*prompts, *prompts[-1:] * count][:count]
 
     def encode_texts(self, texts: CheckedTexts, prompt_type: str | None) -> Encoded:
         """Tokenizes texts, prompts included; here, queries, documents and others (None) alike."""

@@ -62,17 +62,17 @@ class SpladePooling(Layer):
         """
         batch = ops.shape(x)[0]
         counts = ops.ones_like(x[:, :, 0], dtype="bool") if padding_mask is None else ops.cast(padding_mask, "bool")
-        per_text, places = 1, None
+        per_text, slots = 1, None
         if num_packed_tokens is not None:
-            x, counts, per_text, places = _real_blocks(x, counts, num_packed_tokens)
+            x, counts, per_text, slots = _real_blocks(x, counts, num_packed_tokens)
 
         def pool(x: Tensor, table: Tensor, bias: Tensor) -> Tensor:
             logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + bias
             pooled = self._pool(ops.where(counts[:, :, None], logits, 0.0))
-            if places is None:
+            if slots is None:
                 return pooled
             of_none = ops.zeros_like(pooled[:1])
-            by_text = ops.take(ops.concatenate([pooled, of_none]), places, axis=0)
+            by_text = ops.take(ops.concatenate([pooled, of_none]), slots, axis=0)
             return self._join(ops.reshape(by_text, (batch, per_text, -1)))
 
         table, bias = ops.cast(table, x.dtype), ops.cast(bias, "float32")
@@ -128,16 +128,16 @@ def _real_blocks(x: Tensor, counts: Tensor, num_packed_tokens: Any) -> tuple[Ten
 
     Returns:
         The vectors in blocks (blocks, BLOCK, width), which of them count, how many blocks a text has room for, and the
-        block of each such place, (batch * places,): the number of blocks where a place has none.
+        block of each such slot, (batch * slots,): the number of blocks where a slot has none.
     """
     batch, length = ops.shape(x)[0], ops.shape(x)[1]
     per_text = (length + BLOCK - 1) // BLOCK
     num_blocks = num_packed_tokens // BLOCK + batch  # at least, each text has at most one that is not full
-    places = ops.arange(batch * per_text, dtype="int32")
-    texts, first = places // per_text, places % per_text * BLOCK
+    slots = ops.arange(batch * per_text, dtype="int32")
+    texts, first = slots // per_text, slots % per_text * BLOCK
     lengths = ops.sum(ops.cast(counts, "int32"), axis=1)
     used = first < ops.take(lengths, texts, axis=0)
-    blocks = ops.argsort(ops.where(used, places, places + batch * per_text))[:num_blocks]
+    blocks = ops.argsort(ops.where(used, slots, slots + batch * per_text))[:num_blocks]
     texts, first = ops.take(texts, blocks, axis=0), ops.take(first, blocks, axis=0)
     positions = first[:, None] + ops.arange(BLOCK, dtype="int32")
     counted = positions < ops.take(lengths, texts, axis=0)[:, None]

@@ -1,8 +1,8 @@
 """Losses of sentence encoders and rerankers. Names are imported on first use, since they need Keras.
 
 Those of `SentenceEncoder` (`SentenceLoss`) take `y_pred`, float (batch, columns, width), the vectors of each example's
-texts; those of `CrossEncoder` (`RankingLoss`) the scores of each query's documents, float (batch, documents). Numbers
-and defaults are those of sentence-transformers.
+texts; those of `CrossEncoder` (`RankingLoss`) the scores of each query's documents, float (batch, documents). Unless a
+loss says otherwise, numbers and defaults are those of sentence-transformers.
 """
 
 from bertzoo._lazy import lazy_import_hooks

@@ -36,14 +36,15 @@ class AdaptiveLayer(WrappedLoss):
             1 / (1 + number of the layer).
 
     Raises:
-        ValueError: `layer_weighting` is unknown.
+        ValueError: `layer_weighting` is unknown, or the loss can't be wrapped.
     """
 
     arguments = (
         *("loss", "last_layer_weight", "prior_layers_weight"),
         *("kl_div_weight", "kl_temperature", "layer_weighting"),
     )
-    reads_layers = True
+    reads_layers = outermost = True
+    wraps_token_vectors = False
 
     def __init__(
         self,

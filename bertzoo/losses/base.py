@@ -11,6 +11,9 @@ from bertzoo.layers.base import build_dense
 from bertzoo.layers.heads import cosine_similarity
 from bertzoo.types import Tensor
 
+INFINITE = 1e30  # beyond every score and distance
+ROWS_AT_ONCE = 1024  # examples that are compared with all others of the batch in one block
+
 
 class ConfiguredLoss(keras.losses.Loss):
     """A loss whose configuration is the arguments of its constructor.
@@ -41,9 +44,11 @@ class SentenceLoss(ConfiguredLoss):
         in_batch_negatives: Whether the texts of other examples are negatives.
         token_vectors: Whether a text has a vector for each of its tokens: `y_pred` is then (batch, columns, tokens,
             width), and a vector of zeros is that of a token that does not count.
-        targets_have_width: Whether targets are vectors to be as the encoder's, and so of its width.
+        targets_have_width: Whether targets are vectors of the encoder's width, which `Matryoshka` cuts too.
         reads_layers: Whether, in training, it takes the vectors of all layers, (batch, columns, layers, width), the
             last of which is the encoder's output.
+        outermost: Whether it gets more from the task than vectors and targets, as only the loss given to `compile`
+            does, so that no other loss can wrap it.
         head: A layer that is trained with the encoder and discarded afterwards, or None.
         head_inputs: How many vectors of an example the head reads.
     """
@@ -55,6 +60,7 @@ class SentenceLoss(ConfiguredLoss):
     token_vectors: bool = False
     targets_have_width: bool = False
     reads_layers: bool = False
+    outermost: bool = False
     head: keras.layers.Dense | None = None
     head_inputs: int = 1
 
@@ -108,10 +114,24 @@ class WrappedLoss(SentenceLoss):
 
     Args:
         loss: The other loss.
+
+    Attributes:
+        wraps_token_vectors: Whether the other loss may be one of a vector for each token.
+
+    Raises:
+        ValueError: The other loss can't be wrapped.
     """
+
+    wraps_token_vectors: bool = True
 
     def __init__(self, loss: SentenceLoss, **kwargs: Any):
         super().__init__(**kwargs)
+        own, other = type(self).__name__, type(loss).__name__
+        if loss.outermost:
+            advice = "leave one of them out" if self.outermost else f"put {other} outside"
+            raise ValueError(f"{own} can't wrap {other}: {advice}. Received: {own}({other}(…)).")
+        if loss.token_vectors and not self.wraps_token_vectors:
+            raise ValueError(f"{own} needs a loss of one vector a text. Received: {other}.")
         self.loss = loss
         for attribute in INHERITED:
             setattr(self, attribute, getattr(loss, attribute))
@@ -121,6 +141,32 @@ class WrappedLoss(SentenceLoss):
 
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         self.loss.check_targets(targets, width)
+
+
+def teacher_margins(y_true: Tensor, count: int) -> Tensor:
+    """How much better a teacher holds a positive than each negative.
+
+    Args:
+        y_true: Its margins (batch, count), or (batch,) of a single negative; or its scores of the positive and the
+            negatives (batch, 1 + count).
+        count: The negatives of an example.
+
+    Returns:
+        (batch, count).
+
+    Raises:
+        ValueError: There are more or fewer.
+    """
+    # Not a reshape to (batch, -1): on TensorFlow, where the batch is of unknown size, so is then the width.
+    y_true = y_true if len(y_true.shape) == 2 else ops.reshape(y_true, (-1, 1))
+    if y_true.shape[1] == count + 1:
+        y_true = y_true[:, :1] - y_true[:, 1:]
+    if y_true.shape[1] != count:
+        raise ValueError(
+            f"targets must be {count} margins or {count + 1} scores for an example with {count} negatives. Received: "
+            f"{y_true.shape[1]}."
+        )
+    return y_true
 
 
 DISTANCES = ("euclidean", "manhattan", "cosine")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo.losses.base import SentenceLoss, check_distance, vector_distance
+from bertzoo.losses.base import SentenceLoss, check_distance, teacher_margins, vector_distance
 from bertzoo.types import Tensor
 
 
@@ -29,18 +29,8 @@ class MarginMSE(ScoreDistillation):
     """
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        negatives = y_pred.shape[1] - 2
-        # Not a reshape to (batch, -1): on TensorFlow, where the batch is of unknown size, so is then the width.
-        y_true = y_true if len(y_true.shape) == 2 else ops.reshape(y_true, (-1, 1))
-        if y_true.shape[1] == negatives + 1:
-            y_true = y_true[:, :1] - y_true[:, 1:]
-        if y_true.shape[1] != negatives:
-            raise ValueError(
-                f"targets must be {negatives} margins or {negatives + 1} scores for an example with {negatives} "
-                f"negatives. Received: {y_true.shape[1]}."
-            )
-        fits = self.scores(y_pred)
-        return ops.mean(ops.square(fits[:, :1] - fits[:, 1:] - y_true), axis=1)
+        margins, fits = teacher_margins(y_true, y_pred.shape[1] - 2), self.scores(y_pred)
+        return ops.mean(ops.square(fits[:, :1] - fits[:, 1:] - margins), axis=1)
 
 
 @keras.saving.register_keras_serializable("bertzoo")

@@ -12,11 +12,9 @@ from keras import ops
 
 from bertzoo.layers.heads import l2_normalize
 from bertzoo.layers.slices import map_row_blocks
-from bertzoo.losses.base import SentenceLoss
+from bertzoo.losses.base import INFINITE, ROWS_AT_ONCE, SentenceLoss
 from bertzoo.types import Tensor
 
-ROWS_AT_ONCE = 1024
-_INFINITE = 1e30
 DIRECTIONS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
 HARDNESS_MODES = ("in_batch_negatives", "hard_negatives", "all_negatives")
 
@@ -24,9 +22,9 @@ HARDNESS_MODES = ("in_batch_negatives", "hard_negatives", "all_negatives")
 class InBatchLoss(SentenceLoss):
     """The base of these losses.
 
-    Examples are (anchor, positive) or (anchor, positive, negative, …). The smaller the batch, the easier: give it a
-    large one, and `SentenceEncoder.compile` a `mini_batch_size` if memory is short. A text that occurs twice in a batch
-    would be a negative of itself: `fit` keeps equal texts out of a batch, as long as others are left.
+    Examples are (anchor, positive) or (anchor, positive, negative, …). Larger batches give more negatives; if memory is
+    short, set `mini_batch_size` in `compile`. A text that occurs twice in a batch would be a negative of itself: `fit`
+    keeps equal texts out of a batch, as long as others are left.
     """
 
     target: str | None = None
@@ -91,7 +89,7 @@ class MultipleNegativesRanking(InBatchLoss):
             (the symmetric loss: "query_to_doc" and "doc_to_query").
         hardness_mode: Which negatives "query_to_doc" makes harder, by adding `hardness_strength` times their cosine to
             their logits: "in_batch_negatives", "hard_negatives" (the example's own), "all_negatives"; None for none.
-        hardness_strength: See there.
+        hardness_strength: Factor on the cosines that `hardness_mode` adds to the logits.
 
     Raises:
         ValueError: An argument is unknown or out of its range.
@@ -139,12 +137,12 @@ class MultipleNegativesRanking(InBatchLoss):
                 logits.append(self.scale * cosines + self._penalties(rows, cosines, vectors))
             elif direction == "query_to_query":
                 cosines = self.scale * _scores(own_anchors, anchors)
-                logits.append(ops.where(_is_own(rows, vectors), -_INFINITE, cosines))
+                logits.append(ops.where(_is_own(rows, vectors), -INFINITE, cosines))
             elif direction == "doc_to_query":
                 logits.append(self.scale * _scores(own_positives, anchors))
             else:
                 cosines = self.scale * _scores(own_positives, documents)
-                logits.append(ops.where(_is_own(rows, vectors, columns), -_INFINITE, cosines))
+                logits.append(ops.where(_is_own(rows, vectors, columns), -INFINITE, cosines))
         of_positives = self.scale * ops.sum(own_anchors * own_positives, axis=-1)
         if self.partition_mode == "joint":
             return ops.logsumexp(ops.concatenate(logits, axis=1), axis=1) - of_positives
@@ -190,9 +188,9 @@ class GIST(InBatchLoss):
 
     Args:
         temperature: What cosines are divided by before the softmax.
-        margin_strategy: What "nearer" is: "absolute", a cosine above the positive's minus the margin, or "relative",
-            above the positive's minus this fraction of it.
-        margin: See there.
+        margin_strategy: Negatives are left out above this guide cosine: "absolute", the positive's minus `margin`;
+            "relative", the positive's minus that fraction of it.
+        margin: The margin of `margin_strategy`.
         contrast_anchors: Whether other anchors are negatives too.
         contrast_positives: Whether other positives compete with the positive too.
 
@@ -225,6 +223,14 @@ class GIST(InBatchLoss):
                 f"{targets.shape}. Pass np.stack([guide.encode(column) for column in x], axis=1)."
             )
 
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        if y_true.shape[1] != y_pred.shape[1]:
+            raise ValueError(
+                f"targets must be the guide's vectors of {y_pred.shape[1]} texts. Received: {y_true.shape[1]}. Pass "
+                "np.stack([guide.encode(column) for column in x], axis=1)."
+            )
+        return super().call(y_true, y_pred)
+
     def block_losses(self, rows: Tensor, y_true: Tensor, vectors: Tensor) -> Tensor:
         guides = l2_normalize(y_true)
         own, own_guides = ops.take(vectors, rows, axis=0), ops.take(guides, rows, axis=0)
@@ -238,7 +244,7 @@ class GIST(InBatchLoss):
             if (first, second) == (0, 1):
                 left_out = left_out & ~_is_own(rows, vectors)
             cosines = _scores(own[:, first], vectors[:, second]) / self.temperature
-            logits.append(ops.where(left_out, -_INFINITE, cosines))
+            logits.append(ops.where(left_out, -INFINITE, cosines))
         positives = ops.sum(own[:, 0] * own[:, 1], axis=-1) / self.temperature
         return ops.logsumexp(ops.concatenate(logits, axis=1), axis=1) - positives
 
@@ -263,6 +269,6 @@ class MegaBatchMargin(InBatchLoss):
     def block_losses(self, rows: Tensor, y_true: Tensor, vectors: Tensor) -> Tensor:
         own = ops.take(vectors, rows, axis=0)
         cosines = _scores(own[:, 0], vectors[:, 1])
-        nearest = ops.max(ops.where(_is_own(rows, vectors), -_INFINITE, cosines), axis=1)
+        nearest = ops.max(ops.where(_is_own(rows, vectors), -INFINITE, cosines), axis=1)
         positives = ops.sum(own[:, 0] * own[:, 1], axis=-1)
         return ops.relu(self.positive_margin - positives) + ops.relu(nearest - self.negative_margin)

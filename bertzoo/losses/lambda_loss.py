@@ -22,7 +22,7 @@ class LambdaLoss(RankingLoss):
     Args:
         weighting: What pairs are weighed by: None, "ndcg1", "ndcg2", "lambdarank", or "ndcg2++", the last plus `mu`
             times "ndcg2". With "ndcg1" all pairs count, not only those of unlike relevance.
-        mu: See there.
+        mu: Factor on the "ndcg2" weights in "ndcg2++".
         k: Pairs without a document among the first k, as the model ranks them, do not count; all do where None.
         sigma: Factor on differences of scores.
 

@@ -32,17 +32,21 @@ class Matryoshka(WrappedLoss):
     ):
         super().__init__(get_sentence_loss(loss), **kwargs)
         if self.loss.head is not None:
-            raise ValueError(f"{type(self.loss).__name__} has a dense layer for one width and can't be cut to several.")
+            raise ValueError(f"loss must have no dense layer of its own. Received: {type(self.loss).__name__}.")
         if not dimensions or any(dimension < 1 for dimension in dimensions):
             raise ValueError(f"dimensions must be positive widths, at least one. Received: {list(dimensions)}.")
         self.dimensions = tuple(dimensions)
         self.weights = (1.0,) * len(self.dimensions) if weights is None else tuple(weights)
         if len(self.weights) != len(self.dimensions):
-            raise ValueError(f"there are {len(self.dimensions)} dimensions and {len(self.weights)} weights.")
+            raise ValueError(
+                f"weights must be as many as dimensions, {len(self.dimensions)}. Received: {len(self.weights)}."
+            )
 
     def build_for_width(self, width: int, stddev: float) -> None:
         if max(self.dimensions) > width:
-            raise ValueError(f"the vectors are {width} wide; dimensions are {list(self.dimensions)}.")
+            raise ValueError(
+                f"dimensions must be at most the vectors' width, {width}. Received: {list(self.dimensions)}."
+            )
         super().build_for_width(width, stddev)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

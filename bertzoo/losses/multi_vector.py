@@ -7,13 +7,12 @@ import keras
 from keras import ops
 
 from bertzoo.layers.slices import map_row_blocks
-from bertzoo.losses.base import SentenceLoss
+from bertzoo.losses.base import INFINITE, SentenceLoss
 from bertzoo.losses.distillation import KLDistillation, MarginMSE
 from bertzoo.metrics.maxsim import EMPTY_DOCUMENT
 from bertzoo.types import Tensor
 
 PRODUCTS_AT_ONCE = 2**25  # 128 MB
-_INFINITE = 1e30
 
 
 def maxsim_scores(queries: Tensor, documents: Tensor, mean: bool = False) -> Tensor:
@@ -44,7 +43,7 @@ def own_maxsim_scores(vectors: Tensor, mean: bool = False) -> Tensor:
 def _reduce(products: Tensor, queries: Tensor, documents: Tensor, mean: bool) -> Tensor:
     """Products of tokens (…, query tokens, document tokens) -> scores (…)."""
     of_query, of_document = (ops.any(x != 0, axis=-1) for x in (queries, documents))
-    products = ops.where(of_document[..., None, :], ops.cast(products, "float32"), -_INFINITE)
+    products = ops.where(of_document[..., None, :], ops.cast(products, "float32"), -INFINITE)
     weights = ops.cast(of_query, "float32")
     scores = ops.sum(ops.amax(products, axis=-1) * weights, axis=-1)
     scores = ops.where(ops.any(of_document, axis=-1), scores, EMPTY_DOCUMENT)
@@ -92,7 +91,7 @@ class MultiVectorKLDistillation(KLDistillation):
     """`KLDistillation` of MaxSim (Santhanam et al. 2022, section 3.2).
 
     Args:
-        options: The arguments of `KLDistillation`.
+        temperature, teacher_temperature: As for `KLDistillation`.
     """
 
     token_vectors = True

@@ -97,7 +97,7 @@ class OnlineContrastive(Contrastive):
     `Contrastive`.
 
     Args:
-        margin, distance: As there.
+        margin, distance: Same as in `Contrastive`.
     """
 
     compares_examples = True

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bertzoo.losses.base import ConfiguredLoss
+from bertzoo.losses.base import ConfiguredLoss, teacher_margins
 from bertzoo.types import Tensor
 
 FAR_BELOW = -1e16  # the score of a document that is none
@@ -60,9 +60,8 @@ class ScoreMarginMSE(RankingLoss):
     target = "margins"
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        if y_true.shape[1] == y_pred.shape[1]:
-            y_true = y_true[:, :1] - y_true[:, 1:]
-        return ops.mean(ops.square(y_pred[:, :1] - y_pred[:, 1:] - y_true), axis=1)
+        margins = teacher_margins(y_true, y_pred.shape[1] - 1)
+        return ops.mean(ops.square(y_pred[:, :1] - y_pred[:, 1:] - margins), axis=1)
 
 
 @keras.saving.register_keras_serializable("bertzoo")

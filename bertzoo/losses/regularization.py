@@ -23,10 +23,11 @@ class GlobalOrthogonalRegularization(WrappedLoss):
         aggregation: Whether terms of an example's texts are averaged, "mean", or added, "sum".
 
     Raises:
-        ValueError: `aggregation` is unknown.
+        ValueError: `aggregation` is unknown, or the loss can't be wrapped.
     """
 
     arguments = ("loss", "mean_weight", "second_moment_weight", "aggregation")
+    wraps_token_vectors = False
 
     def __init__(
         self,

@@ -7,11 +7,8 @@ from keras import ops
 
 from bertzoo.layers.heads import cosine_similarity, l2_normalize
 from bertzoo.layers.slices import map_row_blocks
-from bertzoo.losses.base import SentenceLoss
+from bertzoo.losses.base import INFINITE, ROWS_AT_ONCE, SentenceLoss
 from bertzoo.types import Tensor
-
-_INFINITE = 1e30
-ROWS_AT_ONCE = 1024
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -42,7 +39,7 @@ class CoSENT(SentenceLoss):
         def rows(indices, similarities):
             own, own_scores = (ops.take(x, indices, axis=0)[:, None] for x in (similarities, scores))
             wrong_if_large = own_scores < scores[None, :]
-            return ops.logsumexp(ops.where(wrong_if_large, own - similarities[None, :], -_INFINITE), axis=1)
+            return ops.logsumexp(ops.where(wrong_if_large, own - similarities[None, :], -INFINITE), axis=1)
 
         terms = map_row_blocks(rows, ops.shape(scores)[0], ROWS_AT_ONCE, [similarities])
         return ops.logsumexp(ops.concatenate([terms, ops.zeros((1,), terms.dtype)]))

@@ -64,7 +64,7 @@ class SpladeLoss(WrappedLoss):
             size.
 
     Raises:
-        ValueError: `warmup` is out of its range.
+        ValueError: `warmup` is out of its range, or the loss can't be wrapped.
     """
 
     arguments = (
@@ -76,6 +76,7 @@ class SpladeLoss(WrappedLoss):
         "use_document_regularizer_only",
         "warmup",
     )
+    outermost = True  # the task sets its schedule
 
     def __init__(
         self,
@@ -111,13 +112,15 @@ class SpladeLoss(WrappedLoss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         queries = 0 if self.use_document_regularizer_only else 1
-        terms = self.document_regularizer_weight * flops(y_pred[:, queries:], self.document_regularizer_threshold)
+        threshold = self.document_regularizer_threshold
+        terms = self.document_regularizer_weight * flops_regularizer(y_pred[:, queries:], threshold)
         if queries and self.query_regularizer_weight is not None:
-            terms = terms + self.query_regularizer_weight * flops(y_pred[:, :1], self.query_regularizer_threshold)
+            threshold = self.query_regularizer_threshold
+            terms = terms + self.query_regularizer_weight * flops_regularizer(y_pred[:, :1], threshold)
         return self.loss.call(y_true, y_pred) + (terms if self.schedule is None else self.schedule.factor() * terms)
 
 
-def flops(vectors: Tensor, threshold: int | None = None) -> Tensor:
+def flops_regularizer(vectors: Tensor, threshold: int | None = None) -> Tensor:
     """Σ over the vocabulary of (mean weight of the vectors)², a scalar.
 
     Args:

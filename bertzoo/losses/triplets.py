@@ -6,10 +6,8 @@ import keras
 from keras import ops
 
 from bertzoo.layers.heads import l2_normalize
-from bertzoo.losses.base import SentenceLoss, check_distance, vector_distance
+from bertzoo.losses.base import INFINITE, SentenceLoss, check_distance, vector_distance
 from bertzoo.types import Tensor
-
-_INFINITE = 1e30
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -144,9 +142,9 @@ class BatchSemiHardTriplet(ClassTriplets):
 
     def mined_loss(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         beyond = negatives[:, None, :] & (distances[:, None, :] > distances[:, :, None])
-        nearest_beyond = ops.min(ops.where(beyond, distances[:, None, :], _INFINITE), axis=2)
+        nearest_beyond = ops.min(ops.where(beyond, distances[:, None, :], INFINITE), axis=2)
         least = ops.min(distances, axis=1, keepdims=True)
         furthest = ops.max(ops.where(negatives, distances, least), axis=1, keepdims=True)
-        negative = ops.where(nearest_beyond < _INFINITE, nearest_beyond, furthest)
+        negative = ops.where(nearest_beyond < INFINITE, nearest_beyond, furthest)
         losses = ops.where(positives, ops.relu(distances - negative + self.margin), 0.0)
         return ops.sum(losses) / ops.maximum(ops.sum(ops.cast(positives, losses.dtype)), 1.0)

@@ -44,7 +44,7 @@ def pairwise_maxsim(queries: Any, documents: Any, measure: str = "maxsim") -> np
 
     Args:
         queries, documents: Equally many.
-        measure: As there.
+        measure: Same as in `maxsim`.
 
     Returns:
         float32 (queries,).

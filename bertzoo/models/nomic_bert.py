@@ -14,7 +14,7 @@ from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, dense_names, masked_lm_head, norm_names
 from bertzoo.models.rotary import RotaryConfig
 
-# Of configurations for Nomic's own code: the key -> ours.
+# Of configurations for Nomic's own code: the key -> transformers'.
 OLD_NAMES = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
@@ -106,13 +106,8 @@ def layer_names(layer: str, **names: str) -> tuple[tuple[str, str], ...]:
     """
     dense = {"attention/qkv": "qkv", "attention/output": "output", "intermediate": "intermediate", "output": "down"}
     norms = {"attention_norm": "first_norm", "output_norm": "second_norm"}
-    return sum(
-        (
-            *(dense_names(f"layer_{{i}}/{ours}", layer + names[theirs]) for ours, theirs in dense.items()),
-            *(norm_names(f"layer_{{i}}/{ours}", layer + names[theirs]) for ours, theirs in norms.items()),
-        ),
-        (),
-    )
+    modules = [*((dense_names, *pair) for pair in dense.items()), *((norm_names, *pair) for pair in norms.items())]
+    return sum((make(f"layer_{{i}}/{keras_name}", layer + names[hf_name]) for make, keras_name, hf_name in modules), ())
 
 
 # The names of transformers' modules.

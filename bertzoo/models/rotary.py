@@ -53,7 +53,7 @@ class RotaryConfig(EncoderConfig):
         check_values(content, {"rope_theta": number_rule(0)})
         kind, factor = rope.get("rope_type", rope.get("type", "default")), rope.get("factor") or 1.0
         if kind not in ("default", "linear"):
-            raise ValueError(f"config.json has rope_type {kind!r}; bertzoo computes default and linear.")
+            raise ValueError(f'rope_type must be "default" or "linear". Received: {kind!r}.')
         config = super()._read({key: value for key, value in content.items() if key not in OLD_KEYS})
         if config.extra.get("head_dim") not in (None, config.head_size):
             raise ValueError(

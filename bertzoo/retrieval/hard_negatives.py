@@ -66,7 +66,7 @@ def mine_hard_negatives(
         query_prompt, corpus_prompt: As for `evaluate_retrieval`.
 
     Returns:
-        The rows, by query.
+        Rows in `output_format`, in the order of the queries.
 
     Raises:
         ValueError: The columns differ in length, or an argument is out of its range.

@@ -115,7 +115,7 @@ def mine_pairs(vectors: np.ndarray, top_k: int = 100, max_pairs: int = 500_000) 
 
     Args:
         vectors: (n, width).
-        top_k, max_pairs: As there.
+        top_k, max_pairs: Same as in `paraphrase_mining`.
     """
     if len(vectors) < 2:
         return []

@@ -137,7 +137,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         """As `Task.logits`, float32 (n, labels).
 
         Args:
-            x, batch_size, options: As there.
+            x, batch_size, options: Same as in `Task.logits`.
             prompt: Put before the first text of each pair; the default prompt where None.
         """
         if hasattr(x, "__len__") and len(x) == 0:
@@ -195,7 +195,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         of labels as long, where the loss has some; tables too, see `bertzoo.data.schemas`.
 
         Args:
-            optimizer, options, kwargs: As there.
+            optimizer, options, kwargs: Same as in `TextClassifier.compile`.
             loss: By default binary cross-entropy of scores from 0 to 1; "mse" for a teacher's scores; or a loss of a
                 query's documents, a `bertzoo.losses.RankingLoss`.
 
@@ -231,7 +231,7 @@ class CrossEncoder(PromptedTask, TextClassifier):
         """As `Task.from_preset`; a checkpoint of sentence-transformers brings its activation.
 
         Args:
-            preset, options: As there.
+            preset, options: Same as in `Task.from_preset`.
         """
         settings = read_sentence_transformers_config(preset)
         named = settings.pop("activation_fn", None)

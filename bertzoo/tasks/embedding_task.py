@@ -38,6 +38,8 @@ class EmbeddingTask(PromptedTask, Task):
     needs_targets = False  # some losses compare the texts of a row alone
     # Whether the output for a text is a vector for each of its tokens.
     token_vectors: ClassVar[bool] = False
+    # Whether, in training, a loss can have the vectors of all layers.
+    gives_layers: ClassVar[bool] = False
     mini_batch_size: int | None = None
 
     def call(self, inputs: Any, training: bool = False) -> Tensor:
@@ -86,7 +88,7 @@ class EmbeddingTask(PromptedTask, Task):
         or `prompt_name` chooses another.
 
         Args:
-            texts, options: As there.
+            texts, options: Same as in `encode`.
         """
         return self.encode(texts, **self._options_for("query", options))
 
@@ -95,7 +97,7 @@ class EmbeddingTask(PromptedTask, Task):
         has, or none, unless `prompt` or `prompt_name` chooses another.
 
         Args:
-            texts, options: As there.
+            texts, options: Same as in `encode`.
         """
         return self.encode(texts, **self._options_for("document", options))
 
@@ -180,7 +182,7 @@ class EmbeddingTask(PromptedTask, Task):
         `mini_batch_size` memory hardly depends on the `batch_size`, which may be many thousands.
 
         Args:
-            optimizer, options, kwargs: As there.
+            optimizer, options, kwargs: Same as in `Task.compile`.
             column_prompts: What `fit` and `evaluate` put before the texts of each column, such as ("query: ",
                 "passage: "), the last of them before all further columns too.
             mini_batch_size: The examples whose texts the encoder reads at once, where batches are larger. Vectors, loss
@@ -195,7 +197,10 @@ class EmbeddingTask(PromptedTask, Task):
         loss = self.default_loss() if loss is None else get_sentence_loss(loss)
         self._check_loss(loss)
         if column_prompts and not self.includes_prompt:
-            raise ValueError("column_prompts needs a Pooling(include_prompt=True), which reads prompts too.")
+            raise ValueError(
+                "column_prompts needs a Pooling(include_prompt=True), which reads prompts too. Received: "
+                f"{column_prompts!r:.60} with include_prompt=False."
+            )
         loss.build_for_width(self.width, self.backbone.config.initializer_range)
         if getattr(self, "training_head", None) is not None:
             del self.training_head
@@ -216,6 +221,11 @@ class EmbeddingTask(PromptedTask, Task):
         if loss.token_vectors != self.token_vectors:
             expected = "a vector for each token" if self.token_vectors else "one vector a text"
             raise ValueError(f"{type(self).__name__} needs a loss of {expected}. Received: {type(loss).__name__}.")
+        if loss.reads_layers and not self.gives_layers:
+            raise ValueError(
+                f"{type(self).__name__} needs a loss of the last layer's vectors. Received: {type(loss).__name__}, "
+                "which reads those of all layers, as only SentenceEncoder gives them."
+            )
 
     def batch_loss(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Any, training: bool) -> Tensor:
         """The mean loss over a batch's rows.

@@ -100,7 +100,7 @@ class MaskedLM(MaskingTask):
         """Logits float32 (batch, length or positions, vocabulary), as `Task.outputs_by_onnx`.
 
         Args:
-            model, inputs: As there.
+            model, inputs: Same as in `Task.outputs_by_onnx`.
         """
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)

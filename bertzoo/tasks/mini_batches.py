@@ -26,8 +26,8 @@ def check_mini_batch_size(size: Any) -> None:
         raise ValueError(f"mini_batch_size must be a whole number of at least 1. Received: {size!r}.")
     if keras.distribution.distribution() is not None:
         raise ValueError(
-            "mini_batch_size is for one device, and a keras.distribution is set. Leave one of them out: devices divide "
-            "the memory of a batch among them too."
+            f"mini_batch_size must be None where a keras.distribution is set. Received: {size}. Leave one of them out: "
+            "devices divide the memory of a batch among them too."
         )
 
 
@@ -48,8 +48,8 @@ def map_mini_batches(function: Callable[[dict], Tensor], inputs: Mapping[str, Te
     first_texts, packing = inputs.pop("first_texts", None), inputs.pop("packing", None)
     if first_texts is None and packing is not None:
         raise ValueError(
-            "the texts of these batches are not packed by mini-batches. Make the data set after "
-            f"compile(mini_batch_size={mini_batch_size!r})."
+            "packed batches must have first_texts, the first text of each mini-batch. Received: none. Make the data "
+            f"set after compile(mini_batch_size={mini_batch_size!r})."
         )
     if first_texts is None:
         count, size = slice_sizes(num_examples, mini_batch_size)

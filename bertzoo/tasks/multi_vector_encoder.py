@@ -152,7 +152,7 @@ class MultiVectorEncoder(EmbeddingTask):
         """Vectors float32 (batch, length, width), as `Task.outputs_by_onnx`.
 
         Args:
-            model, inputs: As there.
+            model, inputs: Same as in `Task.outputs_by_onnx`.
 
         Raises:
             ValueError: A token is read that others do not attend to, or there are tuples of texts.
@@ -160,7 +160,11 @@ class MultiVectorEncoder(EmbeddingTask):
         inputs = dict(inputs)
         counted = inputs.pop(SCORING_MASK, inputs["padding_mask"])
         if counted.ndim != 2 or (counted > inputs["padding_mask"]).any():
-            raise ValueError("onnx_inference is for texts alone, whose query_expansion, if they have one, is attended.")
+            received = "tuples of texts" if counted.ndim != 2 else "tokens that others do not attend to"
+            raise ValueError(
+                "onnx_inference needs single texts, whose query_expansion, if they have one, is attended. Received: "
+                f"{received}."
+            )
         return np.where(counted[:, :, None] > 0, super().outputs_by_onnx(model, inputs), np.float32(0))
 
     def exported_settings(self) -> dict[str, Any]:

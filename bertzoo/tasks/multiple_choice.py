@@ -68,7 +68,7 @@ class MultipleChoice(Task):
         """Logits float32 (batch, choices), as `Task.outputs_by_onnx`.
 
         Args:
-            model, inputs: As there.
+            model, inputs: Same as in `Task.outputs_by_onnx`.
         """
         inputs = dict(inputs)
         present = inputs.pop("choice_mask", None)

@@ -121,7 +121,7 @@ class ForPreTraining(MaskingTask):
         """Logits float32: `masked_lm` (batch, length, vocabulary), `pair` (batch, 2), as `Task.outputs_by_onnx`.
 
         Args:
-            model, inputs: As there.
+            model, inputs: Same as in `Task.outputs_by_onnx`.
         """
         return {name: run_batch(model, inputs, name) for name in self.heads}
 
@@ -160,7 +160,7 @@ class ForPreTraining(MaskingTask):
         """As `Task.compile`; the accuracies are those of masked tokens and of pairs.
 
         Args:
-            optimizer, loss, options, kwargs: As there.
+            optimizer, loss, options, kwargs: Same as in `Task.compile`.
             loss_weights: Head -> weight.
         """
         self.loss_weights = {"masked_lm": 1.0, "pair": 1.0, **(loss_weights or {})}

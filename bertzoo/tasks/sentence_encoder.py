@@ -62,6 +62,7 @@ class SentenceEncoder(VectorSimilarity, EmbeddingTask):
     """
 
     config_keys = ("pooling", "after_pooling", "prompts", "default_prompt", "settings")
+    gives_layers = True
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class SentenceEncoder(VectorSimilarity, EmbeddingTask):
         """Vectors float32 (batch, width), or (batch, columns, width), as `Task.outputs_by_onnx`.
 
         Args:
-            model, inputs: As there.
+            model, inputs: Same as in `Task.outputs_by_onnx`.
         """
         shape = inputs["token_ids"].shape
         if len(shape) == 2:

@@ -243,9 +243,9 @@ class SparseEncoder(EmbeddingTask):
         # Batch by batch: dense vectors of all texts would take 120 KB each.
         outputs = self.predict_each(data, callbacks=[callback])
         parts = [SparseVectors.from_dense(ops.convert_to_numpy(batch)) for batch in outputs]
-        vectors, places = SparseVectors.concatenate(parts, self.width), np.empty(len(data.row_order), np.int64)
-        places[data.row_order] = np.arange(len(places))
-        return vectors[places]
+        vectors, positions = SparseVectors.concatenate(parts, self.width), np.empty(len(data.row_order), np.int64)
+        positions[data.row_order] = np.arange(len(positions))
+        return vectors[positions]
 
     def no_vectors(self) -> SparseVectors:
         return SparseVectors.concatenate([], self.width)
@@ -305,7 +305,7 @@ class SparseEncoder(EmbeddingTask):
         """As `EmbeddingTask.compile`, with `SpladeLoss()` as the default loss.
 
         Args:
-            optimizer, loss, options, kwargs: As there.
+            optimizer, loss, options, kwargs: Same as in `EmbeddingTask.compile`.
         """
         loss = self.default_loss() if loss is None else loss
         if isinstance(loss, SpladeLoss):
@@ -322,7 +322,7 @@ def _pooling_of(modules: Sequence[SentenceModule]) -> SpladePooling:
         return SpladePooling()
     if [module.kind for module in modules] != ["SpladePooling"]:
         kinds = ", ".join(module.kind for module in modules)
-        raise CheckpointError(f"modules.json lists {kinds} after the encoder; one SpladePooling is expected.")
+        raise CheckpointError(f"modules.json must list one SpladePooling after the encoder. Received: {kinds}.")
     settings = modules[0].settings
     return SpladePooling(settings.get("pooling_strategy", "max"), settings.get("activation_function", "relu"))
 
@@ -334,19 +334,23 @@ def _query_embedding_of(files: SentenceTransformerFiles, model: SparseEncoder) -
         weights = np.zeros(model.width, "float32")
         if path := module.settings.get("path"):
             if tokenizer is None:
-                raise CheckpointError(f"{path} has weights by word, which need the tokenizer of the files.")
+                raise CheckpointError(f"the weights by word in {path} need the files' tokenizer. Received: none.")
             for word, weight in json.loads((module.source / path).read_text("utf-8")).items():
                 weights[tokenizer.token_to_id(word)] = weight
         else:
             stored = module.tensors.get("weight", np.zeros(0))
             if stored.shape != weights.shape:
                 raise CheckpointError(
-                    f"its tensor weight has shape {stored.shape}; a number for each of {model.width} words is expected."
+                    f"its tensor weight must have a number for each of {model.width} words. Received: shape "
+                    f"{stored.shape}."
                 )
             weights = stored
             own = Tokenizer.from_directory(module.source).vocabulary
             if tokenizer is not None and own != tokenizer.vocabulary:
-                raise CheckpointError("its tokenizer has another vocabulary than that of the encoder for documents.")
+                raise CheckpointError(
+                    f"its tokenizer must have the vocabulary of the encoder for documents, {len(tokenizer.vocabulary)} "
+                    f"tokens. Received: another vocabulary, {len(own)} tokens."
+                )
         layer = SparseStaticEmbedding(model.width, bool(module.settings.get("frozen")))
         layer.weight.assign(weights)
         return layer

@@ -253,7 +253,7 @@ class TextClassifier(Task):
         """As `Task.compile`.
 
         Args:
-            optimizer, loss, options, kwargs: As there.
+            optimizer, loss, options, kwargs: Same as in `Task.compile`.
             label_smoothing: The part of the target that is spread over all classes (Szegedy et al. 2016, section 7).
             adversarial: What adds to the loss of training how far predictions move under the worst perturbation.
 

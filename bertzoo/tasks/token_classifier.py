@@ -225,7 +225,7 @@ class TokenClassifier(WindowedTask):
         """As `Task.compile`; metrics count labelled words only. The weight of a CRF gets 100 times the rate.
 
         Args:
-            optimizer, options, kwargs: As there.
+            optimizer, options, kwargs: Same as in `Task.compile`.
         """
         if optimizer is None and self.crf is not None:
             optimizer = AdamW(self.backbone.config.default_learning_rate, lr_multipliers={"crf/transitions": CRF_RATE})

@@ -1,12 +1,17 @@
 """Every sentence loss against sentence-transformers': value and gradient, on random vectors."""
 
+import inspect
+import re
+
 import keras
 import numpy as np
 import pytest
 from sentence_loss_cases import CLASSES, ROWS, SCORES, WIDTH, agree, numbers, reference, torch, value_and_gradient
 
+import bertzoo.losses
 from bertzoo.losses import (
     GIST,
+    AdaptiveLayer,
     AnglE,
     BatchAllTriplet,
     BatchHardSoftMarginTriplet,
@@ -22,8 +27,10 @@ from bertzoo.losses import (
     Matryoshka,
     MegaBatchMargin,
     MultipleNegativesRanking,
+    MultiVectorMultipleNegativesRanking,
     OnlineContrastive,
     SoftmaxOfPairs,
+    SpladeLoss,
     Triplet,
     in_batch,
     score_order,
@@ -288,6 +295,38 @@ def test_losses_are_serialised_whole(case):
     assert type(again) is type(loss) and again.get_config() == loss.get_config()
 
 
+@pytest.mark.parametrize("wrapper", [Matryoshka, GlobalOrthogonalRegularization, SpladeLoss, AdaptiveLayer])
+@pytest.mark.parametrize("inner", [AdaptiveLayer, SpladeLoss])
+def test_losses_that_need_more_of_the_task_than_vectors_can_not_be_wrapped(wrapper, inner):
+    options = {"dimensions": [8]} if wrapper is Matryoshka else {}
+    with pytest.raises(ValueError, match=f"{wrapper.__name__} can't wrap {inner.__name__}") as error:
+        wrapper(inner(), **options)
+    both = wrapper in (AdaptiveLayer, SpladeLoss)
+    assert ("leave one of them out" if both else f"put {inner.__name__} outside") in str(error.value)
+
+
+@pytest.mark.parametrize("wrapper", [AdaptiveLayer, GlobalOrthogonalRegularization])
+def test_losses_of_token_vectors_are_refused_where_texts_have_one_vector(wrapper):
+    name = wrapper.__name__
+    with pytest.raises(ValueError, match=f"{name} needs a loss of one vector a text. Received: MultiVectorMultiple"):
+        wrapper(MultiVectorMultipleNegativesRanking())
+
+
+@pytest.mark.parametrize("texts", [2, 4])
+def test_gist_refuses_vectors_of_its_guide_for_other_texts(texts):
+    with pytest.raises(ValueError, match=f"targets must be the guide's vectors of 3 texts. Received: {texts}"):
+        GIST()(numbers(ROWS, texts, 5), numbers(ROWS, 3, WIDTH))
+
+
+@pytest.mark.parametrize("name", bertzoo.losses.__all__)
+def test_documented_arguments_are_those_of_the_constructor(name):
+    loss = getattr(bertzoo.losses, name)
+    block = re.search(r"\n    Args:\n(.*?)(?=\n    \S|\Z)", loss.__doc__, re.DOTALL)
+    documented = re.findall(r"^        (\w[\w, ]*):", block[1], re.MULTILINE) if block else []
+    names = {argument for line in documented for argument in line.split(", ")}
+    assert names <= set(inspect.signature(loss).parameters)
+
+
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="loss must be one of cosine, cosent"):
         get_sentence_loss("cosin")
@@ -309,14 +348,14 @@ def test_mistakes_are_named():
         AnglE().build_for_width(7, 0.02)
     with pytest.raises(ValueError, match="targets must be 2 scores"):
         KLDistillation()(numbers(ROWS, 3), numbers(ROWS, 3, WIDTH))
-    with pytest.raises(ValueError, match="has a dense layer for one width"):
+    with pytest.raises(ValueError, match="loss must have no dense layer of its own. Received: SoftmaxOfPairs"):
         Matryoshka("softmax", [8])
-    with pytest.raises(ValueError, match="the vectors are 16 wide"):
+    with pytest.raises(ValueError, match=r"at most the vectors' width, 16. Received: \[32\]"):
         Matryoshka("cosent", [32]).build_for_width(16, 0.02)
     for dimensions in ([], [8, 0]):
         with pytest.raises(ValueError, match="positive widths, at least one"):
             Matryoshka("cosent", dimensions)
-    with pytest.raises(ValueError, match="2 dimensions and 1 weights"):
+    with pytest.raises(ValueError, match="weights must be as many as dimensions, 2. Received: 1"):
         Matryoshka("cosent", [8, 4], [1.0])
     with pytest.raises(ValueError, match="distance must be one of mse"):
         EmbeddingDistillation("manhattan")

@@ -152,11 +152,17 @@ def test_scores_of_a_teacher_may_have_any_size_with_mse(trainable):
         (ListNet(), (QUERIES, DOCUMENTS), None, "there are no targets: pass y"),
         (ListNet(), (QUERIES, DOCUMENTS), LABELS[:3] + [[1.0]], r"y\[3\] must have a label for each of 4 documents"),
         (ListNet(), (QUERIES, DOCUMENTS), LABELS[:3] + [[1.0, np.nan, 0, 0]], r"y\[3\] must hold finite numbers"),
-        (ListNet(), (QUERIES, DOCUMENTS[:3]), LABELS, "4 queries and 3 lists of documents"),
-        (ListNet(), (QUERIES, [*DOCUMENTS[:3], []]), LABELS, "query 3 has no documents"),
+        (ListNet(), (QUERIES, DOCUMENTS[:3]), LABELS, "each of 4 queries. Received: 3"),
+        (ListNet(), (QUERIES, [*DOCUMENTS[:3], []]), LABELS, "query 3 must have at least one document. Received: none"),
         (ListNet(), {"text": QUERIES, "documents": DOCUMENTS}, LABELS, "one must be called query, question, anchor"),
         (ListNet(), {"query": QUERIES, "reply": DOCUMENTS}, LABELS, "one must be called documents, .*, positive"),
-        (ScoreMarginMSE(), (QUERIES, DOCUMENTS), LABELS, "equally many documents for all queries"),
+        (
+            ScoreMarginMSE(),
+            (QUERIES, DOCUMENTS),
+            LABELS,
+            "equally many documents for all queries.* Received: .* 1, 2, 3, 4 documents and 1, 2, 3, 4 labels",
+        ),
+        (ScoreMarginMSE(), (QUERIES[:1], DOCUMENTS[:1]), [[1.0]], "3 documents, or one fewer for margins. Received: 1"),
     ],
 )
 def test_mistakes_are_named(loss, x, y, message, trainable):

@@ -6,7 +6,7 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.layers import SparseStaticEmbedding
-from bertzoo.losses import MarginMSE, SpladeLoss
+from bertzoo.losses import AdaptiveLayer, MarginMSE, SpladeLoss
 
 TEXTS = [
     "a good film",
@@ -135,6 +135,11 @@ def test_regularizers_rise_over_the_first_third_of_the_steps(masked_lm, eager):
         np.testing.assert_allclose(factors, [0, 1 / 16, 1 / 4, 9 / 16, *[1] * 8], atol=1e-3)
         assert len(log) == 3
     assert len({weight.path for weight in model.weights} & {"step", "regularizer_schedule"}) == 0
+
+
+def test_a_loss_of_all_layers_is_refused(encoder):
+    with pytest.raises(ValueError, match="needs a loss of the last layer's vectors. Received: AdaptiveLayer"):
+        encoder.compile("sgd", AdaptiveLayer())
 
 
 class Steps(keras.callbacks.Callback):
