@@ -52,8 +52,8 @@ def mine_hard_negatives(
         cross_encoder: A `CrossEncoder`, whose scores replace the cosines of the nearest texts and of the positives.
         num_negatives: How many to find for each query.
         range_min: How many of the nearest to leave out, since they may be unlabelled positives.
-        range_max: How many of the nearest to consider. Where None, as many as are needed; with limits on scores, ten
-            times `num_negatives` more than `range_min`.
+        range_max: How many of the nearest to consider, the query itself included where it is in the corpus. Where None,
+            as many as are needed; with limits on scores, ten times `num_negatives` more than `range_min`.
         max_score, min_score: The greatest and the least score that a negative may have.
         absolute_margin: By how much a negative's score must be below that of the query's least similar positive.
         relative_margin: The same, as a fraction of the size of that positive's score.
@@ -89,7 +89,7 @@ def mine_hard_negatives(
         return []
     prompts = resolve_prompts(encoder, query_prompt, corpus_prompt)
     texts = list(dict.fromkeys([*([] if corpus is None else corpus), *positives]))
-    found = _find_candidates(encoder, known, texts, range_max + most + 1, batch_size, prompts)
+    found = _find_candidates(encoder, known, texts, range_max + most, batch_size, prompts)
     if cross_encoder is not None:
         found = [_rescore(mined, cross_encoder, batch_size) for mined in found]
     rng = numpy_generator(get_seed(), "hard negatives") if sampling_strategy == "random" else None
