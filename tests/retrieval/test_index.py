@@ -263,3 +263,21 @@ def test_the_index_needs_no_keras(python):
     names = "Index, Dense, Sparse, MultiVector, quantize_embeddings, reciprocal_rank_fusion"
     code = f"import sys; from bertzoo.retrieval import {names}; print([m for m in sys.modules if m == 'keras'])"
     assert python(code).strip() == "[]"
+
+
+def test_files_that_are_not_of_the_index_stay(tmp_path):
+    (tmp_path / "full" / "segment_photos").mkdir(parents=True)
+    (tmp_path / "full" / "segment_photos" / "mine.txt").write_text("precious")
+    with pytest.raises(ValueError, match="must be empty or hold an index. Received: a directory with segment_photos"):
+        Index(tmp_path / "full", FIELDS)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["segment_photos"]
+    index = Index(tmp_path / "i", FIELDS)
+    foreign = [tmp_path / "i" / name for name in ("segment_photos", "segment_000001_copy", "segment_1")]
+    for folder in foreign:
+        folder.mkdir()
+    add(index, ["a", "b"], 0)
+    (segment,) = (tmp_path / "i").glob("segment_00000?")
+    (segment / "deleted_by_me.txt").write_text("mine")
+    index.delete(["a"])
+    index.delete(["unknown"])
+    assert all(folder.is_dir() for folder in foreign) and (segment / "deleted_by_me.txt").read_text() == "mine"

@@ -18,6 +18,7 @@ from bertzoo.retrieval.index.fusion import reciprocal_rank_fusion
 from bertzoo.retrieval.index.manifest import (
     Manifest,
     Segment,
+    check_is_empty,
     deletions_name,
     lock,
     open_consistently,
@@ -71,7 +72,8 @@ class Index:
 
     Raises:
         FileNotFoundError: There is no index, and no fields are given.
-        ValueError: The index has other fields, or its manifest is damaged.
+        ValueError: The index has other fields, its manifest is damaged, or the directory holds other files and no
+            index.
     """
 
     def __init__(self, directory: str | Path, fields: Mapping[str, Field] | None = None):
@@ -79,6 +81,7 @@ class Index:
         described = {name: field.describe() for name, field in (fields or {}).items()}
         if fields and read_manifest(self.directory) is None:
             self.directory.mkdir(parents=True, exist_ok=True)
+            check_is_empty(self.directory)
             with lock(self.directory):
                 if read_manifest(self.directory) is None:
                     publish(self.directory, Manifest(described))
