@@ -281,3 +281,16 @@ def test_files_that_are_not_of_the_index_stay(tmp_path):
     index.delete(["a"])
     index.delete(["unknown"])
     assert all(folder.is_dir() for folder in foreign) and (segment / "deleted_by_me.txt").read_text() == "mine"
+
+
+def test_documents_are_found_beside_deleted_and_long_ones(tmp_path, small_graphs):
+    query = unit(1, WIDTH)
+    near = [x / np.linalg.norm(x) for x in query + 0.01 * unit(200, 1, WIDTH, seed=1)]
+    far = [unit(1, WIDTH, seed=10 + i) for i in range(600)]
+    index = Index(tmp_path / "i", {"tokens": MultiVector(WIDTH)})
+    names = [f"near{i}" for i in range(200)]
+    index.add([*names, *(f"far{i}" for i in range(600)), "long"], {"tokens": [*near, *far, np.concatenate(near)]})
+    index.delete(names)
+    for top_k in (3, 20):
+        (found,), (exact,) = (index.search({"tokens": [query]}, top_k, exact=way) for way in (False, True))
+        assert exact[0].id == "long" and [hit.id for hit in found] == [hit.id for hit in exact]
