@@ -20,6 +20,7 @@ from bertzoo.checkpoints.saving import fsync
 
 FILE, LOCK = "manifest.json", "lock"
 FORMAT = 1
+_FIELD = re.compile(r"(?!documents$|document_hashes$|deleted_\d+$)\w+")  # others would take names of files
 _SEGMENT, _DELETIONS = re.compile(r"segment_\d{6,}"), re.compile(r"deleted_\d{6,}\.npy")
 Opened = TypeVar("Opened")
 
@@ -39,6 +40,10 @@ class Segment:
     deletions: str | None = None
     deleted: int = 0
 
+    def __post_init__(self) -> None:
+        if not _SEGMENT.fullmatch(self.name) or not (self.deletions is None or _DELETIONS.fullmatch(self.deletions)):
+            raise ValueError(f"segments must be named as {segment_name(1)}. Received: {self.name!r}, {self.deletions!r}.")
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -55,6 +60,13 @@ class Manifest:
     segments: tuple[Segment, ...] = ()
     changes: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name in self.fields if not _FIELD.fullmatch(name)]:
+            raise ValueError(
+                "names of fields must be letters, digits and underscores, and not those of the index's own files. "
+                f"Received: {wrong[0]!r}."
+            )
 
 
 def read_manifest(directory: Path) -> Manifest | None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertzoo.metrics.vector_similarity import finite_float32_array
-from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, join_on_disk
+from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, check_fits_float16, join_on_disk
 from bertzoo.retrieval.index.graph import SMALLEST, Graph, build_graph
 from bertzoo.retrieval.index.token_codes import CODECS, open_codes
 
@@ -53,6 +53,9 @@ class MultiVector(Field):
         documents = self.check_queries(values)
         if len(documents) != count:
             raise ValueError(f"values must be the vectors of {count} documents. Received: {len(documents)}.")
+        if self.precision == "float16":
+            for document in documents:
+                check_fits_float16(document, "scale the vectors")
         return documents
 
     def check_queries(self, queries: Any) -> list[np.ndarray]:
