@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -271,3 +272,16 @@ def test_two_processes_leave_no_passages_of_old_texts(open_index, files, checkpo
     first[0].update(first[1])
     second[0].update(second[1])
     assert len(second[0]) == 2
+
+
+def test_control_characters_are_not_printed(tmp_path, checkpoint):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a\x1b[2Jb.txt").write_text("pear \x1b]0;title\x07 and\x9b31m\ttab\x7f")
+    (tmp_path / "files" / "c\x1b[2Jd.pdf").write_bytes(b"%PDF-1.4")
+    options = ["--preset", str(checkpoint[0]), "--index", str(tmp_path / "i")]
+    result = CliRunner().invoke(app, ["search", str(tmp_path / "files"), "pear", *options])
+    assert result.exit_code == 0, result.output
+    shown = result.stdout.splitlines()
+    assert shown[0] == "1. a[2Jb.txt, line 1" and "pear ]0;title and31m" in shown[1]
+    (left_out,) = [line for line in result.stderr.splitlines() if "left out" in line]
+    assert "c[2Jd.pdf" in left_out and not any(unicodedata.category(c) == "Cc" for c in left_out)

@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertzoo.metrics.vector_similarity import finite_float32_array, merge_best, prepare_vectors
-from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, check_fits_float16, join_on_disk, split_rows
+from bertzoo.retrieval.index.field import (
+    Field,
+    Found,
+    Options,
+    Part,
+    best_of,
+    check_fits_float16,
+    join_on_disk,
+    split_rows,
+)
 from bertzoo.retrieval.index.graph import PRECISIONS, SMALLEST, Graph, build_graph
 from bertzoo.retrieval.quantization import dequantize_embeddings, quantize_embeddings, round_to_int8
 

@@ -63,7 +63,8 @@ class Graph:
         described, size = json.loads(path.with_suffix(".graph.json").read_bytes()), path.stat().st_size
         if size != described["bytes"]:  # usearch would read beyond its end
             raise ValueError(
-                f"{path} must have {described['bytes']} bytes. Received: a damaged file of {size}. Make the index again."
+                f"{path} must have {described['bytes']} bytes. Received: a damaged file of {size}. "
+                "Make the index again."
             )
         self._graph = _usearch().Index.restore(str(path), view=True)
         self._precision, self._limit = precision, float(described["limit"])

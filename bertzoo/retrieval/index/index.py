@@ -72,8 +72,8 @@ class Index:
 
     Raises:
         FileNotFoundError: There is no index, and no fields are given.
-        ValueError: A name of a field can't be one of files, the index has other fields, its manifest is damaged, or the directory holds other files and no
-            index.
+        ValueError: A field's name can't be part of a file's, the index has other fields, its manifest is damaged, or
+            the directory holds other files and no index.
     """
 
     def __init__(self, directory: str | Path, fields: Mapping[str, Field] | None = None):

@@ -42,7 +42,9 @@ class Segment:
 
     def __post_init__(self) -> None:
         if not _SEGMENT.fullmatch(self.name) or not (self.deletions is None or _DELETIONS.fullmatch(self.deletions)):
-            raise ValueError(f"segments must be named as {segment_name(1)}. Received: {self.name!r}, {self.deletions!r}.")
+            raise ValueError(
+                f"segments must be named as {segment_name(1)}. Received: {self.name!r}, {self.deletions!r}."
+            )
 
 
 @dataclass(frozen=True)
