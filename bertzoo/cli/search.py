@@ -3,6 +3,7 @@
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,12 +35,17 @@ def search(
             files.update(changes, report)
         for name, reason in files.unreadable.items():
             if name not in before or name in changes.changed:
-                typer.echo(f"left out: {name}: {reason}", err=True)
+                typer.echo(_printable(f"left out: {name}: {reason}"), err=True)
     if not len(files):
         raise ValueError(f"{folder} must have text, Markdown, HTML or PDF files with text. Received: none.")
     for number, answer in enumerate(files.search(question, top_k), start=1):
-        typer.echo(typer.style(f"{number}. {answer.file}, {answer.place}", bold=True))
-        typer.echo(_indented(answer.text) + "\n")
+        typer.echo(typer.style(_printable(f"{number}. {answer.file}, {answer.place}"), bold=True))
+        typer.echo(_indented(_printable(answer.text)) + "\n")
+
+
+def _printable(text: str) -> str:
+    """A text without what would command a terminal (control characters), or has no UTF-8 (surrogates)."""
+    return "".join(c for c in text if c in "\t\n" or unicodedata.category(c) not in ("Cc", "Cs"))
 
 
 def _indented(text: str) -> str:

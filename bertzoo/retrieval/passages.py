@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 LONGEST = 800  # characters of a passage, about 180 tokens
 LARGEST_FILE = 64 * 2**20  # bytes
+LARGEST_HTML = 8 * 2**20  # bytes; its parser is slow
 _PARAGRAPH_TAGS = frozenset(
     """address article aside blockquote br dd div dl dt figcaption footer form h1 h2 h3 h4 h5 h6 header hr li main nav
     ol p pre section table td th title tr ul""".split()  # noqa: SIM905
@@ -52,10 +53,12 @@ def _read_text(path: Path) -> Iterator[Passage]:
 
 
 def _read_html(path: Path) -> Iterator[Passage]:
+    if path.stat().st_size > LARGEST_HTML:
+        raise UnreadableFile(f"HTML larger than {LARGEST_HTML >> 20} MB")
     parser = _TextOfHtml()
     parser.feed(_decode(path))
     parser.close()
-    return _cut(parser.lines)
+    return _cut(parser.read_lines())
 
 
 def _read_pdf(path: Path) -> Iterator[Passage]:
@@ -126,14 +129,17 @@ def _paragraphs(lines: list[_Line]) -> Iterator[list[_Line]]:
 
 def _split_long(text: str) -> list[str]:
     """A line in pieces of at most `LONGEST` characters, after the end of a sentence if there is one, or a space."""
-    pieces = []
-    while len(text) > LONGEST:
-        ends = [match.end() for match in re.finditer(r"[.!?]\s", text[:LONGEST])]
-        end = ends[-1] if ends and ends[-1] > LONGEST // 4 else text.rfind(" ", 0, LONGEST) + 1
+    pieces, begin = [], 0
+    while len(text) - begin > LONGEST:
+        window = text[begin : begin + LONGEST]
+        ends = [match.end() for match in re.finditer(r"[.!?]\s", window)]
+        end = ends[-1] if ends and ends[-1] > LONGEST // 4 else window.rfind(" ") + 1
         end = end if end > 0 else LONGEST
-        pieces.append(text[:end].rstrip())
-        text = text[end:].lstrip()
-    return [*pieces, text] if text else pieces
+        pieces.append(window[:end].rstrip())
+        begin += end
+        while begin < len(text) and text[begin].isspace():
+            begin += 1
+    return [*pieces, text[begin:]] if begin < len(text) else pieces
 
 
 def _passage(lines: list[_Line]) -> Passage:
@@ -147,29 +153,34 @@ class _TextOfHtml(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: list[_Line] = []
+        self._lines: list[_Line] = []
+        self._number = 0  # of its first line
+        self._pieces: list[str] = []  # of the paragraph that is read: its text
         self._hidden = 0
+
+    def read_lines(self) -> list[_Line]:
+        """The lines; an empty one after each paragraph."""
+        self._end_paragraph()
+        return self._lines
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._hidden += tag in _HIDDEN_TAGS
-        self._end_paragraph(tag)
+        if tag in _PARAGRAPH_TAGS:
+            self._end_paragraph()
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden = max(0, self._hidden - (tag in _HIDDEN_TAGS))
-        self._end_paragraph(tag)
+        if tag in _PARAGRAPH_TAGS:
+            self._end_paragraph()
 
     def handle_data(self, data: str) -> None:
-        if self._hidden or not data.strip():
+        if self._hidden or not (self._pieces or data.strip()):
             return
-        text = " ".join(data.split())
-        number = self.getpos()[0] + data[: len(data) - len(data.lstrip())].count("\n")
-        if self.lines and self.lines[-1].text:  # the same paragraph, after an inline tag
-            last = self.lines.pop()
-            space = " " * (data[0].isspace() or last.text.endswith(" "))
-            self.lines.append(_Line(last.number, last.text.rstrip() + space + text + " " * data[-1].isspace()))
-        else:
-            self.lines.append(_Line(number, text + " " * data[-1].isspace()))
+        if not self._pieces:
+            self._number = self.getpos()[0] + data[: len(data) - len(data.lstrip())].count("\n")
+        self._pieces.append(data)
 
-    def _end_paragraph(self, tag: str) -> None:
-        if tag in _PARAGRAPH_TAGS and self.lines and self.lines[-1].text:
-            self.lines.append(_Line(0, ""))
+    def _end_paragraph(self) -> None:
+        if text := " ".join("".join(self._pieces).split()):
+            self._lines += [_Line(self._number, text), _Line(0, "")]
+        self._pieces.clear()

@@ -47,6 +47,16 @@ def quantize_embeddings(
     return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
 
 
+def round_to_int8(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """Vectors in 8 bits by the nearest step, so that what `dequantize_embeddings` returns gets its codes again.
+
+    Args:
+        vectors: float32 (n, width).
+        ranges: (2, width).
+    """
+    return quantize_embeddings(vectors + (ranges[1] - ranges[0]) / 510, "int8", ranges)
+
+
 def dequantize_embeddings(
     codes: np.ndarray, precision: str, ranges: np.ndarray | None = None, width: int | None = None
 ) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
 from bertzoo.checkpoints.files import find_static_directory
-from bertzoo.checkpoints.json_files import encode_json, read_json
+from bertzoo.checkpoints.json_files import Rule, encode_json, read_json
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.sentence_transformers import MODULES_FILE, SETTINGS_FILE
 from bertzoo.checkpoints.tensors import build_weight_files, open_tensors_in_directory, to_finite_float32
@@ -20,6 +19,7 @@ if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
 
 FOLDER = "0_StaticEmbedding"
+_MODULES = Rule("a list of objects", lambda x: isinstance(x, list) and all(isinstance(entry, dict) for entry in x))
 TEXTS_AT_ONCE = 8_192
 ROWS_AT_ONCE = 256  # texts whose sums stay in a core's cache
 
@@ -37,7 +37,7 @@ class StaticEncoder:
         normalize: Scale the vectors of texts to length 1.
 
     Raises:
-        ValueError: The rows are fewer than the vocabulary's tokens.
+        ValueError: The rows are fewer than the vocabulary's tokens, or hold NaN or infinity.
     """
 
     similarity_fn_name = "cosine"
@@ -50,6 +50,8 @@ class StaticEncoder:
             )
         self.embeddings, self.normalize = embeddings, normalize
         self._table = np.ascontiguousarray(embeddings, np.float32)
+        if not np.isfinite(self._table).all():
+            raise ValueError("embeddings must be finite. Received: NaN or infinity.")
         self._tokenizer = type(tokenizer).from_str(tokenizer.to_str())  # without padding, whatever its owner does
         self._tokenizer.no_padding()
 
@@ -71,7 +73,10 @@ class StaticEncoder:
 
         Raises:
             TypeError: A text is no string.
+            ValueError: The batch size is not positive.
         """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be positive. Received: {batch_size}.")
         rows = prepend_prompt(to_text_list(texts), prompt or "")
         begins = range(0, len(rows), batch_size)
         vectors = [self._encode(rows[begin : begin + batch_size]) for begin in begins]
@@ -164,16 +169,23 @@ def _read_rows(tensors: Any) -> np.ndarray:
         raise CheckpointError(f"tensors must hold embedding.weight or embeddings. Received: {', '.join(tensors)}.")
     rows = tensors["embeddings"]
     if "mapping" in tensors:
-        rows = rows[np.asarray(tensors["mapping"], np.int64)]
+        mapping = np.asarray(tensors["mapping"])
+        if mapping.dtype.kind not in "iu" or (mapping.size and not 0 <= mapping.min() <= mapping.max() < len(rows)):
+            raise CheckpointError(f"mapping must hold numbers of the {len(rows)} rows. Received: others.")
+        rows = rows[mapping]
     if "weights" in tensors:
+        if tensors["weights"].shape != rows.shape[:1]:
+            raise CheckpointError(
+                f"weights must be one for each of {len(rows)} rows. Received: {tensors['weights'].shape}."
+            )
         rows = to_finite_float32(rows, "embeddings") * np.asarray(tensors["weights"], np.float32)[:, None]
     return rows
 
 
 def _normalizes(root: Path) -> bool:
-    modules = json.loads((root / MODULES_FILE).read_text("utf-8")) if (root / MODULES_FILE).is_file() else None
-    if modules is None:
+    if not (root / MODULES_FILE).is_file():
         return bool(read_json(root / "config.json", default={}).get("normalize"))
+    modules = read_json(root / MODULES_FILE, _MODULES)
     kinds = [str(entry.get("type")).rpartition(".")[-1] for entry in modules]
     if kinds[:1] != ["StaticEmbedding"] or set(kinds[1:]) - {"Normalize"}:
         raise CheckpointError(f"modules must be StaticEmbedding and, if any, Normalize. Received: {', '.join(kinds)}.")

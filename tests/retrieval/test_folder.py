@@ -2,8 +2,10 @@
 
 import math
 import os
+import shutil
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -49,6 +51,7 @@ def open_index(files, model, checkpoint, tmp_path, monkeypatch):
     original = folder_module.read_passages
 
     def export(preset, directory):
+        directory.unlink(missing_ok=True)
         directory.symlink_to(model)
 
     def read_passages(path):
@@ -166,7 +169,8 @@ def test_the_command_answers_and_later_without_keras(files, checkpoint, tmp_path
     ("arguments", "message"),
     [
         (["nowhere", "a question"], "folder must be a directory. Received: nowhere"),
-        ([".", "a question", "--preset", "no_such_preset", "--index", "index"], "no preset 'no_such_preset'"),
+        ([".", "a question", "--preset", "no_such_preset", "--index", ".index"], "no preset 'no_such_preset'"),
+        ([".", "a question", "--index", "index"], "the index must be outside of the folder"),
     ],
 )
 def test_the_command_says_what_is_wrong(arguments, message, tmp_path, monkeypatch):
@@ -184,3 +188,100 @@ def test_an_empty_folder_and_another_origin_are_refused(open_index, files, tmp_p
     options = ["--preset", str(checkpoint[0]), "--index", str(tmp_path / "other")]
     result = CliRunner().invoke(app, ["search", str(tmp_path / "empty"), "question", *options])
     assert result.exit_code == 1 and "Received: none" in result.stderr
+
+
+def test_directories_with_other_files_are_refused_and_stay(files, model, checkpoint, tmp_path):
+    preset, place = str(checkpoint[0]), tmp_path / "mine"
+    (place / "model").mkdir(parents=True)
+    (place / "model" / "weights.bin").write_text("precious")
+    with pytest.raises(
+        ValueError, match="must be empty or hold an index of a folder. Received: a directory with model"
+    ):
+        FolderIndex(files, preset, place)
+    assert sorted(path.name for path in place.rglob("*")) == ["model", "weights.bin"]
+    before = sorted(files.rglob("*"))
+    for wrong in (files, files.parent, files / "notes", files / "new" / "index"):
+        with pytest.raises(ValueError, match="the index must be outside of the folder"):
+            FolderIndex(files, preset, wrong)
+    assert sorted(files.rglob("*")) == before
+
+
+def test_an_index_hidden_in_the_folder_is_not_searched(open_index, files, tmp_path):
+    (tmp_path / "cache").symlink_to(files / ".index")
+    (files / ".index").mkdir()
+    assert len(open_index()[0]) == 3 and open_index()[1] == []
+
+
+def test_a_preset_that_was_trained_again_is_noticed(files, model, checkpoint, tmp_path, monkeypatch):
+    exported = []
+
+    def export(preset, directory):
+        exported.append(preset)
+        directory.unlink(missing_ok=True)
+        directory.symlink_to(model)
+
+    monkeypatch.setattr(folder_module, "export_encoder", export)
+    preset = tmp_path / "preset"
+    shutil.copytree(checkpoint[0], preset)
+
+    def passages_left():
+        index = FolderIndex(files, str(preset), tmp_path / "cache")
+        count = len(index)
+        index.update(index.find_changes())
+        return count
+
+    assert [passages_left(), passages_left()] == [0, 3] and len(exported) == 1
+    weights = next(preset.glob("*.safetensors"))
+    os.utime(weights, ns=(0, weights.stat().st_mtime_ns + 1))
+    assert [passages_left(), passages_left()] == [0, 3] and len(exported) == 2
+
+
+def test_devices_and_links_that_lead_out_are_left_out(files, tmp_path):
+    (tmp_path / "outside.txt").write_text("secret")
+    (files / "out.txt").symlink_to(tmp_path / "outside.txt")
+    (files / "in.txt").symlink_to("film.txt")
+    (files / "zero.txt").symlink_to("/dev/zero")
+    os.mkfifo(files / "pipe.txt")
+    assert [name for name, _ in folder_module.find_files(files)] == [
+        "film.txt",
+        "in.txt",
+        "notes/page.html",
+        "notes/rome.md",
+    ]
+
+
+def test_two_processes_leave_no_passages_of_old_texts(open_index, files, checkpoint, tmp_path):
+    open_index()
+    film = files / "film.txt"
+
+    def begin():
+        index = FolderIndex(files, str(checkpoint[0]), tmp_path / "cache")
+        return index, index.find_changes()
+
+    film.write_text("shorter")
+    slow = begin()
+    film.write_text("\n\n".join(f"# part {i}\npear {i}" for i in range(6)))
+    quick = begin()
+    quick[0].update(quick[1])
+    film.write_text("now tiny")
+    slow[0].update(slow[1])
+    index, _ = open_index()
+    assert [a.text for a in index.search("pear", 10) if a.file == "film.txt"] == ["now tiny"] and len(index) == 3
+    film.unlink()
+    first, second = begin(), begin()
+    first[0].update(first[1])
+    second[0].update(second[1])
+    assert len(second[0]) == 2
+
+
+def test_control_characters_are_not_printed(tmp_path, checkpoint):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a\x1b[2Jb.txt").write_text("pear \x1b]0;title\x07 and\x9b31m\ttab\x7f")
+    (tmp_path / "files" / "c\x1b[2Jd.pdf").write_bytes(b"%PDF-1.4")
+    options = ["--preset", str(checkpoint[0]), "--index", str(tmp_path / "i")]
+    result = CliRunner().invoke(app, ["search", str(tmp_path / "files"), "pear", *options])
+    assert result.exit_code == 0, result.output
+    shown = result.stdout.splitlines()
+    assert shown[0] == "1. a[2Jb.txt, line 1" and "pear ]0;title and31m" in shown[1]
+    (left_out,) = [line for line in result.stderr.splitlines() if "left out" in line]
+    assert "c[2Jd.pdf" in left_out and not any(unicodedata.category(c) == "Cc" for c in left_out)

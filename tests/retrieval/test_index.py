@@ -246,6 +246,9 @@ def test_wrong_values_change_nothing(tmp_path):
         {"format": 1, "fields": {}, "segments": [{"documents": 3}]},
         {"format": 1, "fields": {}, "segments": [], "more": 1},
         {"format": 1, "fields": {}, "segments": 3},
+        {"format": 1, "fields": {}, "segments": [{"name": "../segment_000001", "documents": 3}]},
+        {"format": 1, "fields": {}, "segments": [{"name": "segment_000001", "documents": 3, "deletions": "../x.npy"}]},
+        {"format": 1, "fields": {"../x": {"kind": "sparse"}}, "segments": []},
         {"format": 1, "fields": [], "segments": []},
         {"format": 1, "fields": {"dense": {}}, "segments": []},
         {"format": 1, "fields": {"dense": {"kind": "another", "width": 3}}, "segments": []},
@@ -263,3 +266,88 @@ def test_the_index_needs_no_keras(python):
     names = "Index, Dense, Sparse, MultiVector, quantize_embeddings, reciprocal_rank_fusion"
     code = f"import sys; from bertzoo.retrieval import {names}; print([m for m in sys.modules if m == 'keras'])"
     assert python(code).strip() == "[]"
+
+
+def test_files_that_are_not_of_the_index_stay(tmp_path):
+    (tmp_path / "full" / "segment_photos").mkdir(parents=True)
+    (tmp_path / "full" / "segment_photos" / "mine.txt").write_text("precious")
+    with pytest.raises(ValueError, match="must be empty or hold an index. Received: a directory with segment_photos"):
+        Index(tmp_path / "full", FIELDS)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["segment_photos"]
+    index = Index(tmp_path / "i", FIELDS)
+    foreign = [tmp_path / "i" / name for name in ("segment_photos", "segment_000001_copy", "segment_1")]
+    for folder in foreign:
+        folder.mkdir()
+    add(index, ["a", "b"], 0)
+    (segment,) = (tmp_path / "i").glob("segment_00000?")
+    (segment / "deleted_by_me.txt").write_text("mine")
+    index.delete(["a"])
+    index.delete(["unknown"])
+    assert all(folder.is_dir() for folder in foreign) and (segment / "deleted_by_me.txt").read_text() == "mine"
+
+
+def test_documents_are_found_beside_deleted_and_long_ones(tmp_path, small_graphs):
+    query = unit(1, WIDTH)
+    near = [x / np.linalg.norm(x) for x in query + 0.01 * unit(200, 1, WIDTH, seed=1)]
+    far = [unit(1, WIDTH, seed=10 + i) for i in range(600)]
+    index = Index(tmp_path / "i", {"tokens": MultiVector(WIDTH)})
+    names = [f"near{i}" for i in range(200)]
+    index.add([*names, *(f"far{i}" for i in range(600)), "long"], {"tokens": [*near, *far, np.concatenate(near)]})
+    index.delete(names)
+    for top_k in (3, 20):
+        (found,), (exact,) = (index.search({"tokens": [query]}, top_k, exact=way) for way in (False, True))
+        assert exact[0].id == "long" and [hit.id for hit in found] == [hit.id for hit in exact]
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "message"),
+    [
+        (Sparse(), [([2**32 + 5], [1.0])], "ids of terms must be integers from 0 to .* Received: 4294967301"),
+        (Sparse(), [([1.9], [1.0])], "ids of terms must be integers from 0 to .* Received: 1.9"),
+        (Sparse(), [([-1], [1.0])], "ids of terms must be integers from 0 to .* Received: -1"),
+        (Sparse(), [([1], [1e5])], 'does not fit float16: use precision="float32". Received: 100000'),
+        (Dense(1, "dot"), [[-1e5]], 'does not fit float16: use precision="float32". Received: -100000'),
+        (Dense(1, "dot", "float32", "float16"), [[1e5]], 'use graph_precision="float32"'),
+        (MultiVector(1, "float16"), [[[1e5]]], "does not fit float16: scale the vectors"),
+    ],
+)
+def test_values_that_would_be_stored_as_others_are_refused(tmp_path, field, values, message):
+    index = Index(tmp_path / "i", {"f": field})
+    with pytest.raises(ValueError, match=message):
+        index.add(["a"], {"f": values})
+    assert len(Index(tmp_path / "i")) == 0
+
+
+@pytest.mark.parametrize("name", ["a/b", "../x", "documents", "document_hashes", "deleted_000001", "", "a.b"])
+def test_names_of_fields_are_no_paths_and_not_those_of_files(tmp_path, name):
+    with pytest.raises(ValueError, match="names of fields must be"):
+        Index(tmp_path / "i", {name: Dense(2)})
+    assert not (tmp_path / "i").exists()
+
+
+@pytest.mark.parametrize("field", [Dense(32, precision="int8"), MultiVector(32, "int8"), Dense(32)])
+def test_vectors_stay_after_many_merges(tmp_path, field):
+    x = unit(100, 32)
+    values = [[row] for row in x] if isinstance(field, MultiVector) else x
+    index = Index(tmp_path / "i", {"v": field})
+    index.add([str(i) for i in range(100)], {"v": values})
+    for i in range(30):
+        new = unit(1, 32, seed=i + 1)
+        index.add([f"new{i}"], {"v": [new] if isinstance(field, MultiVector) else new})
+        index.merge()
+    (part,) = index.parts("v")
+    left = part.read(np.arange(100))
+    cosines = (left * x).sum(axis=1) / np.linalg.norm(left, axis=1)
+    assert cosines.min() > 0.99 and np.abs(np.linalg.norm(left, axis=1) - 1).max() < 0.02
+
+
+@pytest.mark.parametrize("keep", [0, 100, -100])
+def test_a_damaged_graph_is_refused(tmp_path, small_graphs, keep):
+    index = Index(tmp_path / "i", {"v": Dense(WIDTH)})
+    index.add([str(i) for i in range(600)], {"v": unit(600, WIDTH)})
+    (path,) = (tmp_path / "i").glob("*/*.usearch")
+    content = path.read_bytes()
+    path.unlink()  # the open index has it mapped
+    path.write_bytes(content[:keep])
+    with pytest.raises(ValueError, match="a damaged file of .* Make the index again"):
+        Index(tmp_path / "i")

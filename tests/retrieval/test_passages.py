@@ -1,6 +1,7 @@
 """Files become passages that hold all of their text, with the places where it stands."""
 
 import re
+import time
 
 import pytest
 
@@ -112,3 +113,21 @@ def test_files_without_text_give_nothing_or_an_error(tmp_path):
     (tmp_path / "b.txt").write_bytes(bytes(range(256)))
     with pytest.raises(UnreadableFile, match="no text"):
         read_passages(tmp_path / "b.txt")
+
+
+@pytest.mark.parametrize(("name", "unit", "size"), [("a.txt", "x" * 40 + " ", 24), ("a.html", "<i>x</i> ", 6)])
+def test_the_time_grows_with_the_size(tmp_path, name, unit, size):
+    count = size * 2**20 // len(unit)
+    (tmp_path / name).write_text(unit * count)
+    begin = time.process_time()
+    passages = read_passages(tmp_path / name)
+    assert time.process_time() - begin < 20  # minutes where the rest of a text is copied for each piece
+    assert sum(passage.text.count("x") for passage in passages) == unit.count("x") * count
+
+
+def test_large_html_is_left_out_and_spaces_between_tags_stay(tmp_path):
+    (tmp_path / "a.html").write_text("<p><b>two</b> <i>words</i></p>one<b>word</b>")
+    assert [passage.text for passage in read_passages(tmp_path / "a.html")] == ["two words\noneword"]
+    (tmp_path / "a.html").write_text("<p>x</p>" * 2**20 + "<p>more</p>")
+    with pytest.raises(UnreadableFile, match="HTML larger than 8 MB"):
+        read_passages(tmp_path / "a.html")

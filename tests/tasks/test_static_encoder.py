@@ -113,3 +113,41 @@ def test_static_vectors_need_no_keras(static, tmp_path, python):
     load = "import sys, bertzoo as bz; bz.StaticEncoder.from_preset(sys.argv[1]).encode(['a'])"
     code = f"{load}; print('keras' in sys.modules)"
     assert python(code, str(tmp_path / "static")).strip() == "False"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("size", [0, -1])
+def test_batch_sizes_are_positive(static, size):
+    with pytest.raises(ValueError, match=f"batch_size must be positive. Received: {size}"):
+        static.encode(["a"], batch_size=size)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: {"embedding.weight": np.full_like(x, np.nan)}, "embeddings must be finite"),
+        (lambda x: {"embeddings": x[:10], "mapping": np.full(len(x), 10)}, "mapping must hold numbers of the 10 rows"),
+        (lambda x: {"embeddings": x[:10], "mapping": np.full(len(x), -1)}, "mapping must hold numbers of the 10 rows"),
+        (lambda x: {"embeddings": x, "weights": np.ones(3, "float32")}, "weights must be one for each"),
+        (lambda x: {"embeddings": x, "weights": np.full(len(x), np.nan, "float32")}, "embeddings must be finite"),
+    ],
+)
+def test_damaged_tensors_are_refused(static, tmp_path, change, message):
+    from safetensors.numpy import load_file, save_file
+
+    static.save_to_preset(tmp_path / "static")
+    (path,) = (tmp_path / "static").rglob("*.safetensors")
+    changed = change(load_file(path)["embedding.weight"])
+    save_file({name: np.ascontiguousarray(value) for name, value in changed.items()}, path)
+    with pytest.raises(bz.checkpoints.CheckpointError, match=message):
+        bz.StaticEncoder.from_preset(tmp_path / "static")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("content", ["{", "5", "[1]", '{"a": 1}', "null", "[]"])
+def test_malformed_modules_are_refused(static, tmp_path, content):
+    static.save_to_preset(tmp_path / "static")
+    (tmp_path / "static" / "modules.json").write_text(content)
+    with pytest.raises(bz.checkpoints.CheckpointError, match="modules"):
+        bz.StaticEncoder.from_preset(tmp_path / "static")

@@ -8,9 +8,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertzoo.metrics.vector_similarity import finite_float32_array, merge_best, prepare_vectors
-from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, join_on_disk, split_rows
+from bertzoo.retrieval.index.field import (
+    Field,
+    Found,
+    Options,
+    Part,
+    best_of,
+    check_fits_float16,
+    join_on_disk,
+    split_rows,
+)
 from bertzoo.retrieval.index.graph import PRECISIONS, SMALLEST, Graph, build_graph
-from bertzoo.retrieval.quantization import dequantize_embeddings, quantize_embeddings
+from bertzoo.retrieval.quantization import dequantize_embeddings, quantize_embeddings, round_to_int8
 
 MEASURES = ("cosine", "dot")
 
@@ -57,6 +66,10 @@ class Dense(Field):
             raise ValueError(
                 f"values must be float vectors {(count, self.width)}. Received: {vectors.dtype} {vectors.shape}."
             )
+        if self.measure == "dot":
+            for argument in ("precision", "graph_precision"):
+                if getattr(self, argument) == "float16":
+                    check_fits_float16(vectors, f'use {argument}="float32"')
         return vectors
 
     def check_queries(self, queries: Any) -> np.ndarray:
@@ -66,15 +79,18 @@ class Dense(Field):
         return vectors
 
     def write(self, folder: Path, name: str, values: np.ndarray) -> None:
-        self._store(folder, name, values)
+        self._write(folder, name, values, self.measure)
+
+    def _write(self, folder: Path, name: str, values: np.ndarray, measure: str) -> None:
+        self._store(folder, name, values, measure)
         if len(values) >= SMALLEST:
             build_graph(folder / f"{name}.usearch", self.open(folder, name).read, len(values), self.graph_precision)
 
-    def _store(self, folder: Path, name: str, values: np.ndarray) -> None:
+    def _store(self, folder: Path, name: str, values: np.ndarray, measure: str) -> None:
         pieces = list(split_rows(np.arange(len(values))))
         ranges = None
         if self.precision == "int8":
-            scaled = (prepare_vectors(values[rows], self.measure) for rows in pieces)
+            scaled = (prepare_vectors(values[rows], measure) for rows in pieces)
             sides = [(x.min(axis=0), x.max(axis=0)) for x in scaled]
             ranges = np.stack([np.min([low for low, _ in sides], axis=0), np.max([high for _, high in sides], axis=0)])
             np.save(folder / f"{name}.ranges.npy", ranges)
@@ -82,16 +98,17 @@ class Dense(Field):
         dtype = np.uint8 if self.precision == "binary" else np.dtype(self.precision)
         stored = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (len(values), width))
         for rows in pieces:
-            stored[rows] = _encode(prepare_vectors(values[rows], self.measure), self.precision, ranges)
+            stored[rows] = _encode(prepare_vectors(values[rows], measure), self.precision, ranges)
         stored.flush()
 
     def open(self, folder: Path, name: str) -> "DensePart":
         return DensePart(self, folder, name)
 
     def merge(self, folder: Path, name: str, parts: Sequence[tuple["DensePart", np.ndarray]]) -> None:
-        scratch = folder / f"{name}_scratch.npy"
+        scratch = folder / f"{name}.scratch.npy"
         pieces = (part.read(rows) for part, chosen in parts for rows in split_rows(chosen))
-        self.write(folder, name, join_on_disk(scratch, pieces, (sum(len(rows) for _, rows in parts), self.width)))
+        joined = join_on_disk(scratch, pieces, (sum(len(rows) for _, rows in parts), self.width))
+        self._write(folder, name, joined, "dot")  # as they are: scaled again, quantized vectors would change each time
         scratch.unlink()
 
 
@@ -137,4 +154,4 @@ class DensePart(Part):
 def _encode(vectors: np.ndarray, precision: str, ranges: np.ndarray | None) -> np.ndarray:
     if precision == "binary":
         return quantize_embeddings(vectors, "ubinary")
-    return vectors.astype(precision) if ranges is None else quantize_embeddings(vectors, "int8", ranges)
+    return vectors.astype(precision) if ranges is None else round_to_int8(vectors, ranges)

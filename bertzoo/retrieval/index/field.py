@@ -111,6 +111,18 @@ class Field(ABC):
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]  # fields are dataclasses
 
 
+def check_fits_float16(numbers: np.ndarray, advice: str) -> None:
+    """Refuses numbers that would become infinite.
+
+    Raises:
+        ValueError: A number is beyond float16; the message ends with the advice.
+    """
+    for rows in split_rows(np.arange(len(numbers))):
+        some = numbers[rows[0] : rows[-1] + 1]
+        if (large := some[np.abs(some) > np.finfo(np.float16).max]).size:
+            raise ValueError(f"a value does not fit float16: {advice}. Received: {large[0]}.")
+
+
 def split_rows(rows: np.ndarray) -> Iterator[np.ndarray]:
     """Rows in pieces that are read at once."""
     for begin in range(0, len(rows), ROWS_AT_ONCE):

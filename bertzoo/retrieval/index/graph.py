@@ -4,6 +4,7 @@ Vectors in the graph may have fewer bits than those that scores are computed fro
 dimensions here, so that products of codes rank as products of vectors do.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def build_graph(path: Path, read: Callable[[np.ndarray], np.ndarray], count: int
         # Several threads would leave a few vectors that no search reaches, and another graph each time.
         graph.add(rows, _encode(read(rows), precision, limit), threads=1)
     graph.save(str(path))
-    np.save(path.with_suffix(".limit.npy"), np.float32(limit))
+    described = {"limit": limit, "bytes": path.stat().st_size}
+    path.with_suffix(".graph.json").write_text(json.dumps(described), "utf-8")
 
 
 class Graph:
@@ -54,11 +56,18 @@ class Graph:
 
     Raises:
         ImportError: usearch is missing.
+        ValueError: The file is not as it was written.
     """
 
     def __init__(self, path: Path, precision: str):
+        described, size = json.loads(path.with_suffix(".graph.json").read_bytes()), path.stat().st_size
+        if size != described["bytes"]:  # usearch would read beyond its end
+            raise ValueError(
+                f"{path} must have {described['bytes']} bytes. Received: a damaged file of {size}. "
+                "Make the index again."
+            )
         self._graph = _usearch().Index.restore(str(path), view=True)
-        self._precision, self._limit = precision, float(np.load(path.with_suffix(".limit.npy")))
+        self._precision, self._limit = precision, float(described["limit"])
 
     def __len__(self) -> int:
         return len(self._graph)

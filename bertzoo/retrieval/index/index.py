@@ -18,6 +18,7 @@ from bertzoo.retrieval.index.fusion import reciprocal_rank_fusion
 from bertzoo.retrieval.index.manifest import (
     Manifest,
     Segment,
+    check_is_empty,
     deletions_name,
     lock,
     open_consistently,
@@ -71,17 +72,20 @@ class Index:
 
     Raises:
         FileNotFoundError: There is no index, and no fields are given.
-        ValueError: The index has other fields, or its manifest is damaged.
+        ValueError: A field's name can't be part of a file's, the index has other fields, its manifest is damaged, or
+            the directory holds other files and no index.
     """
 
     def __init__(self, directory: str | Path, fields: Mapping[str, Field] | None = None):
         self.directory = expand_user(directory)
         described = {name: field.describe() for name, field in (fields or {}).items()}
+        new = Manifest(described)
         if fields and read_manifest(self.directory) is None:
             self.directory.mkdir(parents=True, exist_ok=True)
+            check_is_empty(self.directory)
             with lock(self.directory):
                 if read_manifest(self.directory) is None:
-                    publish(self.directory, Manifest(described))
+                    publish(self.directory, new)
         self._reopen()
         if fields and described != self._manifest.fields:
             raise ValueError(

@@ -6,6 +6,7 @@ finds the state before or after, whatever happened to the writer in between.
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,8 @@ from bertzoo.checkpoints.saving import fsync
 
 FILE, LOCK = "manifest.json", "lock"
 FORMAT = 1
+_FIELD = re.compile(r"(?!documents$|document_hashes$|deleted_\d+$)\w+")  # others would take names of files
+_SEGMENT, _DELETIONS = re.compile(r"segment_\d{6,}"), re.compile(r"deleted_\d{6,}\.npy")
 Opened = TypeVar("Opened")
 
 
@@ -37,6 +40,12 @@ class Segment:
     deletions: str | None = None
     deleted: int = 0
 
+    def __post_init__(self) -> None:
+        if not _SEGMENT.fullmatch(self.name) or not (self.deletions is None or _DELETIONS.fullmatch(self.deletions)):
+            raise ValueError(
+                f"segments must be named as {segment_name(1)}. Received: {self.name!r}, {self.deletions!r}."
+            )
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -53,6 +62,13 @@ class Manifest:
     segments: tuple[Segment, ...] = ()
     changes: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name in self.fields if not _FIELD.fullmatch(name)]:
+            raise ValueError(
+                "names of fields must be letters, digits and underscores, and not those of the index's own files. "
+                f"Received: {wrong[0]!r}."
+            )
 
 
 def read_manifest(directory: Path) -> Manifest | None:
@@ -102,6 +118,20 @@ def open_consistently(directory: Path, open_segments: Callable[[Manifest], Opene
                 raise
 
 
+def check_is_empty(directory: Path) -> None:
+    """Refuses a directory in which an index would be made among other files.
+
+    Raises:
+        ValueError: It holds files and no index.
+    """
+    others = sorted({path.name for path in directory.iterdir()} - {LOCK, f".{FILE}"})  # of a writer that was killed
+    if others and read_manifest(directory) is None:  # read after the listing: another process may have made it
+        raise ValueError(
+            f"{directory} must be empty or hold an index. Received: a directory with {', '.join(others[:5])}. Name "
+            "another directory."
+        )
+
+
 def lock(directory: Path) -> FileLock:
     """A context in which no other process writes; another waits. The lock of a process that dies is free."""
     return FileLock(directory / LOCK)
@@ -146,12 +176,16 @@ def remove_leftovers(directory: Path) -> None:
     """Removes folders and files that the manifest does not name: of merged segments, and what a killed writer left.
     Call within `lock`."""
     manifest = read_manifest(directory)
-    named = {segment.name: segment.deletions for segment in manifest.segments} if manifest else {}
-    for folder in directory.glob("segment_*"):
+    if manifest is None:
+        return
+    named = {segment.name: segment.deletions for segment in manifest.segments}
+    for folder in directory.iterdir():
+        if not _SEGMENT.fullmatch(folder.name):
+            continue
         if folder.name not in named:
             shutil.rmtree(folder, ignore_errors=True)
             continue
-        for file in folder.glob("deleted_*"):
-            if file.name != named[folder.name]:
+        for file in folder.iterdir():
+            if _DELETIONS.fullmatch(file.name) and file.name != named[folder.name]:
                 with suppress(OSError):  # open in another process on Windows
                     file.unlink()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertzoo.metrics.vector_similarity import finite_float32_array
-from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, join_on_disk
+from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, check_fits_float16, join_on_disk
 from bertzoo.retrieval.index.graph import SMALLEST, Graph, build_graph
 from bertzoo.retrieval.index.token_codes import CODECS, open_codes
 
@@ -53,6 +53,9 @@ class MultiVector(Field):
         documents = self.check_queries(values)
         if len(documents) != count:
             raise ValueError(f"values must be the vectors of {count} documents. Received: {len(documents)}.")
+        if self.precision == "float16":
+            for document in documents:
+                check_fits_float16(document, "scale the vectors")
         return documents
 
     def check_queries(self, queries: Any) -> list[np.ndarray]:
@@ -79,7 +82,7 @@ class MultiVector(Field):
     def merge(self, folder: Path, name: str, parts: Sequence[tuple["MultiVectorPart", np.ndarray]]) -> None:
         lengths = np.concatenate([part.lengths[rows] for part, rows in parts])
         pieces = (part.read(piece) for part, rows in parts for piece in part.split(rows))
-        scratch = folder / f"{name}_scratch.npy"
+        scratch = folder / f"{name}.scratch.npy"
         tokens = join_on_disk(scratch, pieces, (int(lengths.sum()), self.width))
         self._write_tokens(folder, name, tokens, lengths)
         scratch.unlink()
@@ -121,21 +124,26 @@ class MultiVectorPart(Part):
         may_be_found = self.lengths > 0 if alive is None else alive & (self.lengths > 0)
         if self._graph is None or options.exact:
             return self._compare_all(queries, np.flatnonzero(may_be_found), options.top_k)
-        return [self._search_one(query, may_be_found, options) for query in queries]
+        alive_tokens = None if alive is None else np.repeat(alive, self.lengths)
+        return [self._search_one(query, alive_tokens, int(may_be_found.sum()), options) for query in queries]
 
-    def _search_one(self, query: np.ndarray, may_be_found: np.ndarray, options: Options) -> Found:
+    def _search_one(self, query: np.ndarray, alive: np.ndarray | None, documents: int, options: Options) -> Found:
+        """alive: bool (tokens,), of the documents that may be found; all where None. documents: how many these are."""
         assert self._graph is not None
-        if not len(query):
+        if not len(query) or not documents:
             return Found(np.zeros(0, np.float32), np.zeros(0, np.int64))
         wanted = options.top_k * options.rescore_multiplier
-        near = np.unique(
-            np.concatenate(self._graph.find(query, TOKENS_OF_DOCUMENT * wanted, expansion=TOKENS_OF_DOCUMENT * wanted))
-        )
+        count, tokens = TOKENS_OF_DOCUMENT * wanted, len(self._graph) if alive is None else int(alive.sum())
+        while True:
+            near = np.unique(np.concatenate(self._graph.find(query, count, alive, expansion=count)))
+            of_tokens = np.searchsorted(self._splits, near, "right") - 1
+            rows, begins = np.unique(of_tokens, return_index=True)
+            if count >= tokens or len(rows) >= min(options.top_k, documents):
+                break
+            count *= 2  # many of them are of the same documents
         # MaxSim with the tokens that were found says which documents are worth the reading of all their tokens.
-        of_tokens = np.searchsorted(self._splits, near, "right") - 1
-        rows, begins = np.unique(of_tokens, return_index=True)
         scores = np.maximum.reduceat(self._tokens(near) @ query.T, begins, axis=0).clip(0).sum(axis=1)
-        rows = np.sort(best_of(scores[may_be_found[rows]], rows[may_be_found[rows]], wanted).rows)
+        rows = np.sort(best_of(scores, rows, wanted).rows)
         pieces = [self._scores([query], piece)[0] for piece in self.split(rows)]
         return best_of(np.concatenate([np.zeros(0, np.float32), *pieces]), rows, options.top_k)
 

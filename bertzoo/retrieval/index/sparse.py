@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of
+from bertzoo.retrieval.index.field import Field, Found, Options, Part, best_of, check_fits_float16
 
 
 class Terms(NamedTuple):
@@ -45,12 +45,15 @@ class Sparse(Field):
         documents = self.check_queries(values)
         if len(documents) != count:
             raise ValueError(f"values must be the terms of {count} documents. Received: {len(documents)}.")
+        if self.precision == "float16":
+            for _, weights in documents:
+                check_fits_float16(weights, 'use precision="float32"')
         return documents
 
     def check_queries(self, queries: Any) -> list[Terms]:
-        checked = [Terms(np.asarray(ids, np.int32), np.asarray(weights, np.float32)) for ids, weights in queries]
+        checked = [Terms(_to_ids(ids), np.asarray(weights, np.float32)) for ids, weights in queries]
         for ids, weights in checked:
-            if ids.ndim != 1 or ids.shape != weights.shape or len(np.unique(ids)) < len(ids) or (ids < 0).any():
+            if ids.ndim != 1 or ids.shape != weights.shape or len(np.unique(ids)) < len(ids):
                 raise ValueError(
                     f"terms must be (ids, weights) of equal length, each id once. Received: {ids.shape} and "
                     f"{weights.shape}{', an id more than once' if len(np.unique(ids)) < len(ids) else ''}."
@@ -134,3 +137,16 @@ class SparsePart(Part):
         places = np.minimum(np.searchsorted(self._terms, ids), len(self._terms) - 1)
         begins, ends = self._splits[places], self._splits[places + 1]
         return begins, np.where(self._terms[places] == ids, ends, begins)
+
+
+def _to_ids(values: Any) -> np.ndarray:
+    """int32, of the shape of the values.
+
+    Raises:
+        ValueError: They are no integers, or out of range.
+    """
+    ids = np.asarray(values)
+    if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > np.iinfo(np.int32).max):
+        wrong = ids if ids.dtype.kind not in "iu" else ids[(ids < 0) | (ids > np.iinfo(np.int32).max)]
+        raise ValueError(f"ids of terms must be integers from 0 to 2**31 - 1. Received: {wrong.flat[0]!s}.")
+    return ids.astype(np.int32)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.retrieval.index.field import split_rows
-from bertzoo.retrieval.quantization import dequantize_embeddings, quantize_embeddings
+from bertzoo.retrieval.quantization import dequantize_embeddings, round_to_int8
 
 SAMPLE = 100_000  # vectors that centroids and quarters are computed from
 ITERATIONS = 8
@@ -30,7 +30,7 @@ def _write_int8(folder: Path, name: str, tokens: np.ndarray) -> None:
     ranges = np.stack([low, high])
     np.save(folder / f"{name}.ranges.npy", ranges)
     path, width = folder / f"{name}.tokens.npy", tokens.shape[1]
-    _write(path, tokens, lambda x: quantize_embeddings(x, "int8", ranges), width, np.int8)
+    _write(path, tokens, lambda x: round_to_int8(x, ranges), width, np.int8)
 
 
 def _write_residual2(folder: Path, name: str, tokens: np.ndarray) -> None:
