@@ -10,11 +10,10 @@ import keras
 from bertzoo.checkpoints.json_files import NULL, choice_rule, integer_rule
 from bertzoo.layers.eurobert import LatePoolingHead, PlainEmbeddings
 from bertzoo.layers.modernbert import PreNormBlock
-from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.config import Flag, NoSegments, PaddingId
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, HeadSpec, dense_names, norm_names, two_dense_head
-from bertzoo.models.rotary import RotaryConfig
+from bertzoo.models.rotary import RotaryConfig, build_rotary_attention
 
 LAYER = "layers.{i}."
 
@@ -103,17 +102,8 @@ class EuroBert(Family):
         return super().build_embeddings(config, layer_class=PlainEmbeddings, max_positions=0, **options)
 
     def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
-        attention = RotaryAttention(
-            config.hidden_size,
-            config.num_attention_heads,
-            config.attention_probs_dropout_prob,
-            config.initializer_range,
-            theta=config.rope_theta,
-            position_scale=config.rope_factor,
-            num_key_value_heads=config.num_key_value_heads,
-            use_bias=config.attention_bias,
-            **options,
-        )
+        grouped = {"num_key_value_heads": config.num_key_value_heads, "use_bias": config.attention_bias}
+        attention = build_rotary_attention(config, **grouped, **options)
         return PreNormBlock(
             attention,
             config.hidden_size,

@@ -9,7 +9,7 @@ import keras
 from bertzoo.checkpoints.json_files import OBJECT, check_values, integer_rule, number_rule
 from bertzoo.models.heads import masked_lm_head, norm_names
 from bertzoo.models.nomic_bert import MODULES, NomicBert, layer_names
-from bertzoo.models.rotary import RotaryConfig
+from bertzoo.models.rotary import RotaryConfig, pop_supported
 
 # Of configurations for Alibaba's own code, whose model_type is "new": the keys with the only values that are supported.
 OLD_VALUES = {
@@ -46,12 +46,7 @@ def _translate(content: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: A value is not supported.
     """
     new = {key: value for key, value in content.items() if key not in OLD_INERT}
-    for key, allowed in OLD_VALUES.items():
-        if (value := new.pop(key, allowed[0])) not in allowed:
-            supported = ", ".join(map(repr, allowed))
-            raise ValueError(
-                f"config.json has {key} = {value!r}, which bertzoo does not compute; supported: {supported}."
-            )
+    pop_supported(new, OLD_VALUES)
     rope = new.get("rope_scaling") or {}
     check_values({"rope_scaling": rope}, {"rope_scaling": OBJECT})
     if rope.get("type") == "ntk":

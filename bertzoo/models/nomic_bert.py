@@ -8,11 +8,10 @@ import keras
 
 from bertzoo.checkpoints.json_files import NULL, check_values, integer_rule
 from bertzoo.layers.gated import GatedBlock
-from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.bert import Bert
 from bertzoo.models.family import Family
 from bertzoo.models.heads import PLAIN_HEADS, dense_names, masked_lm_head, norm_names
-from bertzoo.models.rotary import RotaryConfig
+from bertzoo.models.rotary import RotaryConfig, build_rotary_attention, pop_supported
 
 # Of configurations for Nomic's own code: the key -> transformers'.
 OLD_NAMES = {
@@ -75,12 +74,7 @@ def _translate(content: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: A value is not supported.
     """
     new = dict(content)
-    for key, allowed in OLD_VALUES.items():
-        if (value := new.pop(key, allowed[0])) not in allowed:
-            supported = ", ".join(map(repr, allowed))
-            raise ValueError(
-                f"config.json has {key} = {value!r}, which bertzoo does not compute; supported: {supported}."
-            )
+    pop_supported(new, OLD_VALUES)
     act = new.pop("activation_function", "swiglu")
     if act not in OLD_ACTIVATIONS:
         raise ValueError(f"config.json has activation_function = {act!r}; supported: {', '.join(OLD_ACTIVATIONS)}.")
@@ -160,15 +154,6 @@ class NomicBert(Family):
         return super().build_embeddings(config, max_positions=0, **options)
 
     def build_block(self, config: Any, index: int, **options: Any) -> keras.layers.Layer:
-        attention = RotaryAttention(
-            config.hidden_size,
-            config.num_attention_heads,
-            config.attention_probs_dropout_prob,
-            config.initializer_range,
-            theta=config.rope_theta,
-            position_scale=config.rope_factor,
-            use_bias=self.has_biases,
-            dtype=options.get("dtype"),
-        )
+        attention = build_rotary_attention(config, use_bias=self.has_biases, dtype=options.get("dtype"))
         options = {"layer_class": GatedBlock, "output_bias": self.has_biases, **options}
         return super().build_block(config, index, attention=attention, **options)

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
+import keras
+
 from bertzoo.checkpoints.json_files import NULL, OBJECT, TEXT, check_values, number_rule
+from bertzoo.layers.rotary import RotaryAttention
 from bertzoo.models.config import EncoderConfig, NonNegative
 
 ROPE_RULES = {"rope_type": TEXT, "type": TEXT, "rope_theta": number_rule(0), "factor": number_rule(1) | NULL}
@@ -62,3 +65,39 @@ class RotaryConfig(EncoderConfig):
             )
         theta = rope.get("rope_theta", content.get("rope_theta", cls.rope_theta))
         return config.replace(rope_theta=theta, rope_factor=factor if kind == "linear" else 1.0)
+
+
+def pop_supported(content: dict[str, Any], supported_values: Mapping[str, tuple]) -> None:
+    """Takes keys out of a configuration whose values are those that are computed here.
+
+    Args:
+        content: The configuration, from which the keys are removed.
+        supported_values: Key -> its supported values, the first of them being the default.
+
+    Raises:
+        ValueError: A value is not supported.
+    """
+    for key, allowed in supported_values.items():
+        if (value := content.pop(key, allowed[0])) not in allowed:
+            supported = ", ".join(map(repr, allowed))
+            raise ValueError(
+                f"config.json has {key} = {value!r}, which bertzoo does not compute; supported: {supported}."
+            )
+
+
+def build_rotary_attention(config: Any, **options: Any) -> keras.layers.Layer:
+    """The self-attention of a `RotaryConfig`.
+
+    Args:
+        config: The configuration.
+        options: Further arguments of `RotaryAttention`.
+    """
+    return RotaryAttention(
+        config.hidden_size,
+        config.num_attention_heads,
+        config.attention_probs_dropout_prob,
+        config.initializer_range,
+        theta=config.rope_theta,
+        position_scale=config.rope_factor,
+        **options,
+    )
