@@ -24,6 +24,7 @@ from bertzoo.metrics.maxsim import maxsim, pairwise_maxsim
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.embedding_task import EmbeddingTask
 from bertzoo.tasks.sentence_modules import (
+    VectorSimilarity,
     dense_layers,
     load_layer_weights,
     load_sentence_backbone,
@@ -40,7 +41,7 @@ STRATEGIES = ("fixed", "min")
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class MultiVectorEncoder(EmbeddingTask):
+class MultiVectorEncoder(VectorSimilarity, EmbeddingTask):
     """Turns each text into vectors of its tokens: an encoder, then dense layers, then vectors of length 1.
 
     Args:
@@ -70,6 +71,9 @@ class MultiVectorEncoder(EmbeddingTask):
 
     data: MultiVectorData
     token_vectors = True
+    default_measure = "maxsim"
+    similarity_function = staticmethod(maxsim)
+    pairwise_function = staticmethod(pairwise_maxsim)
     config_keys = (
         "projection",
         *READING,
@@ -297,33 +301,6 @@ class MultiVectorEncoder(EmbeddingTask):
 
     def no_vectors(self) -> list:
         return []
-
-    @property
-    def similarity_fn_name(self) -> str:
-        """The model's similarity measure, one of `bertzoo.metrics.maxsim.MEASURES`."""
-        return self.settings.get("similarity_fn_name") or "maxsim"
-
-    def similarity(self, queries: Any, documents: Any) -> np.ndarray:
-        """How well each document matches each query, by the model's own measure.
-
-        Args:
-            queries, documents: What `encode_query` and `encode_document` gave.
-
-        Returns:
-            float32 (queries, documents).
-        """
-        return maxsim(queries, documents, self.similarity_fn_name)
-
-    def similarity_pairwise(self, queries: Any, documents: Any) -> np.ndarray:
-        """How well each document matches the query at the same index, by the model's own measure.
-
-        Args:
-            queries, documents: Equally many.
-
-        Returns:
-            float32 (queries,).
-        """
-        return pairwise_maxsim(queries, documents, self.similarity_fn_name)
 
     def default_loss(self) -> MultiVectorMultipleNegativesRanking:
         return MultiVectorMultipleNegativesRanking()

@@ -1,9 +1,9 @@
 """What a directory of sentence-transformers holds besides the encoder, as a task has it: prompts, the measure of
 similarity, and the layers after the encoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -87,36 +87,46 @@ def prompt_options_from_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class VectorSimilarity:
-    """Mixed into tasks that make vectors: their similarity, by the measure that the model's settings name."""
+    """Mixed into tasks that make vectors: their similarity, by the measure that the model's settings name.
+
+    Attributes:
+        default_measure: The measure where the settings name none.
+        similarity_function, pairwise_function: (vectors, others, measure) -> the similarities of each with each, and of
+            those at the same index.
+    """
 
     settings: dict[str, Any]
+    default_measure: ClassVar[str] = "cosine"
+    similarity_function: ClassVar[Callable[..., np.ndarray]] = staticmethod(similarity)
+    pairwise_function: ClassVar[Callable[..., np.ndarray]] = staticmethod(pairwise_similarity)
 
     @property
     def similarity_fn_name(self) -> str:
-        """The model's similarity measure, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
-        return self.settings.get("similarity_fn_name") or "cosine"
+        """The model's similarity measure: one of `bertzoo.metrics.vector_similarity.MEASURES`, or of
+        `bertzoo.metrics.maxsim.MEASURES` for token vectors."""
+        return self.settings.get("similarity_fn_name") or self.default_measure
 
     def similarity(self, vectors: Any, others: Any) -> np.ndarray:
         """The similarity of each vector to each of the others, by the model's own measure.
 
         Args:
-            vectors, others: (n, width) and (m, width).
+            vectors, others: n and m of them, as `encode` gives them.
 
         Returns:
             float32 (n, m).
         """
-        return similarity(vectors, others, self.similarity_fn_name)
+        return self.similarity_function(vectors, others, self.similarity_fn_name)
 
     def similarity_pairwise(self, vectors: Any, others: Any) -> np.ndarray:
         """The similarity of each vector to the one at the same index of the others, by the model's own measure.
 
         Args:
-            vectors, others: (n, width) each.
+            vectors, others: n each, as `encode` gives them.
 
         Returns:
             float32 (n,).
         """
-        return pairwise_similarity(vectors, others, self.similarity_fn_name)
+        return self.pairwise_function(vectors, others, self.similarity_fn_name)
 
 
 # ---- the encoder and the tokenizer

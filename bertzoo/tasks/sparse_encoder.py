@@ -26,7 +26,11 @@ from bertzoo.losses.sparse import RegularizerSchedule, SpladeLoss
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.answers.sparse_vectors import SparseVector, SparseVectors
 from bertzoo.tasks.embedding_task import EmbeddingTask
-from bertzoo.tasks.sentence_modules import load_sentence_tokenizer, prompt_options_from_settings
+from bertzoo.tasks.sentence_modules import (
+    VectorSimilarity,
+    load_sentence_tokenizer,
+    prompt_options_from_settings,
+)
 from bertzoo.tasks.task import token_ids_shape
 from bertzoo.text.encoded import prepend_prompt, to_text_list
 from bertzoo.text.tokenizer import Tokenizer
@@ -34,7 +38,7 @@ from bertzoo.types import Tensor
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class SparseEncoder(EmbeddingTask):
+class SparseEncoder(VectorSimilarity, EmbeddingTask):
     """Turns texts into sparse vectors of words: SPLADE pooling over the masked-LM head of an encoder.
 
     Args:
@@ -58,6 +62,9 @@ class SparseEncoder(EmbeddingTask):
 
     data: SparseData
     heads = ("masked_lm",)
+    default_measure = "dot"
+    similarity_function = staticmethod(SparseVectors.similarity)
+    pairwise_function = staticmethod(SparseVectors.pairwise_similarity)
     config_keys = ("pooling", "query_embedding", "max_active_dims", "prompts", "default_prompt", "settings")
 
     def __init__(
@@ -268,33 +275,6 @@ class SparseEncoder(EmbeddingTask):
         tokenizer = self.data.require_tokenizer()
         order = np.argsort(-vectors.weights, kind="stable")[:top_k]
         return [(tokenizer.id_to_token(int(vectors.ids[i])), float(vectors.weights[i])) for i in order]
-
-    @property
-    def similarity_fn_name(self) -> str:
-        """The model's similarity measure, one of `bertzoo.metrics.vector_similarity.MEASURES`."""
-        return self.settings.get("similarity_fn_name") or "dot"
-
-    def similarity(self, vectors: SparseVectors, others: SparseVectors) -> np.ndarray:
-        """The similarity of each vector to each of the others, by the model's own measure.
-
-        Args:
-            vectors, others: What `encode` gave.
-
-        Returns:
-            float32 (n, m).
-        """
-        return vectors.similarity(others, self.similarity_fn_name)
-
-    def similarity_pairwise(self, vectors: SparseVectors, others: SparseVectors) -> np.ndarray:
-        """The similarity of each vector to the one at the same index of the others, by the model's own measure.
-
-        Args:
-            vectors, others: Equally many.
-
-        Returns:
-            float32 (n,).
-        """
-        return vectors.pairwise_similarity(others, self.similarity_fn_name)
 
     # ---- training
 
