@@ -10,7 +10,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.checkpoints.sentence_transformers import document_prompt_name
 from bertzoo.export.engine import INT8_MODEL_FILE, MODEL_FILE, OnnxModel
+from bertzoo.export.in_process import export_command, export_error
 from bertzoo.retrieval import DEFAULT_PRESET
 from bertzoo.retrieval.bm25 import document_terms, query_terms
 from bertzoo.retrieval.index.dense import Dense
@@ -333,14 +333,13 @@ def export_encoder(preset: str, directory: Path) -> None:
     """
     temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
     try:
-        for options in (["--int8"], []):
-            command = [sys.executable, "-m", "bertzoo", "export", preset, str(temporary), *options]
+        for int8 in (True, False):
+            command = export_command(preset, temporary, int8)
             ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if not ended.returncode:
                 break
         else:
-            lines = ended.stderr.strip().splitlines() or ["the export failed."]
-            raise CheckpointError(lines[-1].removeprefix("bertzoo: "))
+            raise export_error(ended.stderr)
         if (temporary / INT8_MODEL_FILE).exists():  # compared with float32 when it was written
             os.replace(temporary / INT8_MODEL_FILE, temporary / MODEL_FILE)
         shutil.rmtree(directory, ignore_errors=True)

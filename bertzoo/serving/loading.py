@@ -1,7 +1,6 @@
 """From presets to models that are served."""
 
 import asyncio
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_user
 from bertzoo.export import OnnxModel
 from bertzoo.export.engine import MODEL_FILE
+from bertzoo.export.in_process import export_command, export_error
 from bertzoo.serving.calls import TASKS
 from bertzoo.serving.metrics import Metrics
 from bertzoo.serving.model import MASK_LOGITS, POOL_THREADS, ServedModel
@@ -85,18 +85,16 @@ async def load_model(preset: str, int8: bool | None, threads: int | None) -> Onn
     if (directory / MODEL_FILE).is_file():
         return await asyncio.to_thread(read_export, directory, threads, int8)
     with TemporaryDirectory(prefix="bertzoo-") as folder:
-        options = ["--int8"] if int8 else []
-        await run_command("export", preset, f"{folder}/model", *options)
+        await run_export(export_command(preset, f"{folder}/model", bool(int8)))
         return await asyncio.to_thread(read_export, Path(folder) / "model", threads, int8)
 
 
-async def run_command(*arguments: str) -> None:
-    """Runs a command of bertzoo in a process of its own, which ends with this coroutine.
+async def run_export(command: list[str]) -> None:
+    """Runs the command of an export in a process of its own, which ends with this coroutine.
 
     Raises:
         CheckpointError: It failed.
     """
-    command = [sys.executable, "-m", "bertzoo", *arguments]
     process = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL, stderr=PIPE)
     try:
         _, errors = await process.communicate()
@@ -105,8 +103,7 @@ async def run_command(*arguments: str) -> None:
             process.kill()
             await process.wait()
     if process.returncode:
-        lines = errors.decode("utf-8", "replace").strip().splitlines() or ["the export failed."]
-        raise CheckpointError(lines[-1].removeprefix("bertzoo: "))
+        raise export_error(errors.decode("utf-8", "replace"))
 
 
 def read_export(directory: Path, threads: int | None, int8: bool | None) -> OnnxModel:
