@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import safetensors.numpy
+from stream_cases import check_streams_of_texts
 
 import bertzoo as bz
 from bertzoo.checkpoints.errors import CheckpointError
@@ -334,22 +335,4 @@ def test_retrieval_is_evaluated_as_there(make_st):
 def test_streams_of_texts_give_the_same_batches(make_st):
     model = bz.MultiVectorEncoder.from_preset(make_st(EXPANSIONS["fixed"], skiplist=[","])[0], verbose=False)
     model.compile()
-    queries = ["good film", "dull , plot", "never"]
-    (expected, *_) = model.data.batches((queries, TEXTS[:3]), batch_size=3, shuffle=False, with_targets=True)[0]
-    (inputs, *_) = model.data.batches(Stream([((queries, TEXTS[:3]),)]), steps=1)[0]
-    for name in ("token_ids", "padding_mask", "scoring_mask"):
-        length = min(expected[name].shape[-1], inputs[name].shape[-1])
-        order = model.data.batches((queries, TEXTS[:3]), batch_size=3, shuffle=False, with_targets=True).row_order
-        np.testing.assert_array_equal(inputs[name][order][..., :length], expected[name][..., :length])
-
-
-class Stream(keras.utils.PyDataset):
-    def __init__(self, batches):
-        super().__init__()
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
+    check_streams_of_texts(model, TEXTS[:3], "scoring_mask")

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from stream_cases import check_streams_of_texts
 
 import bertzoo as bz
 from bertzoo.layers import SparseStaticEmbedding
@@ -191,22 +192,4 @@ def test_an_update_in_mini_batches_is_the_plain_one(static, masked_lm, close, ea
 def test_streams_of_texts_give_the_same_batches(make_sparse_st):
     model = bz.SparseEncoder.from_preset(make_sparse_st("router")[0], verbose=False)
     model.compile()
-    queries = ["good film", "dull , plot", "never"]
-    (expected, *_) = model.data.batches((queries, TEXTS[:3]), batch_size=3, shuffle=False, with_targets=True)[0]
-    (inputs, *_) = model.data.batches(Stream([((queries, TEXTS[:3]),)]), steps=1)[0]
-    for name in ("token_ids", "padding_mask", "query_ids"):
-        length = min(expected[name].shape[-1], inputs[name].shape[-1])
-        order = model.data.batches((queries, TEXTS[:3]), batch_size=3, shuffle=False, with_targets=True).row_order
-        np.testing.assert_array_equal(inputs[name][order][..., :length], expected[name][..., :length])
-
-
-class Stream(keras.utils.PyDataset):
-    def __init__(self, batches):
-        super().__init__()
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
+    check_streams_of_texts(model, TEXTS[:3], "query_ids")
