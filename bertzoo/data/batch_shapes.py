@@ -110,8 +110,8 @@ def choose_max_shapes(num_rows: int, batch_size: int) -> int:
 
 
 def _num_shapes_that_pay(num_rows: int, batch_size: int) -> int:
-    # On JAX, compiling one costs as much as 20 steps on a CPU, hundreds on a GPU.
-    return num_rows // ((16 if accelerator_name() is None else 100) * batch_size)
+    # On JAX, compiling one costs as much as 20 steps on a CPU, a thousand of a small model on a GPU.
+    return num_rows // ((16 if accelerator_name() is None else 1000) * batch_size)
 
 
 def is_any_batch_shape_fast() -> bool:

@@ -67,12 +67,27 @@ class PackedDataset(SeededDataset):
             options = {"max_count": 1, "row_length": self.shape.row_length, "num_groups": self._num_groups(rest)}
             self._smaller = choose_packed_shape(lengths, rest, rng, **options)
 
-    def _make(self, epoch: int, plan: list[np.ndarray], index: int) -> tuple:
+    def example_batches(self) -> list[tuple]:
+        """A batch of each shape that may come, whatever this epoch's are: not all of its texts may have a place."""
+        if self.shape is None:
+            return super().example_batches()
+        examples, sizes = [], set()
+        for index, rows in enumerate(self._plan):
+            shape, _ = self._shape_and_groups(rows)
+            if shape is not None and len(rows) not in sizes:
+                sizes.add(len(rows))
+                examples += [self._make(self._epoch, self._plan, index, count) for count in shape.row_counts]
+        return examples
+
+    def _make(self, epoch: int, plan: list[np.ndarray], index: int, num_rows: int | None = None) -> tuple:
         inputs, *targets = self._pad(epoch, index, plan[index], self._length)
         shape, groups = self._shape_and_groups(plan[index])
         if shape is None:
             return inputs, *targets
-        inputs = {**inputs, **packing_arrays(inputs["lengths"], self._length, shape, groups)}
+        if num_rows is not None:
+            shape = PackedShape(shape.row_length, (num_rows,))
+        arrays = packing_arrays(inputs["lengths"], self._length, shape, groups)
+        inputs = {**inputs, **arrays, "packing": arrays["packing"][:num_rows]}
         if self._mini_batch_size is not None:
             texts = inputs["lengths"][: -(-len(plan[index]) // groups)].size  # of a mini-batch
             inputs["first_texts"] = np.arange(groups, dtype="int32") * texts

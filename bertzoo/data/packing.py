@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertzoo.backend import accelerator_name
 from bertzoo.data.batch_shapes import choose_padded_lengths
 
 SHORT_ROW = 128  # up to this many tokens, attention in a row costs little beside the rest
@@ -17,7 +18,9 @@ ROW_LENGTHS = 8  # how many lengths of rows are tried
 TEXTS, FEWEST, MOST, FEWEST_IN_GROUPS = 8192, 32, 128, 4
 LEAST_GAIN = 0.05  # of the tokens, for which texts are packed
 FEW_BATCHES = 32  # of them, to choose the length of rows
-SPARE = 0.03  # of the largest number of rows, one at least, for batches that need more than all that were drawn
+# Of the largest number of rows, one at least, for batches that need more than all that were drawn. On an accelerator,
+# where a shape that comes up late holds a run up for long, more: such batches are few, and so cost little.
+SPARE, SPARE_ACCELERATED = 0.03, 0.25
 
 
 class PackedShape(NamedTuple):
@@ -126,13 +129,14 @@ def choose_packed_shape(
     """
     text_lengths = np.maximum(text_lengths, 1)
     size = min(batch_size, len(text_lengths))
+    spare = SPARE if accelerator_name() is None else SPARE_ACCELERATED
     number = max(int(np.clip(TEXTS // size, FEWEST, MOST)) // num_groups, FEWEST_IN_GROUPS)
     draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)] for _ in range(number)]
 
     def choose(tokens: int, draws: list[np.ndarray]) -> tuple[int, PackedShape]:
         """The tokens that are computed for the draws in rows of so many tokens, and the shape."""
         needed = np.array([rows_needed(lengths, tokens, num_groups) for lengths in draws])
-        most = int(needed.max()) + -(-max(1, int(needed.max() * SPARE)) // num_groups) * num_groups
+        most = int(needed.max()) + -(-max(1, int(needed.max() * spare)) // num_groups) * num_groups
         counts = choose_padded_lengths(np.append(needed, most), most, max_count, num_groups, tolerance=0.0)
         return counts[np.searchsorted(counts, needed)].sum() * tokens, PackedShape(tokens, tuple(counts.tolist()))
 

@@ -57,10 +57,17 @@ class CompiledTask(BackendModel, keras.Model):
         given by name take logits, the outputs of tasks. Where the loss is one for each token, metrics too weigh tokens,
         and ignore padding.
 
-        On PyTorch, `jit_compile=True` makes the training step one graph: forward pass, loss, metrics and backward pass,
-        with the same dropout masks and losses as without. On a GPU a step is then about twice as fast, once PyTorch has
-        compiled for a minute or two, at the first step, at the first batch of another length and at the first of fewer
-        rows: it pays in long runs. Predictions are compiled too. A loss or metric that cannot be compiled is an error.
+        With `jit_compile="auto"`, the default, a GPU spends little time on compiling. On PyTorch the kernels of a
+        training step on a small batch are recorded at the second batch of its shape, and then run without Python
+        between them, several times as fast; a loss or metric then runs in Python for the first two batches of a shape
+        alone, as under JAX and TensorFlow, unless it reads values on the host, with which nothing is recorded. On JAX,
+        short runs are compiled without the search for the fastest products.
+
+        `jit_compile=True` pays in long runs. On PyTorch it makes the training step one graph: forward pass, loss,
+        metrics and backward pass, with the same dropout masks and losses as without. On a GPU a step is then about
+        twice as fast, once PyTorch has compiled for a minute or two, at the first step, at the first batch of another
+        length and at the first of fewer rows. Predictions are compiled too. A loss or metric that cannot be compiled is
+        an error. `jit_compile=False` compiles nothing.
 
         Raises:
             ValueError: A loss is unknown, or takes probabilities.

@@ -15,12 +15,19 @@ class ThreadSafeModel(keras.Model):
     Keras keeps the metrics in the model. On JAX a call also takes the weights out of it; see `JaxModel`.
     """
 
+    # Whether the backend may choose how to compile: `jit_compile="auto"`, and no `run_eagerly`.
+    compiles_as_it_pays = True
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._call_lock = threading.RLock()  # a callback may call the model within `fit`
 
     def rematerialized_call(self, layer_call: Callable, *args: Any, **kwargs: Any) -> Callable:
         return layer_call  # the blocks are rematerialized, not the model, which counts its training calls
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        self.compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto" and not kwargs.get("run_eagerly")
+        super().compile(*args, **kwargs)
 
     @contextmanager
     def exclusive_call(self) -> Iterator[None]:

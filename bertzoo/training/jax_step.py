@@ -1,11 +1,12 @@
 """The training step on JAX: an interrupted call leaves the weights in the model, and an update takes few kernels."""
 
+import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,16 @@ from bertzoo._keras_hooks import JAX_STATE, donate_variables_to_jax, set_jax_sta
 from bertzoo.training.calls import ThreadSafeModel, delay_interrupts
 from bertzoo.training.processes import dataset_of_process, end_together, num_processes
 
+# Steps × weights up to which XLA's search for the fastest products takes longer on a GPU than it saves.
+SHORT_RUN = 4e10
 STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+
+
+class _Run(NamedTuple):
+    """Whether a run is short, and what gives an example of each shape of its batches until they are compiled."""
+
+    is_short: bool = False
+    example_batches: Callable[[], list] | None = None
 
 
 class JaxModel(ThreadSafeModel):
@@ -30,7 +40,7 @@ class JaxModel(ThreadSafeModel):
     train_function: Any  # these are None until Keras makes them
     test_function: Any
     predict_function: Any
-    _example_batches: Callable[[], list] | None = None  # of the data set that `fit` begins with
+    _run = _Run()
 
     def __setattr__(self, name: str, value: Any) -> None:
         # The trainer sets the state at each step, hundreds of arrays. Keras would look at each for something to track,
@@ -60,25 +70,39 @@ class JaxModel(ThreadSafeModel):
                 set_jax_state(self, None)
 
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        # With several devices Keras places the batches, on which the compiled step depends.
-        find = None if keras.distribution.distribution() is not None else getattr(x, "example_batches", None)
-        self._example_batches = find
+        epochs = kwargs.get("epochs", 1) - kwargs.get("initial_epoch", 0)
         kwargs["validation_data"] = dataset_of_process(kwargs.get("validation_data"))
-        with end_together():
+        with self._run_over(x, kwargs.get("steps_per_epoch"), epochs), end_together():
             return super().fit(dataset_of_process(x), *args, **kwargs)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("_use_cached_eval_dataset"):  # within `fit`, which has it already
-            x = dataset_of_process(x)
-        return super().evaluate(x, *args, **kwargs)
+        if kwargs.get("_use_cached_eval_dataset"):  # within `fit`, which has it already
+            return super().evaluate(x, *args, **kwargs)
+        with self._run_over(x, kwargs.get("steps")):
+            return super().evaluate(dataset_of_process(x), *args, **kwargs)
 
     # On the other backends predictions share no state, so several may run at once.
 
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
+    def predict(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         if num_processes() > 1:
             raise ValueError(f"predict needs a run of one process. Received: {num_processes()} processes.")
-        with self.exclusive_call():
-            return super().predict(*args, **kwargs)
+        with self.exclusive_call(), self._run_over(x, kwargs.get("steps")):
+            return super().predict(x, *args, **kwargs)
+
+    @contextmanager
+    def _run_over(self, x: Any, steps: int | None, epochs: int = 1) -> Iterator[None]:
+        """Within it, `_Program` knows what it has to of a run over a data set."""
+        before = self._run  # a callback predicts within `fit`
+        steps = steps or (len(x) if isinstance(x, keras.utils.PyDataset) else None)
+        num_weights = sum(math.prod(weight.shape) for weight in self.weights)
+        is_short = self.compiles_as_it_pays and steps is not None and steps * epochs * num_weights <= SHORT_RUN
+        # With several devices Keras places the batches, on which the compiled step depends.
+        find = None if keras.distribution.distribution() is not None else getattr(x, "example_batches", None)
+        self._run = _Run(is_short, find)
+        try:
+            yield
+        finally:
+            self._run = before
 
     def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         with self.exclusive_call():
@@ -109,46 +133,68 @@ class JaxModel(ThreadSafeModel):
         self.train_function = train
 
     def _make_step(self) -> Callable:
-        """The training step as Keras compiles it, except that the shapes of a data set's batches are compiled side by
-        side."""
+        """The training step as Keras compiles it, except for what `_Program` does."""
         shardings = None if keras.distribution.distribution() is None else (None, tuple(state_shardings(self)))
-        step = jax.jit(self.train_step, donate_argnums=0, out_shardings=shardings)
-        compiling: dict[Hashable, Future] = {}
-
-        def run(state, iterator):
-            if self._example_batches is not None:
-                compiling.update(_compile_side_by_side(step, state, self._example_batches()))
-                self._example_batches = None
-            batch = next(iterator)
-            if future := compiling.pop(_shapes(batch), None):
-                future.result()
-            return step(state, batch)
-
-        return run
+        return _Program(self, self.train_step, donate_argnums=0, out_shardings=shardings)
 
     def make_test_function(self, force: bool = False) -> None:
         if self.steps_per_execution > 1:  # Keras's own, which reads several batches at once
             super().make_test_function(force)
         elif self.test_function is None or force:
-            step = self._compiled(self.test_step, metrics=True)
-            self.test_function = lambda state, iterator: step(state, next(iterator))
+            self.test_function = self._compiled(self.test_step, metrics=True)
 
     def make_predict_function(self, force: bool = False) -> None:
         if self.steps_per_execution > 1:
             super().make_predict_function(force)
         elif self.predict_function is None or force:
             step = self._compiled(self.predict_step)
-            self.predict_function = lambda state, iterator: (step(state, next(iterator))[0], state)
+            self.predict_function = lambda state, iterator: (step(state, iterator)[0], state)
 
     def _compiled(self, step, metrics: bool = False):
-        """As Keras compiles it, except that the arguments keep their memory."""
+        """As Keras compiles it, except that the arguments keep their memory, and for what `_Program` does."""
         if self.run_eagerly or not self.jit_compile:
-            return step
+            return lambda state, iterator: step(state, next(iterator))
         shardings = None
         if keras.distribution.distribution() is not None:
             trainable, other, _, of_metrics = state_shardings(self)
             shardings = (None, (trainable, other, of_metrics) if metrics else other)
-        return jax.jit(step, out_shardings=shardings)
+        return _Program(self, step, out_shardings=shardings)
+
+
+class _Program:
+    """A step of (state, iterator), compiled for each shape of batch: in a short run in a hurry, and the shapes of a
+    data set's batches side by side.
+
+    Args:
+        model: Tells of its run.
+        step: A function of (state, batch).
+        options: Those of `jax.jit`.
+    """
+
+    def __init__(self, model: JaxModel, step: Callable, **options: Any):
+        self._model, self._step = model, jax.jit(step, **options)
+        quick = _options_in_a_hurry()
+        self._quick_step = jax.jit(step, compiler_options=quick, **options) if quick else self._step
+        self._compiling: dict[Hashable, Future] = {}
+
+    def __call__(self, state: Any, iterator: Iterator) -> Any:
+        run = self._model._run
+        step = self._quick_step if run.is_short else self._step
+        if run.example_batches is not None:
+            self._compiling = _compile_side_by_side(step, state, run.example_batches())
+            self._model._run = run._replace(example_batches=None)
+        batch = next(iterator)
+        if future := self._compiling.pop(_shapes(batch), None):
+            future.result()
+        return step(state, batch)
+
+
+def _options_in_a_hurry() -> dict[str, Any] | None:
+    """XLA's options with which it compiles in less than half the time, for products that are about a third slower; None
+    where there are none."""
+    if jax.default_backend() != "gpu":
+        return None
+    return {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
 def _compile_side_by_side(step: Any, state: Any, batches: Sequence[Any]) -> dict[Hashable, Future]:

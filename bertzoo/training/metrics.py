@@ -105,8 +105,10 @@ class MacroF1(keras.metrics.Metric):
         if self.multi_label:
             true, predicted = ops.cast(y_true, "float32"), ops.cast(y_pred > 0, "float32")
         else:
-            true = ops.one_hot(ops.reshape(ops.cast(y_true, "int32"), (-1,)), labels)
-            predicted = ops.one_hot(ops.reshape(ops.argmax(y_pred, axis=-1), (-1,)), labels)
+            # Not `ops.one_hot`, for which PyTorch waits to read the least and the greatest class.
+            classes = ops.arange(labels, dtype="int32")
+            true = ops.cast(ops.reshape(ops.cast(y_true, "int32"), (-1, 1)) == classes, "float32")
+            predicted = ops.cast(ops.argmax(y_pred, axis=-1)[:, None] == classes, "float32")
         counts = ops.stack([true * predicted, true, predicted])
         if sample_weight is not None:
             counts = counts * ops.reshape(ops.cast(sample_weight, "float32"), (-1, 1))

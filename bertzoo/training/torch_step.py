@@ -25,6 +25,7 @@ from bertzoo._keras_hooks import (
 from bertzoo.layers.functional import dropout
 from bertzoo.random import fold_in, random_bits
 from bertzoo.training.calls import ThreadSafeModel, delay_interrupts
+from bertzoo.training.cuda_graphs import GraphedPass
 
 # The hash behind dropout uses what it has computed several times over. Up to this many operations inductor computes
 # that anew for each use, which is exponential in the length of the hash; its own limit for CPUs takes minutes.
@@ -67,6 +68,8 @@ class TorchModel(ThreadSafeModel):
             compiles_step = self.jit_compile and not self.runs_in_parts
             self._forward_pass = _compiled(_forward_pass) if compiles_step else _forward_pass
             self._compiled_parts: dict[Callable, Callable] = {}
+            graphed = self.compiles_as_it_pays and self._device().type == "cuda" and not self.runs_in_parts
+            self._both_passes = GraphedPass(_both_passes) if graphed else _both_passes
         super().make_train_function(force)
 
     def compiled_part(self, function: Callable) -> Callable:
@@ -87,16 +90,20 @@ class TorchModel(ThreadSafeModel):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_to_device(data, self._device()))
-        loss, logs = self._forward_pass(self, x, y, sample_weight)
         trainable = self.trainable_weights[:]
         if not trainable:
             warnings.warn("the model has no trainable weights.", stacklevel=2)
-            return logs
-        weights = [weight.value for weight in trainable]
-        gradients = torch.autograd.grad(self.optimizer.scale_loss(loss), weights, allow_unused=True)
+            return self._forward_pass(self, x, y, sample_weight)[1]
+        logs, gradients = self._both_passes(self, x, y, sample_weight, [weight.value for weight in trainable])
         with torch.no_grad(), delay_interrupts():  # all weights are updated, or none
             self.optimizer.apply(list(gradients), trainable)
         return logs
+
+
+def _both_passes(model, x, y, sample_weight, weights):
+    """The log of all metrics so far, and the gradients of a batch."""
+    loss, logs = model._forward_pass(model, x, y, sample_weight)
+    return logs, torch.autograd.grad(model.optimizer.scale_loss(loss), weights, allow_unused=True)
 
 
 def _forward_pass(model, x, y, sample_weight):

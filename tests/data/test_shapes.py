@@ -3,8 +3,10 @@ import numpy as np
 import pytest
 
 from bertzoo.data import batch_shapes as shapes
+from bertzoo.data import packing
 from bertzoo.data.packed_batches import PackedDataset
 from bertzoo.text.encoded import Encoded, lengths_to_row_splits
+from bertzoo.text.masking import Masking
 
 
 @pytest.mark.once
@@ -33,3 +35,24 @@ def test_training_has_the_same_shapes_on_every_backend_and_few(monkeypatch, devi
     for backend in ("jax", "torch", "tensorflow"):
         monkeypatch.setattr(keras.backend, "backend", lambda backend=backend: backend)
         assert counts() == here
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("predictions_per_token", [None, 0.15])
+def test_example_batches_have_every_shape_that_an_epoch_may_have(monkeypatch, predictions_per_token):
+    monkeypatch.setattr(packing, "accelerator_name", lambda: "NVIDIA H200")
+    lengths = np.minimum(np.random.default_rng(0).geometric(0.03, 1010), 128)
+    starts = lengths_to_row_splits(lengths)
+    encoded = Encoded(np.ones(starts[-1], np.int32), np.zeros(starts[-1], np.int8), starts)
+    options = {}
+    if predictions_per_token is not None:
+        masking = Masking(vocab_size=300, mask_id=4, special_ids=(0,))
+        options = {"transform": lambda inputs, rows, rng: masking(inputs, rng), "predictions_per_token": 0.15}
+    data = PackedDataset(encoded, batch_size=16, max_shapes=2, **options)
+
+    def shapes_of(batch):
+        return tuple(array.shape for array in keras.tree.flatten(batch))
+
+    examples = set(map(shapes_of, data.example_batches()))
+    assert len(examples) == len(data.shape.row_counts) + 1 == 3  # the last batch is smaller
+    assert {shapes_of(data.peek_batch(epoch, i)) for epoch in range(4) for i in range(len(data))} <= examples

@@ -53,3 +53,44 @@ def test_moments_need_no_program():
     assert any("backend_compile" in event for event in compiled)  # the listener hears of one
     moments = optimizer._momentums + optimizer._velocities
     assert all(not np.any(moment) for moment in map(keras.ops.convert_to_numpy, moments)) and len(moments) == 12
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA compiles JAX's steps")
+@pytest.mark.parametrize(
+    ("jit_compile", "epochs", "quick"), [("auto", 1, True), ("auto", 4, False), (True, 1, False)]
+)  # fmt: skip
+def test_short_runs_are_compiled_in_a_hurry(monkeypatch, jit_compile, epochs, quick):
+    import jax
+
+    from bertzoo.training import jax_step
+
+    calls, jit = set(), jax.jit
+
+    class Recorded:
+        def __init__(self, function, **options):
+            self.jitted, self.call = jit(function, **options), (function.__name__, "compiler_options" in options)
+            self.lower = self.jitted.lower
+
+        def __call__(self, *args):
+            calls.add(self.call)
+            return self.jitted(*args)
+
+    monkeypatch.setattr(jax_step, "_options_in_a_hurry", lambda: {"xla_llvm_disable_expensive_passes": True})
+    monkeypatch.setattr(jax_step.jax, "jit", Recorded)
+    shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = bz.TextClassifier(bz.Encoder(EncoderConfig(**shape, intermediate_size=8)))
+    monkeypatch.setattr(jax_step, "SHORT_RUN", 3 * 6 * model.count_params())
+    model.compile(bz.AdamW(1e-3), metrics=[], jit_compile=jit_compile)
+    ids = np.random.default_rng(0).integers(5, 30, (24, 6)).astype("int32")
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
+
+    def predict(logs=None):
+        return model.predict({name: np.repeat(rows, 10, axis=0) for name, rows in inputs.items()}, batch_size=4)
+
+    # A prediction within the run, and longer, does not change how the run is compiled.
+    callbacks = [
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: predict() if batch == 2 else None)
+    ]
+    model.fit(inputs, ids[:, 0] % 2, batch_size=4, epochs=epochs, verbose=0, callbacks=callbacks)
+    assert {in_a_hurry for name, in_a_hurry in calls if name == "train_step"} == {quick}
+    assert {in_a_hurry for name, in_a_hurry in calls if name == "predict_step"} == {False}
