@@ -22,7 +22,8 @@ def serve(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads for each model; all cores if left out.")] = None,
     max_batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens in a batch; if left out, what takes 50 ms.")
+        int | None,
+        typer.Option(min=1, help="Most tokens in a batch; if left out, those of the fastest batch of 50 ms at most."),
     ] = None,
     max_concurrent_requests: Annotated[int, typer.Option(min=1, help="Requests at once; more get 429.")] = 512,
     max_client_batch_size: Annotated[int, typer.Option(min=1, help="Most texts in a request.")] = 16_384,

@@ -115,6 +115,10 @@ def export_with_torch(model: str, folder: str) -> None:
 
     network = AutoModel.from_pretrained(model, attn_implementation="eager", dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(model)
+    # As sentence-transformers cuts texts, which need not be where the tokenizer's file does.
+    cut = json.loads((Path(model) / "sentence_bert_config.json").read_text())["max_seq_length"]
+    tokenizer.init_kwargs.pop("max_length", None)
+    tokenizer.model_max_length = cut
     tokenizer.save_pretrained(folder)
     network.config.save_pretrained(folder)
     rows = tokenizer(["a text", "another text that is longer"], padding=True, return_tensors="pt")

@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from bertzoo.serving import loading
 from bertzoo.serving.batching import Batcher
 from bertzoo.serving.errors import RequestError
 from bertzoo.serving.model import split_into_chunks
@@ -138,3 +140,19 @@ def test_chunks_hold_every_text_once_and_are_bounded():
     assert [text for chunk in chunks for text in texts[chunk]] == texts
     assert all(len(texts[chunk]) <= 64 for chunk in chunks)
     assert all(sum(map(len, texts[chunk][:-1])) < 65_536 for chunk in chunks)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (lambda tokens: tokens * 5e-5, 256),  # more rows are not faster
+        (lambda tokens: 0.008 + tokens * 2e-5, 2048),  # twice as many would take more than 50 ms
+        (lambda tokens: tokens * 2e-5 * (1 if tokens <= 1024 else 1.5) + 0.005, 1024),  # more fit no cache
+        (lambda tokens: tokens * 2.5e-4, 200),  # a row of 256 takes 64 ms
+        (lambda tokens: tokens * 1e-2, loading.FEWEST),
+    ],
+)
+def test_a_batch_holds_as_many_tokens_as_make_the_fastest(monkeypatch, seconds, expected):
+    monkeypatch.setattr(loading, "_seconds_of_batch", lambda model, rows, length: seconds(rows * length))
+    model = SimpleNamespace(settings={"max_length": 512})
+    assert loading.measure_batch_tokens(model) == expected

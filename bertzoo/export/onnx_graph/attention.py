@@ -39,7 +39,7 @@ def attention(layer: Any, graph: Graph, positions: Positions, x: str, query: str
     added, terms = score_bias(layer, graph, positions, queries, keys)
     scale = 1 / math.sqrt(layer.hidden_size // layer.num_heads * terms)
     scores = graph.op("FusedMatMul", queries, keys, transB=1, alpha=scale)
-    weights = graph.op("Softmax", graph.op("Sum", scores, added), axis=-1)
+    weights = graph.op("Softmax", graph.op("Add", scores, added), axis=-1)
     return heads.join(graph.op("MatMul", weights, values))
 
 
