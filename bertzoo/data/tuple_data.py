@@ -215,8 +215,10 @@ class TupleData(TaskData):
         return self.make_dataset(encoded, batch_size=batch_size, pad_to_multiple_of=1, **options)
 
     def encode_targets(self, examples: Examples) -> np.ndarray:
-        targets = encode_sentence_targets(examples.targets, self.require_loss().target, len(examples))
-        self.require_loss().check_targets(targets, self.width)
+        loss = self.require_loss()
+        targets = encode_sentence_targets(examples.targets, loss.target, len(examples))
+        loss.check_target_shape(targets)
+        loss.check_targets(targets, self.width)
         return targets
 
     def stratification_classes(self, examples: Examples) -> np.ndarray | None:

@@ -39,6 +39,7 @@ class SentenceLoss(ConfiguredLoss):
     Attributes:
         target: What the loss compares with: "numbers", "classes", "vectors", or None where the order of the texts in
             the example is enough.
+        one_target: Whether an example has a single target, where targets are numbers or classes.
         columns: The fewest and the most texts of an example.
         compares_examples: Whether examples are compared with each other, so that the loss of one depends on its batch.
         in_batch_negatives: Whether the texts of other examples are negatives.
@@ -54,6 +55,7 @@ class SentenceLoss(ConfiguredLoss):
     """
 
     target: str | None = "numbers"
+    one_target: bool = True
     columns: tuple[int, int | None] = (2, 2)
     compares_examples: bool = False
     in_batch_negatives: bool = False
@@ -85,6 +87,21 @@ class SentenceLoss(ConfiguredLoss):
             expected = f"{fewest}" if most == fewest else f"{fewest} or more"
             raise ValueError(f"{type(self).__name__} compares examples of {expected} texts. Received: {len(columns)}.")
 
+    def check_target_shape(self, targets: np.ndarray) -> None:
+        """Refuses several numbers or classes for an example of which the loss takes one.
+
+        Args:
+            targets: (examples,), or (examples, …).
+
+        Raises:
+            ValueError: They are of another shape.
+        """
+        if self.target in ("numbers", "classes") and self.one_target and targets.size != len(targets):
+            raise ValueError(
+                f"{type(self).__name__} takes one target for each example, (examples,). Received: shape "
+                f"{targets.shape}."
+            )
+
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         """Refuses targets that the loss cannot compare with.
 
@@ -99,6 +116,7 @@ class SentenceLoss(ConfiguredLoss):
 
 INHERITED = (
     "target",
+    "one_target",
     "columns",
     "compares_examples",
     "in_batch_negatives",

@@ -13,6 +13,7 @@ from bertzoo.types import Tensor
 class ScoreDistillation(SentenceLoss):
     """The base of losses that compare scores of texts, (query, positive, negative, …), with a teacher's."""
 
+    one_target = False
     columns = (3, None)
 
     def scores(self, y_pred: Tensor) -> Tensor:

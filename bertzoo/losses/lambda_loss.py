@@ -43,6 +43,8 @@ class LambdaLoss(RankingLoss):
         super().__init__(**kwargs)
         if weighting not in WEIGHTINGS:
             raise ValueError(f"weighting must be one of {', '.join(map(str, WEIGHTINGS))}. Received: {weighting!r}.")
+        if k is not None and k < 1:
+            raise ValueError(f"k must be at least 1, or None. Received: {k!r}.")
         self.weighting, self.mu, self.k, self.sigma = weighting, mu, k, sigma
 
     def list_losses(self, labels: Tensor, scores: Tensor, present: Tensor) -> Tensor:

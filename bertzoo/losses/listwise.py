@@ -94,6 +94,8 @@ class ListwiseCrossentropy(RankingLoss):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}. Received: {activation!r}.")
+        if num_negatives < 0:
+            raise ValueError(f"num_negatives must be 0 or more. Received: {num_negatives!r}.")
         self.num_negatives, self.scale, self.activation = num_negatives, scale, activation
 
     def list_losses(self, labels: Tensor, scores: Tensor, present: Tensor) -> Tensor:

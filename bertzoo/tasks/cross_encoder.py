@@ -176,6 +176,8 @@ class CrossEncoder(PromptedTask, TextClassifier):
             return [self.rank(one, documents, top_k, batch_size, verbose) for one in query]
         if not isinstance(query, str):
             raise TypeError(f"query must be a string or a list of strings. Received: {query!r:.60}.")
+        if isinstance(documents, str):
+            raise TypeError(f"documents must be a list of strings. Received: {documents!r:.60}.")
         documents = list(documents)
         scores = self.predict([(query, text) for text in documents], batch_size, verbose) if documents else np.zeros(0)
         order = np.argsort(-scores, kind="stable")[:top_k]

@@ -89,9 +89,7 @@ class SparseEncoder(VectorSimilarity, EmbeddingTask):
                 f"query_embedding must have a weight for each of the {self.width} words of the encoder. Received: "
                 f"{query_embedding.vocab_size}."
             )
-        if max_active_dims is not None and max_active_dims < 1:
-            raise ValueError(f"max_active_dims must be at least 1, or None. Received: {max_active_dims!r}.")
-        self.max_active_dims = max_active_dims
+        self.max_active_dims = _check_max_active_dims(max_active_dims)
         self.set_prompts(prompts, default_prompt, settings)
         self.regularizer_schedule = RegularizerSchedule(backbone.step)
         self.build()
@@ -233,7 +231,8 @@ class SparseEncoder(VectorSimilarity, EmbeddingTask):
             TypeError: A text is no string.
             ValueError: An argument is out of its range, or there is a prompt for token_ids.
         """
-        prompt, most = self.resolve_prompt(prompt, prompt_name, prompt_type), max_active_dims or self.max_active_dims
+        prompt = self.resolve_prompt(prompt, prompt_name, prompt_type)
+        most = self.max_active_dims if max_active_dims is None else _check_max_active_dims(max_active_dims)
         if getattr(prompt_type, "value", prompt_type) == "query" and self.query_embedding is not None:
             words = self.data.query_words(prepend_prompt(to_text_list(texts), prompt))
             weights = ops.convert_to_numpy(self.query_embedding.weight)[words.token_ids]
@@ -334,3 +333,9 @@ def _query_embedding_of(files: SentenceTransformerFiles, model: SparseEncoder) -
         layer = SparseStaticEmbedding(model.width, bool(module.settings.get("frozen")))
         layer.weight.assign(weights)
         return layer
+
+
+def _check_max_active_dims(count: int | None) -> int | None:
+    if count is not None and count < 1:
+        raise ValueError(f"max_active_dims must be at least 1, or None. Received: {count!r}.")
+    return count

@@ -149,3 +149,7 @@ def test_mistakes_are_named():
         LambdaLoss("ndcg")
     with pytest.raises(ValueError, match="activation must be one of linear, sigmoid, tanh"):
         ListwiseCrossentropy(activation="relu")
+    with pytest.raises(ValueError, match="num_negatives must be 0 or more. Received: -1"):
+        ListwiseCrossentropy(num_negatives=-1)
+    with pytest.raises(ValueError, match="k must be at least 1, or None. Received: 0"):
+        LambdaLoss(k=0)

@@ -342,6 +342,11 @@ def test_mistakes_are_named():
         MultipleNegativesRanking(hardness_mode="all")
     with pytest.raises(ValueError, match="y must be 1 for pairs that belong together"):
         Contrastive().check_targets(SCORES, WIDTH)
+    for loss in (CosineRegression(), CoSENT(), AnglE(), SoftmaxOfPairs(), Matryoshka("cosent", [8])):
+        with pytest.raises(ValueError, match=rf"{type(loss).__name__} takes one target .* shape \({ROWS}, 2\)"):
+            loss.check_target_shape(numbers(ROWS, 2))
+        loss.check_target_shape(numbers(ROWS))
+    KLDistillation().check_target_shape(numbers(ROWS, 2))
     with pytest.raises(ValueError, match="y must hold the guide's vectors"):
         GIST().check_targets(numbers(ROWS, WIDTH), WIDTH)
     with pytest.raises(ValueError, match="an even width. Received: 7"):

@@ -351,3 +351,26 @@ def test_a_damaged_graph_is_refused(tmp_path, small_graphs, keep):
     path.write_bytes(content[:keep])
     with pytest.raises(ValueError, match="a damaged file of .* Make the index again"):
         Index(tmp_path / "i")
+
+
+@pytest.mark.parametrize("keep", [0, 60, -30])
+def test_damaged_arrays_are_refused(tmp_path, keep):
+    Index(tmp_path / "i", FIELDS).add(["a", "b"], documents(2))
+    for path in (tmp_path / "i").glob("*/*.npy"):
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content[:keep])
+        with pytest.raises(
+            ValueError, match="must be a segment of an index. Received: damaged files .* Make the index"
+        ):
+            Index(tmp_path / "i")
+        path.write_bytes(content)
+    assert len(Index(tmp_path / "i")) == 2
+
+
+def test_a_damaged_document_is_told(tmp_path):
+    Index(tmp_path / "i", {"v": Dense(WIDTH)}).add(["a", "b"], {"v": unit(2, WIDTH)})
+    (path,) = (tmp_path / "i").glob("*/documents.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'["b"', b'["b '))
+    with pytest.raises(ValueError, match="must hold documents as JSON. Received: a damaged line 2"):
+        Index(tmp_path / "i").search({"v": unit(1, WIDTH)[0]}, 2)

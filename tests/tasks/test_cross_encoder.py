@@ -204,6 +204,8 @@ def test_mistakes_are_named(preset, written):
     model.compile()
     with pytest.raises(ValueError, match="scores must lie between 0 and 1. Received: values from 0 to 5"):
         model.fit(PAIRS, [0, 1, 2, 3, 5], verbose=0)
+    with pytest.raises(TypeError, match="documents must be a list of strings. Received: 'abc'"):
+        model.rank(QUERY, "abc")
     with pytest.raises(TypeError, match="query must be a string"):
         model.rank(None, DOCUMENTS)
     with pytest.raises(ValueError, match="activation must be one of .* Received: 'relu'"):

@@ -167,6 +167,9 @@ def test_a_packed_batch_gives_what_a_padded_one_does(encoder, backend, numpy, cl
     close(numpy(encoder(inputs)), numpy(encoder(plain)))
     with pytest.raises(ValueError, match="max_active_dims must be"):
         bz.SparseEncoder(encoder.backbone, max_active_dims=0)
+    for count in (0, -1):
+        with pytest.raises(ValueError, match=f"max_active_dims must be at least 1, or None. Received: {count}"):
+            encoder.encode(["a text"], max_active_dims=count)
     with pytest.raises(ValueError, match="a weight for each"):
         bz.SparseEncoder(encoder.backbone, query_embedding=SparseStaticEmbedding(3))
 

@@ -19,6 +19,7 @@ class Documents:
     """
 
     def __init__(self, folder: Path):
+        self._folder = folder
         self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
         self._lines = np.memmap(folder / LINES, np.uint8, "r") if self._offsets[-1] else np.zeros(0, np.uint8)
         self._hashes, self._rows = np.load(folder / HASHES, mmap_mode="r")
@@ -28,7 +29,14 @@ class Documents:
 
     def __getitem__(self, row: int) -> tuple[str, Any]:
         """The id and the payload of a document."""
-        return json.loads(self._lines[self._offsets[row] : self._offsets[row + 1]].tobytes())
+        line = self._lines[self._offsets[row] : self._offsets[row + 1]].tobytes()
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{self._folder / LINES} must hold documents as JSON. Received: a damaged line {row + 1} ({error}). "
+                "Make the index again."
+            ) from error
 
     def find(self, ids: Sequence[str]) -> np.ndarray:
         """The rows of documents, int64 (n,); -1 for ids that the segment lacks.

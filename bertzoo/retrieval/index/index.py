@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -297,9 +298,14 @@ class Index:
         opened = []
         for segment in manifest.segments:
             folder = self.directory / segment.name
-            parts = {name: field.open(folder, name) for name, field in self._fields.items()}
-            alive = None if segment.deletions is None else ~np.load(folder / segment.deletions)
-            opened.append(_Opened(segment, Documents(folder), parts, alive))
+            try:
+                parts = {name: field.open(folder, name) for name, field in self._fields.items()}
+                alive = None if segment.deletions is None else ~np.load(folder / segment.deletions)
+                opened.append(_Opened(segment, Documents(folder), parts, alive))
+            except (EOFError, ValueError, zipfile.BadZipFile) as error:
+                raise ValueError(
+                    f"{folder} must be a segment of an index. Received: damaged files ({error}). Make the index again."
+                ) from error
         return opened
 
 
