@@ -16,6 +16,9 @@ from typing import Annotated
 
 import typer
 
+import bertzoo
+from bertzoo.backend import disable_tensorflow_grappler, prepare_backend
+
 # Options that several commands share.
 PRESET_HELP = "A bundled name, a directory, or hf://owner/name."
 Preset = Annotated[str, typer.Option(help=f"The model to start from. {PRESET_HELP}")]
@@ -75,11 +78,9 @@ def _extended(function: Callable, options: dict[str, tuple]) -> Callable:
 
 
 def _choose(backend: _Backend | None, quiet: bool) -> None:
-    from bertzoo import backend as backends
-
     if backend is not None:
         os.environ["KERAS_BACKEND"] = str(backend)
-    backends.prepare_backend()
+    prepare_backend()
     if quiet:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         warnings.simplefilter("ignore")
@@ -89,9 +90,6 @@ def _choose(backend: _Backend | None, quiet: bool) -> None:
 
 def import_bertzoo() -> ModuleType:
     """Imports Keras and returns `bertzoo`. Lines that TensorFlow logs at any log level are dropped."""
-    import bertzoo
-    from bertzoo.backend import disable_tensorflow_grappler
-
     original = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

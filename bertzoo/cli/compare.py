@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bertzoo.analysis.charts import cost_comparison_figure
 from bertzoo.cli.app import import_bertzoo, print_table
 from bertzoo.cli.paths import check_output_file, write_atomically
 
@@ -38,17 +39,12 @@ def compare(
         check_output_file(plot, PICTURES)
         if find_spec("matplotlib") is None:
             raise ImportError("a picture needs matplotlib: pip install matplotlib.")
-    import_bertzoo()
-    from bertzoo.analysis.comparison import compare_costs as measure
-
-    comparison = measure(names, length or (32, 128), batch_size, repeats)
+    comparison = import_bertzoo().analysis.compare_costs(names, length or (32, 128), batch_size, repeats)
     _show(comparison)
     if out is not None:
         write_atomically(out, (json.dumps(comparison.to_dict(), indent=1) + "\n").encode())
         print(f"the same numbers in {out}")
     if plot is not None:
-        from bertzoo.analysis.charts import cost_comparison_figure
-
         drawn = BytesIO()
         cost_comparison_figure(comparison).savefig(drawn, format=plot.suffix[1:].lower())
         write_atomically(plot, drawn.getvalue())

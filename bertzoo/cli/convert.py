@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from bertzoo.checkpoints.files import find_preset_directory
+from bertzoo.checkpoints.int8_storage import store_in_int8
 from bertzoo.cli.app import PRESET_HELP, import_bertzoo
 from bertzoo.cli.paths import check_preset_output_directory
 from bertzoo.cli.task_choice import task_of_architecture
@@ -21,15 +23,11 @@ def convert(
     ] = False,
 ) -> None:
     """Rewrite a checkpoint in safetensors, with its tokenizer and the head that config.json names."""
-    from bertzoo.checkpoints.files import find_preset_directory
-
     found = find_preset_directory(source)
     check_preset_output_directory(directory)
     if directory.exists() and directory.samefile(found):
         raise ValueError(f"{directory} is the source itself: name another directory.")
     if store_int8:
-        from bertzoo.checkpoints.int8_storage import store_in_int8
-
         store_in_int8(found, directory)
         print(f"Saved in {directory}: matrices in 8 bits")
         return

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.cli.app import (
     PRESET_HELP,
     PartOption,
@@ -23,6 +24,7 @@ from bertzoo.cli.app import (
 from bertzoo.cli.dataset import ColumnNames, read_texts_or_file
 from bertzoo.cli.paths import check_output_file
 from bertzoo.cli.vector_blocks import VectorBlocks
+from bertzoo.metrics.vector_similarity import similarity
 
 MOST_SHOWN = 10  # texts whose similarities fit the screen
 
@@ -74,7 +76,6 @@ def embed(
 
 def _fingerprint(model: str) -> str:
     """Identifies a model and the backend that computes, whatever folder the model lies in on this machine."""
-    from bertzoo.checkpoints.files import find_preset_directory
 
     import_bertzoo()
     import keras
@@ -88,7 +89,6 @@ def _fingerprint(model: str) -> str:
 
 
 def _show_similarities(texts: list[str], vectors: np.ndarray) -> None:
-    from bertzoo.metrics.vector_similarity import similarity
 
     numbers = [str(i) for i in range(1, len(texts) + 1)]
     rows = [

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.cli.app import PRESET_HELP, import_bertzoo
 from bertzoo.cli.paths import check_preset_output_directory
 from bertzoo.cli.task_choice import task_for_inference
@@ -16,7 +17,6 @@ def export(
     int8: Annotated[bool, typer.Option("--int8", help="Add a file with products in 8 bits, if answers stay.")] = False,
 ) -> None:
     """Write a model as ONNX, with its tokenizer, for `bertzoo serve` and other clients of ONNX."""
-    from bertzoo.checkpoints.files import find_preset_directory
 
     found = find_preset_directory(preset)
     check_preset_output_directory(directory)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.cli.app import PairColumn, PositiveInt, TextColumn, Texts, TextsFile, import_bertzoo, print_table
 from bertzoo.cli.dataset import ColumnNames, read_texts_or_file
 from bertzoo.cli.paths import check_output_file, write_atomically
@@ -63,7 +64,6 @@ _TASKS = {
 
 def _task_of(model: str) -> str:
     """The task by the architecture in the model's config.json; a text classifier if there is none."""
-    from bertzoo.checkpoints.files import find_preset_directory
 
     path = find_preset_directory(model) / "config.json"
     names = json.loads(path.read_text(encoding="utf-8")).get("architectures") or [] if path.is_file() else []

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from bertzoo.checkpoints.catalog import CatalogEntry, load_catalog
+from bertzoo.checkpoints.files import bundled_preset_names, bundled_presets_directory
+from bertzoo.checkpoints.tensors import open_tensors_in_directory
 from bertzoo.cli.app import import_bertzoo, print_table
 
 # The catalog's names of the heads in config.json.
@@ -33,7 +35,6 @@ def list_presets(
     if name is not None:
         print(import_bertzoo().describe(name))
         return
-    from bertzoo.checkpoints.files import bundled_preset_names, bundled_presets_directory
 
     names, published = bundled_preset_names(), list(load_catalog().values())
     if not names:
@@ -72,7 +73,6 @@ def _describe_published(row: CatalogEntry) -> str:
 
 
 def _describe(directory: Path) -> list[str]:
-    from bertzoo.checkpoints.tensors import open_tensors_in_directory
 
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     with open_tensors_in_directory(directory) as tensors:

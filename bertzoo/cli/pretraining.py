@@ -12,6 +12,10 @@ from bertzoo.checkpoints.saving import check_writable
 from bertzoo.cli.app import PartOption, import_bertzoo, parse_part
 from bertzoo.cli.paths import check_preset_output_directory
 from bertzoo.data.files import Documents
+from bertzoo.pretraining.corpus import prepare_corpus
+from bertzoo.pretraining.corpus_parts import join_parts, parts_folder, prepare_part
+from bertzoo.text import vocabulary
+from bertzoo.text.tokenizer import Tokenizer
 
 KINDS = ("wordpiece", "bpe", "unigram")
 RECIPES = sorted(path.stem for path in Path(__file__).parents[1].glob("pretraining/recipes/*.toml"))
@@ -48,7 +52,6 @@ def prepare(
     """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or taken from another tokenizer. The same
     command resumes an interrupted run. With --part, each of several machines tokenizes its share of the files; the
     command without --part then joins the parts."""
-    from bertzoo.pretraining.corpus_parts import parts_folder
 
     if vocabulary_size is not None and tokenizer is not None:
         raise ValueError("give --vocabulary-size or --tokenizer, not both.")
@@ -69,8 +72,6 @@ def prepare(
 
 
 def _write_corpus(documents: Documents, tokenizer, out: Path, part: str | None, processes: int) -> None:
-    from bertzoo.pretraining.corpus import prepare_corpus
-    from bertzoo.pretraining.corpus_parts import join_parts, parts_folder, prepare_part
 
     if part is not None:
         with _progress() as show:
@@ -102,8 +103,6 @@ def _progress() -> Iterator[Callable[[int, float], None]]:
 
 
 def _tokenizer(corpus, directory: Path | None, kind: str, size: int, alphabet_size: int | None):
-    from bertzoo.text import vocabulary
-    from bertzoo.text.tokenizer import Tokenizer
 
     if directory is not None:
         return Tokenizer.from_directory(directory)
@@ -145,12 +144,11 @@ def pretrain(
         check_preset_output_directory(out)
     if processes is None and (process_id is not None or coordinator is not None):
         raise ValueError("--process-id and --coordinator need --processes.")
-    import_bertzoo()
+    bz = import_bertzoo()
     from bertzoo.pretraining import program
-    from bertzoo.training.processes import start_processes
 
     if processes is not None:
-        devices = start_processes(coordinator, processes, process_id)
+        devices = bz.training.start_processes(coordinator, processes, process_id)
     result = program.pretrain(
         config, corpus, out, held_out, resume=resume, minutes_between_saves=minutes, num_devices=devices
     )

@@ -8,6 +8,7 @@ import typer
 
 from bertzoo.cli.app import Preset, format_percent, import_bertzoo, print_table, training_verbosity
 from bertzoo.cli.paths import check_directory_is_new, check_preset_output_directory
+from bertzoo.data import load_reviews
 
 EPOCHS = 5
 RATE = 3e-4
@@ -32,7 +33,6 @@ def quickstart(
     check_directory_is_new(out)
     print("Loading Keras …", flush=True)
     bz = import_bertzoo()
-    from bertzoo.data import load_reviews
 
     train, test = load_reviews("train"), load_reviews("test")
     model = bz.TextClassifier.from_preset(preset, labels=["negative", "positive"], new_head=True, verbose=False)

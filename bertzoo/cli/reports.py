@@ -9,6 +9,9 @@ import numpy as np
 
 from bertzoo.cli.app import format_percent, print_table
 from bertzoo.data.parsing import Examples
+from bertzoo.metrics.entities import entity_report, entity_scores
+from bertzoo.metrics.scores import confusion_matrix, pearson, precision_recall_f1, spearman
+from bertzoo.metrics.squad import squad_scores
 
 if TYPE_CHECKING:
     from bertzoo.tasks.multiple_choice import MultipleChoice
@@ -37,7 +40,6 @@ def print_classification_report(model: TextClassifier, examples: Examples, batch
 
 def _print_regression_report(truth: np.ndarray, predicted: np.ndarray) -> None:
     """Prints the mean absolute error and the correlations."""
-    from bertzoo.metrics.scores import pearson, spearman
 
     values = {"mean absolute error": float(np.abs(truth - predicted).mean())}
     for name, correlation in (("Pearson", pearson), ("Spearman", spearman)):
@@ -48,7 +50,6 @@ def _print_regression_report(truth: np.ndarray, predicted: np.ndarray) -> None:
 
 def print_word_tagging_report(model: TokenClassifier, examples: Examples, batch_size: int) -> None:
     """Precision, recall and F1 by type of entity, or of each tag if they mark no entities."""
-    from bertzoo.metrics.entities import entity_report, entity_scores
 
     truth, predicted = examples.targets, model.tag_words(examples, batch_size=batch_size)
     if not model.scheme:
@@ -73,7 +74,6 @@ def _show_classes(
     truth: Sequence[str], predicted: Sequence[str], classes: list[str], title: str, what: str, count: str
 ) -> np.ndarray:
     """Prints precision, recall and F1 by class; returns the confusion matrix."""
-    from bertzoo.metrics.scores import confusion_matrix, precision_recall_f1
 
     counts = confusion_matrix(truth, predicted, classes)
     scores = precision_recall_f1(counts)
@@ -85,7 +85,6 @@ def _show_classes(
 
 def print_question_answering_report(model: QuestionAnswerer, examples: Examples, batch_size: int) -> None:
     """Exact match and F1 as SQuAD defines them, after choosing the threshold below which there is no answer."""
-    from bertzoo.metrics.squad import squad_scores
 
     truth = [[text for text, _ in answers] for answers in examples.targets]
     if not all(truth):

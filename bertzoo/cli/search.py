@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from bertzoo.cli.app import PRESET_HELP
-from bertzoo.retrieval import DEFAULT_PRESET
+from bertzoo.retrieval import DEFAULT_PRESET, FolderIndex
 
 
 def search(
@@ -24,7 +24,6 @@ def search(
 ) -> None:
     """Find passages in the files of a folder. The first question reads all files; later ones only those that changed.
     Nothing is written into the folder."""
-    from bertzoo.retrieval import FolderIndex
 
     with _status(f"loading {preset}"):
         files = FolderIndex(folder, preset, index)

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 import bertzoo as bz
-from bertzoo import data
 from bertzoo.cli import course, quickstart, vector_blocks
 from bertzoo.cli.app import report_errors_and_exit
 from bertzoo.cli.main import app
@@ -398,8 +397,10 @@ def test_list_shows_what_transformers_counts(preset, monkeypatch):
     from transformers import AutoModelForMaskedLM
 
     from bertzoo.checkpoints import files
+    from bertzoo.cli import presets
 
-    monkeypatch.setattr(files, "bundled_presets_directory", lambda: preset.parent)
+    for module in (files, presets):
+        monkeypatch.setattr(module, "bundled_presets_directory", lambda: preset.parent)
     shown = run("list").stdout
     count = AutoModelForMaskedLM.from_pretrained(preset).num_parameters()
     assert "tiny" in shown and f"{count / 1e6:.1f} M" in shown and "MaskedLM" in shown
@@ -543,7 +544,7 @@ def test_prepare_and_pretrain_make_a_model_from_text(tmp_path):
 def test_quickstart_runs_to_its_end(preset, tmp_path, monkeypatch):
     monkeypatch.setattr(quickstart, "EPOCHS", 1)
     test = [column[:35] for column in SAMPLE]
-    monkeypatch.setattr(data, "load_reviews", lambda split: SAMPLE if split == "train" else test)
+    monkeypatch.setattr(quickstart, "load_reviews", lambda split: SAMPLE if split == "train" else test)
     result = run("quickstart", "--preset", preset, "--out", tmp_path / "first")
     assert result.exit_code == 0, result.stderr
     assert f"bertzoo predict {tmp_path / 'first'}" in result.stdout
