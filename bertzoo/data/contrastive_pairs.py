@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.data.batches import SeededDataset, batch_generator
-from bertzoo.data.packing import FEW_BATCHES, fit_packed_shape, packing_arrays
+from bertzoo.data.packing import FEW_BATCHES, fit_packed_shape, packing_arrays, rows_needed
 from bertzoo.text.encoded import Encoded
 
 
@@ -64,7 +64,18 @@ class PairDataset(SeededDataset):
         draws = [self._lengths_of(np.unique(self._pairs[rows])) for rows in self._make_plan(0)[:FEW_BATCHES]]
         _, self.shape = fit_packed_shape(draws, self._length)
 
+    def _num_tokens(self, rows: np.ndarray) -> int:
+        lengths = self._lengths_of(np.unique(self._pairs[rows]))
+        return self.shape.num_rows(rows_needed(lengths, self.shape.row_length)) * self.shape.row_length
+
+    @property
+    def padding_efficiency(self) -> float:
+        """Of the tokens computed in an epoch, the fraction that are not padding."""
+        real = sum(int(self._encoded.lengths[np.unique(self._pairs[rows])].sum()) for rows in self._plan)
+        return real / sum(map(self._num_tokens, self._plan))
+
     def _lengths_of(self, texts: np.ndarray) -> np.ndarray:
+        """The tokens of a batch's texts, int (texts,)."""
         return np.append(self._encoded.lengths[texts], np.ones(self._num_texts - len(texts), dtype=int))
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
 """A classifier from a few labelled texts: the encoder learns from pairs of them, and then its head from their vectors
 (SetFit, Tunstall et al. 2022)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -95,6 +95,7 @@ def logistic_regression(vectors: np.ndarray, targets: np.ndarray, num_labels: in
         Kernel (width, labels) and bias (labels,), float64.
     """
     is_binary = targets.ndim == 1 and num_labels == 2
+    probabilities: Callable[[np.ndarray], np.ndarray]
     if targets.ndim == 1 and not is_binary:
         wanted, probabilities, curvature = np.eye(num_labels)[targets], softmax, 0.5
     else:

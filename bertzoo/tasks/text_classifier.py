@@ -326,7 +326,7 @@ class TextClassifier(Task):
     # ---- presets
 
     # Whether the head of a preset is among its modules of sentence-transformers, and what the last of them gives.
-    is_modular: ClassVar[Callable[[str | Path], bool]] = staticmethod(is_modular_classifier)
+    is_modular: Callable[[str | Path], bool] = staticmethod(is_modular_classifier)
     module_output: ClassVar[str] = VECTOR
 
     @classmethod
@@ -352,7 +352,9 @@ class TextClassifier(Task):
             options.setdefault("labels", layers[-1].units)
         model = super().from_preset(files.directory, verbose=False, **options)
         load_layer_weights(files.modules, [pooling, *layers])
-        model.load_report.new = [name for name in model.load_report.new if not name.startswith("custom_head")]
+        # The weights of modules are loaded by now, and a pooler is not read.
+        read = ("custom_head", "pooler")
+        model.load_report.new = [name for name in model.load_report.new if not name.startswith(read)]
         model.load_report.source = str(preset)
         if verbose:
             print_message(str(model.load_report))

@@ -4,7 +4,8 @@
 
 MODEL is a sentence encoder. Each draw takes so many examples of each class from the training set. The contestants are
 processes of their own that train on it in turn, on a PyTorch of two threads, and wait meanwhile; loading the model and
-the test are not timed. Beside other programs, the seconds that the processor worked say more than the clock. `squad` is questions, of which of four articles.
+the test are not timed. Beside other programs, the
+seconds that the processor worked say more than the clock. `squad` is questions, of which of four articles.
 
 bertzoo      `SentenceEncoder.fit_classifier`, as it comes
 setfit       its Trainer, as it comes
