@@ -134,6 +134,16 @@ def test_a_keras_archive_and_further_training(classifier, saved, tmp_path, close
 
 
 @pytest.mark.once
+def test_a_quantized_encoder_is_kept(saved, tmp_path, close):
+    model = bz.TextClassifier.from_preset(saved, verbose=False)
+    model.backbone.quantize("int8")
+    model.save_to_preset(tmp_path / "int8")
+    assert (tmp_path / "int8" / "model.int8.safetensors").is_file()
+    loaded = bz.TextClassifier.from_preset(tmp_path / "int8", verbose=False)
+    close(loaded.predict(OTHERS, verbose=0), model.predict(OTHERS, verbose=0))
+
+
+@pytest.mark.once
 def test_it_is_exported_and_served_as_a_classifier(classifier, saved, tmp_path, close):
     pytest.importorskip("onnxruntime")
     from bertzoo.cli.task_choice import task_for_inference
