@@ -12,6 +12,7 @@ from bertzoo.cli.app import (
     LabelColumn,
     MaxLength,
     PairColumn,
+    PositiveInt,
     Preset,
     TextColumn,
     format_percent,
@@ -28,7 +29,7 @@ from bertzoo.cli.reports import (
 )
 from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, WORDS
 
-EPOCHS, BATCH_SIZE = 3, 32
+EPOCHS = 3
 
 
 def fit(
@@ -46,9 +47,7 @@ def fit(
     label: LabelColumn = None,
     dev: HeldOut = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="3, or 1 with --few-shot.", show_default=False)] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="32; 16 pairs with --few-shot.", show_default=False)
-    ] = None,
+    batch_size: PositiveInt = 32,
     learning_rate: Annotated[float | None, typer.Option(help="Peak rate; by the model's size if left out.")] = None,
     max_length: MaxLength = None,
     few_shot: Annotated[
@@ -70,21 +69,21 @@ def fit(
     print(f"{len(splits.train)} {kind.unit} to learn from, {len(splits.validation)} held out; {description}")
     bz = import_bertzoo()
     bz.set_seed(seed)
-    training = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-    training = {name: value for name, value in training.items() if value is not None}
+    training = {"epochs": epochs, "learning_rate": learning_rate}
+    training = {name: value for name, value in training.items() if value is not None} | {"batch_size": batch_size}
     if few_shot:
         encoder = bz.SentenceEncoder.from_preset(preset, max_length=max_length)
         model = encoder.fit_classifier(splits.train, None, **options, **training, verbose=training_verbosity())
     else:
         model = getattr(bz, kind.task).from_preset(preset, max_length=max_length, new_head=True, **options)
         _fine_tune(model, splits, **training)
-    kind.report(model, splits.validation, batch_size or BATCH_SIZE)
+    kind.report(model, splits.validation, batch_size)
     model.save_to_preset(out)
     print(f"Saved in {out}. Use it: bertzoo predict {out} {kind.usage}")
 
 
 def _fine_tune(
-    model: Any, splits: Splits, epochs: int = EPOCHS, batch_size: int = BATCH_SIZE, learning_rate: float | None = None
+    model: Any, splits: Splits, epochs: int = EPOCHS, batch_size: int = 32, learning_rate: float | None = None
 ) -> None:
     from bertzoo.training.optimizer import AdamW
 

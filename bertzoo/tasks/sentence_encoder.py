@@ -333,8 +333,8 @@ class SentenceEncoder(VectorSimilarity, EmbeddingTask):
         problem_type: str | None = None,
         num_iterations: int | None = None,
         epochs: int = 1,
-        batch_size: int = 16,
-        learning_rate: float = 2e-5,
+        batch_size: int = 32,
+        learning_rate: float = 4e-5,
         verbose: Any = "auto",
     ) -> TextClassifier:
         """Trains a classifier on few labelled texts, 8 or 16 of each class (SetFit, Tunstall et al. 2022).
