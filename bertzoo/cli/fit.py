@@ -69,8 +69,8 @@ def fit(
     print(f"{len(splits.train)} {kind.unit} to learn from, {len(splits.validation)} held out; {description}")
     bz = import_bertzoo()
     bz.set_seed(seed)
-    training = {"epochs": epochs, "learning_rate": learning_rate}
-    training = {name: value for name, value in training.items() if value is not None} | {"batch_size": batch_size}
+    given: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
+    training = {name: value for name, value in given.items() if value is not None}
     if few_shot:
         encoder = bz.SentenceEncoder.from_preset(preset, max_length=max_length)
         model = encoder.fit_classifier(splits.train, None, **options, **training, verbose=training_verbosity())
