@@ -150,6 +150,12 @@ def is_modular_reranker(preset: str | Path) -> bool:
     return settings.get("module_output_name") == SCORES
 
 
+def is_modular_classifier(preset: str | Path) -> bool:
+    """Whether a preset's config.json says that the head of a text classifier is among its modules."""
+    content = read_json(_find(preset)[0] / "config.json", default={})
+    return (content.get("bertzoo") or {}).get("head") == MODULES_FILE
+
+
 def read_sentence_transformer_files(
     preset: str | Path, output: str = VECTOR, task: str = "feature-extraction", level: str = VECTOR
 ) -> SentenceTransformerFiles:

@@ -29,6 +29,8 @@ from bertzoo.cli.reports import (
 )
 from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, WORDS
 
+EPOCHS = 3
+
 
 def fit(
     file: Annotated[
@@ -44,10 +46,14 @@ def fit(
     pair: PairColumn = None,
     label: LabelColumn = None,
     dev: HeldOut = None,
-    epochs: PositiveInt = 3,
+    epochs: Annotated[int | None, typer.Option(min=1, help="3, or 1 with --few-shot.", show_default=False)] = None,
     batch_size: PositiveInt = 32,
     learning_rate: Annotated[float | None, typer.Option(help="Peak rate; by the model's size if left out.")] = None,
     max_length: MaxLength = None,
+    few_shot: Annotated[
+        bool,
+        typer.Option("--few-shot", help="For 8 or 16 texts a class: train a sentence encoder on pairs, then a head."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Fine-tune a model on labelled texts, tagged words, questions with answers, or multiple choice, by the kind of the
@@ -57,17 +63,33 @@ def fit(
         raise ValueError(f"--learning-rate must be above 0. Received: {learning_rate}.")
     schema, splits = read_schema_and_splits(file, dev, seed, ColumnNames(text, pair, label))
     kind = KINDS[schema.roles]
+    if few_shot and schema != TEXTS:
+        raise ValueError(f"--few-shot is for tables of labelled texts. Received: {file}.")
     options, description = kind.describe(splits)
     print(f"{len(splits.train)} {kind.unit} to learn from, {len(splits.validation)} held out; {description}")
     bz = import_bertzoo()
     bz.set_seed(seed)
-    model = getattr(bz, kind.task).from_preset(preset, max_length=max_length, new_head=True, **options)
-    model.compile(None if learning_rate is None else bz.AdamW(learning_rate))
-    training = {"epochs": epochs, "batch_size": batch_size, "verbose": training_verbosity()}
-    model.fit(splits.train, validation_data=splits.validation, **training)
+    given: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
+    training = {name: value for name, value in given.items() if value is not None}
+    if few_shot:
+        encoder = bz.SentenceEncoder.from_preset(preset, max_length=max_length)
+        model = encoder.fit_classifier(splits.train, None, **options, **training, verbose=training_verbosity())
+    else:
+        model = getattr(bz, kind.task).from_preset(preset, max_length=max_length, new_head=True, **options)
+        _fine_tune(model, splits, **training)
     kind.report(model, splits.validation, batch_size)
     model.save_to_preset(out)
     print(f"Saved in {out}. Use it: bertzoo predict {out} {kind.usage}")
+
+
+def _fine_tune(
+    model: Any, splits: Splits, epochs: int = EPOCHS, batch_size: int = 32, learning_rate: float | None = None
+) -> None:
+    from bertzoo.training.optimizer import AdamW
+
+    model.compile(None if learning_rate is None else AdamW(learning_rate))
+    training = {"epochs": epochs, "batch_size": batch_size, "verbose": training_verbosity()}
+    model.fit(splits.train, validation_data=splits.validation, **training)
 
 
 def choose_classifier_options(splits: Splits) -> tuple[dict[str, Any], str]:

@@ -46,8 +46,15 @@ def task_for_inference(bz: ModuleType, directory: Path) -> Any:
         directory: The checkpoint.
     """
     from bertzoo.checkpoints.json_files import read_json
-    from bertzoo.checkpoints.sentence_transformers import MODULES_FILE, SETTINGS_FILE
+    from bertzoo.checkpoints.sentence_transformers import (
+        MODULES_FILE,
+        SETTINGS_FILE,
+        is_modular_classifier,
+        is_modular_reranker,
+    )
 
+    if is_modular_classifier(directory):
+        return bz.CrossEncoder if is_modular_reranker(directory) else bz.TextClassifier
     if (directory / MODULES_FILE).is_file():
         kind = read_json(directory / SETTINGS_FILE, default={}).get("model_type")
         named = kind in ("CrossEncoder", "MultiVectorEncoder", "SparseEncoder")

@@ -132,6 +132,22 @@ def choose_packed_shape(
     spare = SPARE if accelerator_name() is None else SPARE_ACCELERATED
     number = max(int(np.clip(TEXTS // size, FEWEST, MOST)) // num_groups, FEWEST_IN_GROUPS)
     draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)] for _ in range(number)]
+    longest = int(text_lengths.max())
+    computed, shape = fit_packed_shape(draws, longest, max_count, num_groups, row_length)
+    padded = longest * sum(lengths.size for lengths in draws)
+    return shape if row_length is not None or computed <= (1 - LEAST_GAIN) * padded else None
+
+
+def fit_packed_shape(
+    draws: list[np.ndarray], longest: int, max_count: int = 4, num_groups: int = 1, row_length: int | None = None
+) -> tuple[int, PackedShape]:
+    """The shapes that make the least padding of some batches, and how many tokens are computed for these.
+
+    Args:
+        draws: The tokens of each batch's texts.
+        longest: Tokens of the longest text of all.
+        max_count, num_groups, row_length: As for `choose_packed_shape`.
+    """
 
     def choose(tokens: int, draws: list[np.ndarray]) -> tuple[int, PackedShape]:
         """The tokens that are computed for the draws in rows of so many tokens, and the shape."""
@@ -140,12 +156,9 @@ def choose_packed_shape(
         counts = choose_padded_lengths(np.append(needed, most), most, max_count, num_groups, tolerance=0.0)
         return counts[np.searchsorted(counts, needed)].sum() * tokens, PackedShape(tokens, tuple(counts.tolist()))
 
-    if row_length is not None:
-        return choose(row_length, draws)[1]
-    candidates = _row_lengths(int(text_lengths.max()))
-    computed, shape = choose(min(candidates, key=lambda tokens: choose(tokens, draws[:FEW_BATCHES])[0]), draws)
-    padded = text_lengths.max() * sum(lengths.size for lengths in draws)
-    return shape if computed <= (1 - LEAST_GAIN) * padded else None
+    if row_length is None:
+        row_length = min(_row_lengths(longest), key=lambda tokens: choose(tokens, draws[:FEW_BATCHES])[0])
+    return choose(row_length, draws)
 
 
 def _row_lengths(longest: int) -> list[int]:

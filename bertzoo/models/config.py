@@ -91,7 +91,7 @@ FILE_RULES = {
 OWN_RULES = {
     "crf": FLAG,
     "enhanced_mask_decoder": FLAG,
-    "head": OBJECT | NULL,
+    "head": OBJECT | choice_rule("modules.json") | NULL,
     "label_all_tokens": FLAG,
     "learning_rate": number_rule(0) | NULL,
     "max_query_length": integer_rule(1),

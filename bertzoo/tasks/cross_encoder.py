@@ -1,6 +1,5 @@
 """Scores of pairs, read together: slower than vectors and finer, for ranking again what a search found."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import CheckpointError
-from bertzoo.checkpoints.loading import save_model
 from bertzoo.checkpoints.sentence_transformers import (
     SCORES,
     build_cross_encoder_files,
-    build_sentence_transformer_files,
     is_modular_reranker,
-    read_sentence_transformer_files,
     read_sentence_transformers_config,
 )
 from bertzoo.data.parsing import parse_inputs
@@ -25,18 +20,11 @@ from bertzoo.data.ranking_data import RankingData
 from bertzoo.data.schemas import TextSchema
 from bertzoo.data.streams import is_batch_stream
 from bertzoo.data.tuple_data import flatten_tuple_inputs
-from bertzoo.layers.heads import PooledHead
 from bertzoo.losses.ranking import RankingLoss
 from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.probabilities import sigmoid, softmax
-from bertzoo.tasks.sentence_modules import (
-    PromptedTask,
-    layers_from_modules,
-    load_layer_weights,
-    module_from_layer,
-    prompt_options_from_settings,
-)
+from bertzoo.tasks.sentence_modules import PromptedTask, prompt_options_from_settings
 from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import REGRESSION, SINGLE_LABEL, Tensor
@@ -239,42 +227,14 @@ class CrossEncoder(PromptedTask, TextClassifier):
         named = settings.pop("activation_fn", None)
         if "activation" not in options and named is not None:
             options["activation"] = _activation(named)
-        options = prompt_options_from_settings(settings) | options
-        if options.get("head") is not None or options.get("new_head") or not is_modular_reranker(preset):
-            return super().from_preset(preset, **options)
-        return cls._from_modules(preset, **options)
+        return super().from_preset(preset, **prompt_options_from_settings(settings) | options)
 
-    @classmethod
-    def _from_modules(cls, preset: str | Path, verbose: bool = True, **options: Any) -> "CrossEncoder":
-        """Loads a directory whose modules.json lists an encoder, a pooling and dense layers."""
-        files = read_sentence_transformer_files(preset, SCORES)
-        pooling, *layers = layers_from_modules(files.modules)
-        limits = (options.get("max_length"), files.max_length)
-        options["max_length"] = min((length for length in limits if length is not None), default=None)
-        options |= {"head": PooledHead(pooling, layers), "labels": options.get("labels", layers[-1].units)}
-        model = super().from_preset(files.directory, verbose=False, **options)
-        load_layer_weights(files.modules, [pooling, *layers])
-        model.load_report.new = [name for name in model.load_report.new if not name.startswith("custom_head")]
-        model.load_report.source = str(preset)
-        if verbose:
-            print_message(str(model.load_report))
-        return model
+    is_modular = staticmethod(is_modular_reranker)
+    module_output = SCORES
 
-    def save_to_preset(self, directory: str | Path) -> None:
-        """Writes a Hugging Face checkpoint directory, head and tokenizer included, that sentence-transformers loads.
-
-        With a `PooledHead` it is one of an encoder, and modules of sentence-transformers beside it.
-        """
-        if not isinstance(self.custom_head, PooledHead):
-            super().save_to_preset(directory)
-            return
-        modules = [module_from_layer(layer) for layer in (self.custom_head.pooling, *self.custom_head.after_pooling)]
-        modules[-1] = dataclasses.replace(modules[-1], settings={**modules[-1].settings, "module_output_name": SCORES})
+    def module_settings(self) -> dict[str, Any]:
         activation = ACTIVATIONS[self.activation][0]
-        settings = {**self.prompt_settings(), "model_type": "CrossEncoder", "activation_fn": activation}
-        length = self.tokenizer.max_length if self.tokenizer else self.backbone.config.max_length
-        files = build_sentence_transformer_files(modules, length, settings)
-        save_model(self.backbone, directory, tokenizer=self.tokenizer, extra_files=files)
+        return {**self.prompt_settings(), "model_type": "CrossEncoder", "activation_fn": activation}
 
     @classmethod
     def _options_from_files(cls, config: EncoderConfig) -> dict[str, Any]:

@@ -59,10 +59,14 @@ class EmbeddingTask(PromptedTask, Task):
         """The vectors of texts (batch, …), or of tuples of texts (batch, columns, …).
 
         Args:
-            inputs: The encoder's, and others that `embed_texts` reads.
+            inputs: The encoder's, and others that `embed_texts` reads. With `text_index`, int32 (batch, columns), the
+                numbers of the texts in each tuple, texts (batch, …) are read once, however many tuples have them.
             key: The dropout key; None at inference.
         """
         columns = ops.shape(inputs["token_ids"])[1:-1]
+        if "text_index" in inputs:
+            texts = {name: x for name, x in inputs.items() if name != "text_index"}
+            return ops.take(self.embed_texts(texts, key), inputs["text_index"], axis=0)
         if not columns:
             return self.embed_texts(dict(inputs), key)
         vectors = self.embed_texts(flatten_tuple_inputs(inputs), key)

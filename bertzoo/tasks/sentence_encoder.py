@@ -21,6 +21,7 @@ from bertzoo.losses.base import SentenceLoss
 from bertzoo.losses.pairs import CosineRegression
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.embedding_task import EmbeddingTask
+from bertzoo.tasks.few_shot import fit_few_shot
 from bertzoo.tasks.mteb import ARGUMENTS, MtebEncoder
 from bertzoo.tasks.sentence_modules import (
     VectorSimilarity,
@@ -34,6 +35,7 @@ from bertzoo.tasks.sentence_modules import (
 from bertzoo.tasks.static_distillation import distil_static
 from bertzoo.tasks.static_encoder import StaticEncoder
 from bertzoo.tasks.task import token_ids_shape
+from bertzoo.tasks.text_classifier import TextClassifier
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.types import Tensor
 
@@ -321,6 +323,45 @@ class SentenceEncoder(VectorSimilarity, EmbeddingTask):
             ValueError: The model has no tokenizer, or a number is not positive.
         """
         return distil_static(self, width, sif_coefficient)
+
+    def fit_classifier(
+        self,
+        x: Any,
+        y: Any,
+        labels: int | Sequence[str],
+        *,
+        problem_type: str | None = None,
+        num_iterations: int | None = None,
+        epochs: int = 1,
+        batch_size: int = 32,
+        learning_rate: float = 4e-5,
+        verbose: Any = "auto",
+    ) -> TextClassifier:
+        """Trains a classifier on few labelled texts, 8 or 16 of each class (SetFit, Tunstall et al. 2022).
+
+        This encoder is trained to give texts of one class vectors of cosine 1 and others of cosine 0, on pairs of the
+        texts (see `bertzoo.data.contrastive_pairs`). Then the classifier's last layer, a logistic regression, is fit to
+        its vectors. The token embeddings stay as they are, so that words which no example has keep their relations to
+        those that one has.
+
+        Args:
+            x, y, labels, problem_type: Single texts and their labels, as for `TextClassifier`.
+            num_iterations: The pairs of each kind, alike and unlike, are the texts times this; where None, all.
+            epochs: Passes over the pairs.
+            batch_size: Pairs in a batch.
+            learning_rate: The peak rate of `bertzoo.AdamW`.
+            verbose: As for `fit`.
+
+        Returns:
+            A classifier that shares this model's encoder.
+
+        Raises:
+            ValueError: The model has no tokenizer or a default prompt, the texts have one label alone, or they are
+                pairs or have numbers as targets.
+        """
+        return fit_few_shot(
+            self, x, y, labels, problem_type, num_iterations, epochs, batch_size, learning_rate, verbose
+        )
 
     def for_mteb(self) -> MtebEncoder:
         """This model for the package `mteb`: `mteb.evaluate(model.for_mteb(), tasks)`."""

@@ -4,6 +4,7 @@ speed        training and inference throughput of bertzoo and its peers, in the 
 epochs       an epoch of fine-tuning from raw strings, beside the Trainer of transformers
 tasks        the scores of fine-tuning, beside a transformers + PyTorch loop with the same settings
 sentences    sentence vectors beside sentence-transformers: numbers, speed, memory, fine-tuning
+few_shot     classifiers from few labelled texts, beside setfit and plain fine-tuning
 retrieval_training  training steps of sparse and multi-vector encoders, beside sentence-transformers
 inference    the dev sentences of SST-2 through an encoder, beside three peers
 onnx         the same as ONNX, in float32 and 8 bits, beside two libraries
@@ -21,7 +22,18 @@ import sys
 from pathlib import Path
 
 COMMANDS = (
-    *("speed", "epochs", "tasks", "glue", "sentences", "retrieval_training", "inference", "onnx", "gradcache"),
+    *(
+        "speed",
+        "epochs",
+        "tasks",
+        "glue",
+        "sentences",
+        "few_shot",
+        "retrieval_training",
+        "inference",
+        "onnx",
+        "gradcache",
+    ),
     *("index", "serve", "electra", "pretraining", "steps", "kernels"),
 )
 

@@ -176,6 +176,22 @@ def test_fit_reports_and_saves_a_classifier_that_transformers_loads(classifier):
 
 
 @pytest.mark.once
+def test_fit_learns_from_few_texts(preset, tmp_path):
+    write_csv(tmp_path / "few.csv", {"Text": TEXTS[:8], "Label": LABELS[:8]})
+    write_csv(tmp_path / "dev.csv", {"Text": TEXTS[8:], "Label": LABELS[8:]})
+    options = ["--preset", preset, "--few-shot", "--dev", tmp_path / "dev.csv", "--learning-rate", 1e-3]
+    result = run("fit", tmp_path / "few.csv", "--out", tmp_path / "model", *options)
+    assert result.exit_code == 0, result.stderr
+    shown = run("predict", tmp_path / "model", TEXTS[0])
+    assert shown.exit_code == 0, shown.stderr
+    answer = bz.TextClassifier.from_preset(tmp_path / "model", verbose=False).classify(TEXTS[0])
+    assert f"{answer['label']},{answer['score']:.4f}" in shown.stdout
+    (tmp_path / "words.conll").write_text("a\tO\n\nb\tO\n")
+    said = complaint("fit", tmp_path / "words.conll", "--out", tmp_path / "m", "--few-shot")
+    assert "--few-shot is for tables of labelled texts" in said
+
+
+@pytest.mark.once
 def test_fit_takes_pairs_numbers_and_a_dev_file(preset, tmp_path):
     columns = {"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [f"{i / 4}" for i in range(20)]}
     write_csv(tmp_path / "train.tsv", columns, "\t")
