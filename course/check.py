@@ -84,7 +84,7 @@ def raised(error: BaseException, file: str | None) -> str:
     """What was raised, and the last line of the learner's own cell or file, of this name, that led to it."""
     said = f"{type(error).__name__}: {error}"
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    place = Path(file).name if lines and file.endswith(".py") else "the cell"
+    place = Path(file).name if lines and Path(file).name in FILES.values() else "the cell"
     return f"{said}, in line {lines[-1].lineno} of {place}: {lines[-1].line}" if lines else said
 
 
