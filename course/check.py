@@ -14,10 +14,12 @@ import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from bertzoo.backend import disable_tensorflow_grappler
 
 HERE = Path(__file__).resolve().parent
+FILES = {"19": "bert.py"}  # notebooks whose exercises are parts of one file beside them, not cells
 
 
 @contextlib.contextmanager
@@ -47,13 +49,18 @@ def numbers() -> list[str]:
 
 def _checks(path: Path) -> dict[str, Callable]:
     """Number of the exercise -> a function that takes the answer and returns a hint, or None where all is right."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    return load(path).CHECKS
+
+
+def load(path: str | Path) -> ModuleType:
+    """A file of the learner's, such as bert.py, read anew at each call."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.CHECKS
+    return module
 
 
-def verdict(number: str, function: Callable) -> str:
+def verdict(number: str, function: Callable | ModuleType) -> str:
     """`to do` while the function raises NotImplementedError, `passed`, or `not yet: ` and a hint.
 
     Raises:
@@ -68,20 +75,21 @@ def verdict(number: str, function: Callable) -> str:
     except NotImplementedError:
         return "to do"
     except Exception as error:
-        file = getattr(getattr(function, "__code__", None), "co_filename", None)
+        file = getattr(function, "__file__", None) or getattr(getattr(function, "__code__", None), "co_filename", None)
         hint = f"it raised {raised(error, file)}"
     return "passed" if hint is None else f"not yet: {hint}"
 
 
 def raised(error: BaseException, file: str | None) -> str:
-    """What was raised, and the last line of the learner's own cell, of this file name, that led to it."""
+    """What was raised, and the last line of the learner's own cell or file, of this name, that led to it."""
     said = f"{type(error).__name__}: {error}"
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f"{said}, in line {lines[-1].lineno} of the cell: {lines[-1].line}" if lines else said
+    place = Path(file).name if lines and Path(file).name in FILES.values() else "the cell"
+    return f"{said}, in line {lines[-1].lineno} of {place}: {lines[-1].line}" if lines else said
 
 
-def ex(number: str, function: Callable) -> None:
-    """Checks an answer to exercise `number` and prints the verdict."""
+def ex(number: str, function: Callable | ModuleType) -> None:
+    """Checks an answer to exercise `number`, a function or a file that `load` read, and prints the verdict."""
     print(f"{number}: {verdict(number, function)}")
 
 

@@ -2,8 +2,9 @@
 
 Each notebook is graded in a process of its own: `python course/grading.py NOTEBOOK`.
 
-An exercise cell runs with the definitions it uses from the cells above it (imports, functions, classes and plain
-constants), never with what they compute or train. What it prints is dropped.
+An exercise is a cell, or, where check.FILES says so, a part of a file beside the notebook. A cell runs with the
+definitions it uses from the cells above it (imports, functions, classes and plain constants), never with what they
+compute or train. What it prints is dropped.
 """
 
 import ast
@@ -29,11 +30,21 @@ _PLAIN = (
 
 
 def verdicts(notebook: Path) -> dict[str, str]:
-    """The number of each exercise and what check.py says about the notebook's answer."""
+    """The number of each exercise and what check.py says about the notebook's answer, or its file's."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     numbers = [number for number in check.numbers() if number.startswith(notebook.name[:2])]
+    if notebook.name[:2] in check.FILES:
+        return _verdicts_of_file(notebook.parent / check.FILES[notebook.name[:2]], numbers)
     return {number: _verdict(number, sources) for number in numbers}
+
+
+def _verdicts_of_file(path: Path, numbers: list[str]) -> dict[str, str]:
+    try:
+        module = check.load(path)
+    except (Exception, SystemExit) as error:
+        return dict.fromkeys(numbers, f"not yet: {path.name} raised {check.raised(error, str(path))}")
+    return {number: check.verdict(number, module) for number in numbers}
 
 
 def _verdict(number: str, sources: list[str]) -> str:

@@ -6,8 +6,11 @@ or cleared: messages on stderr, tags that mean nothing, and all metadata but tag
 Where pyproject.toml names the address of the repository, as Repository of [project.urls] on GitHub, a notebook gets a
 badge that opens it in Colab and a line that installs bertzoo from there; where it names none, neither. The name alone
 must never be installed: on the public index it belongs to another project.
+
+bert.py, the learner's file of notebook 19, is written anew too: it is solutions/bert.py without the bodies.
 """
 
+import ast
 import os
 import re
 import sys
@@ -25,6 +28,8 @@ METADATA = {
 ENVIRONMENT = {"KERAS_BACKEND": "jax", "PYTEST_CURRENT_TEST": "refresh", "TF_CPP_MIN_LOG_LEVEL": "3"}
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+COURSE = Path(__file__).resolve().parent
+GIVEN = {"gradient_of"}  # functions of bert.py that are no exercise
 COLAB = "https://colab.research.google.com/github/"
 
 
@@ -47,6 +52,15 @@ def place(notebook, name: str, repository: str | None) -> None:
         first.source = f"{BADGE}({place})\n\n{first.source}"
         install = f'if "google.colab" in sys.modules:\n    %pip install --quiet git+{repository}\n\n'
         code.source = code.source.replace("import bertzoo as bz", f"{install}import bertzoo as bz", 1)
+
+
+def stubs(source: str) -> str:
+    """A file of functions, each body but those of `GIVEN` replaced by its docstring and NotImplementedError."""
+    lines = source.splitlines()
+    for function in reversed([node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]):
+        if function.name not in GIVEN:
+            lines[function.body[0].end_lineno : function.end_lineno] = ["    raise NotImplementedError"]
+    return "\n".join(lines) + "\n"
 
 
 def faults(notebook) -> list[str]:
@@ -114,7 +128,9 @@ def refresh(path: Path) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Refreshes the notebooks named, or all of them; returns the exit status."""
     os.environ.update(ENVIRONMENT)
-    paths = [Path(name) for name in arguments] or sorted(Path(__file__).parent.glob("[0-9][0-9]_*.ipynb"))
+    solution = (COURSE / "solutions/bert.py").read_text(encoding="utf-8")
+    (COURSE / "bert.py").write_text(stubs(solution), encoding="utf-8")
+    paths = [Path(name) for name in arguments] or sorted(COURSE.glob("[0-9][0-9]_*.ipynb"))
     failed = False
     for path in paths:
         problems = refresh(path.resolve())
