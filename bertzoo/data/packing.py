@@ -129,7 +129,6 @@ def choose_packed_shape(
     """
     text_lengths = np.maximum(text_lengths, 1)
     size = min(batch_size, len(text_lengths))
-    spare = SPARE if accelerator_name() is None else SPARE_ACCELERATED
     number = max(int(np.clip(TEXTS // size, FEWEST, MOST)) // num_groups, FEWEST_IN_GROUPS)
     draws = [text_lengths[rng.choice(len(text_lengths), size, replace=False)] for _ in range(number)]
     longest = int(text_lengths.max())
@@ -148,6 +147,8 @@ def fit_packed_shape(
         longest: Tokens of the longest text of all.
         max_count, num_groups, row_length: As for `choose_packed_shape`.
     """
+
+    spare = SPARE if accelerator_name() is None else SPARE_ACCELERATED
 
     def choose(tokens: int, draws: list[np.ndarray]) -> tuple[int, PackedShape]:
         """The tokens that are computed for the draws in rows of so many tokens, and the shape."""
