@@ -45,8 +45,8 @@ def train_wordpiece(
     case.
 
     Args:
-        texts_or_files: Strings, which are texts, or `pathlib.Path`s of UTF-8 text files (.gz too), read line by line.
-            They are read twice; an iterator is kept in memory for that.
+        texts_or_files: Strings, which are texts, or `pathlib.Path` objects of UTF-8 text files (.gz too), read line by
+            line. They are read twice; an iterator is kept in memory for that.
         vocabulary_size: The largest number of pieces, special tokens included.
         lowercase: Lowercase the texts and strip accents.
         min_frequency: Pairs of pieces that are seen less often are not joined.
