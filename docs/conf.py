@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.util import inspect
 
 import bertzoo
 
@@ -21,11 +22,11 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
-    "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
     "repository_files",
     "llms_txt",
+    "command_line",
 ]
 exclude_patterns = ["extensions"]
 
@@ -60,6 +61,16 @@ def skip_inherited(app: Sphinx, what: str, name: str, member: Any, skip: bool, o
     return None if module.startswith("bertzoo") else True
 
 
+def show_constructor(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    """The arguments of a class whose base takes any in `__new__`, as Keras's layers do."""
+    if what != "class" or signature != "(*args, **kwargs)":
+        return None
+    arguments = inspect.signature(value.__init__, bound_method=True)
+    return inspect.stringify_signature(arguments, show_annotation=True, unqualified_typehints=True), returns
+
+
 def escape_bars(app: Sphinx, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
     """Absolute values such as |a - b| are no substitutions of reStructuredText."""
     lines[:] = [re.sub(r"`[^`]*`|\|", lambda match: r"\|" if match[0] == "|" else match[0], line) for line in lines]
@@ -67,4 +78,5 @@ def escape_bars(app: Sphinx, what: str, name: str, member: Any, options: Any, li
 
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-skip-member", skip_inherited)
+    app.connect("autodoc-process-signature", show_constructor)
     app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after napoleon
