@@ -1,4 +1,4 @@
-"""The code of README.md and of the pages of docs/ runs from top to bottom and prints what the pages say.
+"""The code of README.md, of the pages of docs/ and of docstrings runs, and prints what they say. In pages:
 
 - A block `python` is executed, the blocks of a page in one scope; of a block `bash` the lines that call `bertzoo` are.
 - A block `output` is what the block before it prints; `…` stands for any text.
@@ -7,16 +7,21 @@
 Large checkpoints are replaced by models that come with the package.
 """
 
+import doctest
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import bertzoo as bz
+from bertzoo import random
 from bertzoo.cli.main import app
 from bertzoo.retrieval import folder
 
@@ -31,6 +36,12 @@ FENCE = re.compile(r"(?:<!-- (file|not run): ([^>]+?) -->\n)?^```(\w+)\n(.*?)^``
 SENTENCE_MODELS = ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-mpnet-base-v2")
 BUNDLED = {f"hf://{name}": "sentence_mini_en" for name in SENTENCE_MODELS}
 PRESET = re.compile(r"hf://[\w.-]+/[\w.-]+")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_and_with_a_seed_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(random, "_seed", None)
 
 
 class Block(NamedTuple):
@@ -68,7 +79,6 @@ def assert_printed(expected: str, printed: str, where: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_code_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder, "default_directory", lambda *_: tmp_path / "cache")
     scope: dict = {}
     printed = None
@@ -103,3 +113,25 @@ def test_a_wrong_output_is_found():
     assert_printed("loss: …\nend", "loss: 0.25  \nend\n", "here")
     with pytest.raises(AssertionError, match="here says"):
         assert_printed("label: positive", "label: negative", "here")
+
+
+def examples() -> Iterator[doctest.DocTest]:
+    finder = doctest.DocTestFinder(recurse=False)
+    modules = [bz, *(value for value in map(bz.__getattr__, bz.__all__) if inspect.ismodule(value))]
+    found = {id(value): (name, value) for module in modules for name, value in public_values(module)}
+    for name, value in found.values():
+        yield from (test for test in finder.find(value, name, globs={"bz": bz, "np": np}) if test.examples)
+
+
+def public_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            yield name, value
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+def test_the_examples_of_docstrings(example):
+    report: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(example, out=report.append)
+    assert not report, "".join(report)

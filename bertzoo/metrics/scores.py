@@ -49,6 +49,10 @@ def accuracy(truth: Sequence, predicted: Sequence) -> float:
 
     Args:
         truth, predicted: Labels, as many each.
+
+    Example:
+        >>> bz.metrics.accuracy(["a", "b", "b", "a"], ["a", "b", "a", "a"])
+        0.75
     """
     truth, predicted = _listed(truth), _listed(predicted)
     if len(truth) != len(predicted) or not truth:
@@ -120,6 +124,10 @@ def spearman(truth: Any, predicted: Any) -> float:
 
     Args:
         truth, predicted: Numbers (n,) each, at least two.
+
+    Example:
+        >>> round(bz.metrics.spearman([1, 2, 3, 4], [10, 20, 40, 30]), 6)
+        0.8
     """
     a, b = _columns(truth, predicted)
     return pearson(_ranks(a), _ranks(b))

@@ -49,6 +49,10 @@ def squad_scores(
 
     Raises:
         ValueError: There are not as many predictions as questions, none at all, or no answer in version 1.1.
+
+    Example:
+        >>> bz.metrics.squad_scores(["Rome", "in Bern"], [["Rome"], ["Bern"]])["exact_match"]
+        50.0
     """
     if len(predictions) != len(answers) or not len(answers):
         raise ValueError(f"there are {len(predictions)} predictions for {len(answers)} questions.")

@@ -34,6 +34,12 @@ def semantic_search(
 
     Raises:
         ValueError: The widths differ, or a number is not positive.
+
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> hits = bz.retrieval.semantic_search(np.array([[1.0, 0.1]]), vectors, top_k=2)
+        >>> [hit["corpus_id"] for hit in hits[0]]
+        [0, 2]
     """
     scores, indices = find_nearest(query_vectors, corpus_vectors, top_k, measure, query_chunk_size, corpus_chunk_size)
     return [

@@ -58,6 +58,11 @@ def train_wordpiece(
 
     Raises:
         ValueError: A needed special token is missing, there is no room beside them, or there are no texts.
+
+    Example:
+        >>> tokenizer = bz.train_wordpiece(["a cat and a dog", "two cats"] * 10, vocabulary_size=40, progress=False)
+        >>> tokenizer.decode(tokenizer("a cat")["token_ids"][0])
+        'a cat'
     """
     from tokenizers.trainers import WordPieceTrainer
 
