@@ -27,6 +27,7 @@ extensions = [
     "repository_files",
     "llms_txt",
     "command_line",
+    "explorers",
 ]
 exclude_patterns = ["extensions"]
 
