@@ -96,7 +96,7 @@ def pages() -> dict[str, str]:
     made = {"attention.html": bz.analysis.attention_html(bz.analysis.attention_maps(model, SENTENCES))}
     for name, title, data in (
         ("masking", "Masking", masking_data(tokenizer)),
-        ("wordpiece", "WordPiece, step by step", {"vocabulary": tokenizer.vocabulary}),
+        ("wordpiece", "WordPiece, step by step", {"vocabulary": list(tokenizer.vocabulary)}),
         ("crf", "The lattice of a CRF", {"words": WORDS, "labels": LABELS, "emissions": EMISSIONS}),
         ("packing", "A batch, padded and packed", packing_data(tokenizer)),
     ):
