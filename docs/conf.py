@@ -35,6 +35,7 @@ html_theme = "furo"
 html_title = "bertzoo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_theme_options = {"navigation_with_keys": True}
 html_copy_source = False
 
