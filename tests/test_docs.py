@@ -133,5 +133,5 @@ def public_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
 def test_the_examples_of_docstrings(example):
     report: list[str] = []
-    doctest.DocTestRunner(verbose=False).run(example, out=report.append)
+    doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(example, out=report.append)
     assert not report, "".join(report)

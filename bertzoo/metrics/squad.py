@@ -32,6 +32,10 @@ def answer_f1(prediction: str, answers: Sequence[str], version: str = "1.1") -> 
 
     Args:
         prediction, answers, version: As for `answer_exact_match`.
+
+    Example:
+        >>> round(bz.metrics.answer_f1("in the old town", ["the town"]), 3)
+        0.5
     """
     return max(_f1(prediction, answer, version) for answer in _golds(answers, version))
 

@@ -112,6 +112,13 @@ def paraphrase_mining(
 
     Returns:
         (cosine, i, j) with i < j, the most similar first.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> texts = ["A cat sleeps.", "Shares fell.", "The cat is asleep."]
+        >>> score, first, second = bz.retrieval.paraphrase_mining(encoder, texts)[0]
+        >>> sorted([first, second])
+        [0, 2]
     """
     return mine_pairs(encoder.encode(texts, batch_size, show_progress_bar=show_progress_bar), top_k, max_pairs)
 
