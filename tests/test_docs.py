@@ -1,4 +1,4 @@
-"""The code of README.md, of the pages of docs/ and of docstrings runs, and prints what they say. In pages:
+"""The code of README.md, the pages of docs/, the model cards and docstrings runs, and prints what they say. In pages:
 
 - A block `python` is executed, the blocks of a page in one scope; of a block `bash` the lines that call `bertzoo` are.
 - A block `output` is what the block before it prints; `…` stands for any text.
@@ -30,6 +30,8 @@ ROOT = Path(bz.__file__).resolve().parents[1]
 COPIES = {"course", "models", "project"}  # that the build of the site makes
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("weights/**/README.md")),
     *sorted(path for path in ROOT.glob("docs/**/*.md") if path.relative_to(ROOT).parts[1] not in COPIES),
 ]
 FENCE = re.compile(r"(?:<!-- (file|not run): ([^>]+?) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -130,7 +132,7 @@ def public_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+@pytest.mark.parametrize("example", list(examples()), ids=lambda example: example.name)
 def test_the_examples_of_docstrings(example):
     report: list[str] = []
     doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(example, out=report.append)
