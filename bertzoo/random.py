@@ -50,6 +50,11 @@ def set_seed(seed: int) -> None:
 
     Raises:
         ValueError: `seed` is not an integer from 0 to 2**63 - 1.
+
+    Example:
+        >>> bz.set_seed(7)
+        >>> bz.get_seed()
+        7
     """
     global _seed
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:

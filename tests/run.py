@@ -70,6 +70,7 @@ async def check(venv: Path, backends: list[str]) -> None:
             for job in [*suites[:2], *courses[:1], *suites[2:], *courses[1:]]:
                 group.create_task(in_turn(step, *job))
             group.create_task(in_turn(check_without_kernels, python, backends[0]))
+            group.create_task(in_turn(check_site, python, backends[0]))
 
 
 WITHOUT_KERNELS = ("layers/test_keras_harness.py", "models/test_encoder.py", "tasks/test_masked_lm.py")
@@ -85,6 +86,13 @@ async def check_without_kernels(python: str, backend: str) -> None:
         command = [python, "-m", "pytest", "-p", "no:nbval", "-m", "not once"]
         files = [f"tests/{name}" for name in WITHOUT_KERNELS]
         await step(f"without kernels on {backend}", [*command, *files], {"KERAS_BACKEND": backend}, folder)
+
+
+async def check_site(python: str, backend: str) -> None:
+    """The site builds, without a broken link or another warning."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [python, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", f"{folder}/site"]
+        await step("site", command, {"KERAS_BACKEND": backend})
 
 
 async def check_quickly(backend: str) -> None:
@@ -112,7 +120,7 @@ async def lint(python: str) -> None:
 
 
 async def prepare(venv: Path, backends: list[str]) -> str:
-    python = await make_environment(venv, [*PINS, "-e", f".[{','.join(('test', *backends))}]"])
+    python = await make_environment(venv, [*PINS, "-e", f".[{','.join(('test', 'docs', *backends))}]"])
     await lint(python)
     # Its first import builds a cache of fonts and says so, which nbval would take for a notebook's output.
     await step("fonts", [python, "-c", "import matplotlib.pyplot"])

@@ -1,4 +1,4 @@
-"""docs/from_tf_and_flax.md: every class of transformers 4 has a counterpart, and the example runs."""
+"""docs/guide/from_tf_and_flax.md: every class of transformers 4 has a counterpart, and the example runs."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from old_checkpoints import ARCHIVE, unpack
 import bertzoo as bz
 
 pytestmark = pytest.mark.once
-PAGE = Path(bz.__file__).resolve().parents[1] / "docs" / "from_tf_and_flax.md"
+PAGE = Path(bz.__file__).resolve().parents[1] / "docs" / "guide" / "from_tf_and_flax.md"
 
 
 def rows(title: str) -> list[list[str]]:

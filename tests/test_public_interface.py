@@ -1,8 +1,10 @@
-"""Every public name is documented in Google form and annotated."""
+"""Every public name is documented in Google form, annotated, and in the reference."""
 
 import inspect
 import re
 from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +83,20 @@ def test_public_functions_are_annotated_and_documented(name):
         assert "Args:" in documentation, "no section Args"
     if any(holds_arrays(parameter.annotation) for parameter in parameters.values()):
         assert SHAPE.search(documentation), "arrays go in or out, and the docstring gives no shape"
+
+
+@pytest.mark.once
+def test_public_names_are_in_the_reference():
+    pages = Path(bz.__file__).resolve().parents[1].glob("docs/reference/*.rst")
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    entries = re.findall(r"^\.\. (?:autoclass|autofunction|py:data):: bertzoo\.([\w.]+)$", text, re.MULTILINE)
+    assert len(entries) == len(set(entries))
+    described = {id(attrgetter(name)(bz)) for name in entries}
+    modules = {name: getattr(bz, name) for name in bz.__all__ if inspect.ismodule(getattr(bz, name))}
+    names = {name: getattr(bz, name) for name in bz.__all__ if name not in modules}
+    for module in modules:
+        names |= {f"{module}.{name}": getattr(modules[module], name) for name in modules[module].__all__}
+    assert not [name for name, value in names.items() if id(value) not in described]
 
 
 def overrides_keras(name: str, function) -> bool:

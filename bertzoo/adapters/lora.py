@@ -168,6 +168,12 @@ def enable_lora(
     Raises:
         ValueError: A rank is below 1, there is LoRA already, or no layer has such a name.
         re.error: `targets` is no regular expression.
+
+    Example:
+        >>> classifier = bz.TextClassifier.from_preset("bert_mini_en", labels=2, verbose=False)
+        >>> bz.adapters.enable_lora(classifier, rank=4)
+        >>> len(classifier.trainable_weights) < len(classifier.weights)
+        True
     """
     encoder = getattr(task, "backbone", task)
     ranks, alphas = dict(rank_pattern or {}), dict(alpha_pattern or {})

@@ -86,6 +86,13 @@ def attention_maps(
     Raises:
         TypeError: A text is not a string.
         ValueError: There is no tokenizer.
+
+    Example:
+        >>> model = bz.MaskedLM.from_preset("bert_mini_en", verbose=False)
+        >>> [attention] = bz.analysis.attention_maps(model, ["A cat sleeps."])
+        >>> tokens = len(attention.names)
+        >>> attention.weights.shape == (6, 4, tokens, tokens)
+        True
     """
     encoder = get_encoder(model)
     encoded, pieces = encode_with_words(model, texts, pairs, tokenizer)

@@ -56,6 +56,11 @@ def describe(name: str | Path) -> EncoderDescription:
 
     Raises:
         ValueError: There is no such directory, bundled preset or entry of the catalog.
+
+    Example:
+        >>> print(bz.describe("bert_mini_en"))
+        bert_mini_en: bert, 6 layers × 256, 4 heads, 16,000 tokens, up to 512 a text
+        ...
     """
     text = os.fspath(name)
     if text.startswith("hf://") or (text.count("/") == 1 and not Path(text).exists()):

@@ -26,6 +26,12 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
 
     Raises:
         ValueError: They differ in length, or all rows of one are equal.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(20, 3))
+        >>> rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+        >>> round(float(bz.analysis.linear_cka(x, 2 * x @ rotation)), 6)
+        1.0
     """
     x, y = (_centred(vectors) for vectors in (x, y))
     if len(x) != len(y):

@@ -105,6 +105,11 @@ def load_reviews(split: str | None = None) -> tuple[list[str], list[str]]:
 
     Raises:
         ValueError: `split` is another value.
+
+    Example:
+        >>> texts, labels = bz.data.load_reviews("train")
+        >>> len(texts), sorted(set(labels))
+        (600, ['negative', 'positive'])
     """
     if split not in ("train", "test", None):
         raise ValueError(f"split must be 'train', 'test' or None, for all reviews. Received: {split!r}.")
@@ -145,6 +150,12 @@ def load_conll(
 
     Raises:
         ValueError: A line lacks a column, or there are no sentences.
+
+    Example:
+        >>> with open("tagged.conll", "w") as file:
+        ...     _ = file.write("Rome B-place\\nis O\\nold O\\n")
+        >>> bz.data.load_conll("tagged.conll")
+        {'tokens': [['Rome', 'is', 'old']], 'tags': [['B-place', 'O', 'O']]}
     """
     path = Path(path)
     universal = ".conllu" in path.name

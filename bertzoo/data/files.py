@@ -221,6 +221,12 @@ def load_table(path: str | Path) -> dict[str, list]:
     """A table as a dict of columns, for `fit`; numeric columns of labels and scores become numbers.
 
     See `read_string_table` for the files; a .tsv is read without quoting, as in GLUE.
+
+    Example:
+        >>> with open("films.csv", "w") as file:
+        ...     _ = file.write("text,score\\na gripping film,0.9\\ndull,0.1\\n")
+        >>> bz.data.load_table("films.csv")
+        {'text': ['a gripping film', 'dull'], 'score': [0.9, 0.1]}
     """
     path = Path(path)
     columns: dict[str, list] = dict(read_string_table(path, quoted=format_suffix(path) != ".tsv").columns)

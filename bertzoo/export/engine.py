@@ -44,6 +44,13 @@ class OnnxModel:
     Raises:
         ImportError: onnxruntime is missing.
         ValueError: The file was not written by bertzoo.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> encoder.export("encoder", format="onnx")
+        >>> model = bz.export.OnnxModel.from_directory("encoder")
+        >>> model.task, model.output_names
+        ('SentenceEncoder', ...)
     """
 
     def __init__(

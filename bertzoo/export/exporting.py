@@ -63,6 +63,13 @@ def export_model(
             and a layer has no ONNX form, is quantized or computes in half precision.
         RuntimeError: The export can't be run, or gives other outputs.
         ImportError: A package that the format needs is missing; the `export` extra has them.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> encoder.export("encoder", format="onnx")  # calls this function
+        >>> model = bz.export.OnnxModel.from_directory("encoder")
+        >>> model.run(model.tokenizer.encode(["a text"]))["sentence_embedding"].shape
+        (1, 256)
     """
     target = expand_user(filepath)
     if input_dtype is not None and (input_dtype not in INPUT_DTYPES or format == ONNX):

@@ -24,6 +24,11 @@ class EncoderBlock(AttentionLayer):
         attention_output_dropout: Fraction of elements dropped after attention; `hidden_dropout` where None.
         attention: Another kind of SelfAttention, for families that differ there.
         name: The layer's name.
+
+    Example:
+        >>> block = bz.layers.EncoderBlock(num_heads=2, hidden_size=8, intermediate_size=16)
+        >>> tuple(block(np.zeros((1, 3, 8))).shape)
+        (1, 3, 8)
     """
 
     def __init__(

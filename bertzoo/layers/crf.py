@@ -33,6 +33,11 @@ class CRF(Layer):
 
     Raises:
         ValueError: A pair has an unknown label.
+
+    Example:
+        >>> crf = bz.layers.CRF(3, forbidden_transitions=[(0, 2), (3, 2)])  # O, B, I: no I after O or at the beginning
+        >>> np.asarray(crf(np.array([[[1.0, 0.5, 2.0], [0.0, 0.0, 1.0]]]))).tolist()
+        [[1, 2]]
     """
 
     def __init__(

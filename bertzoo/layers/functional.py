@@ -102,6 +102,11 @@ class LayerNorm(Layer):
         epsilon: Added to the variance.
         center: Whether there is a `beta`.
         name: The layer's name.
+
+    Example:
+        >>> norm = bz.layers.LayerNorm()
+        >>> [round(float(value), 3) for value in norm(np.array([[1.0, 3.0]]))[0]]
+        [-1.0, 1.0]
     """
 
     def __init__(self, epsilon: float = 1e-12, center: bool = True, name: str = "norm", **kwargs):

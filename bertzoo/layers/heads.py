@@ -185,6 +185,12 @@ class Pooling(Layer):
 
     Raises:
         ValueError: A mode is unknown, or there is none.
+
+    Example:
+        >>> pooling = bz.layers.Pooling("mean")
+        >>> x = np.array([[[1.0], [3.0], [9.0]]])
+        >>> float(pooling(x, np.array([[1, 1, 0]]))[0, 0])  # padding does not count
+        2.0
     """
 
     def __init__(

@@ -27,6 +27,11 @@ class MarginMSE(ScoreDistillation):
 
     Examples are (query, positive, negative, …). Targets are the teacher's margins (batch, negatives), or its scores of
     the positive and the negatives (batch, 1 + negatives). Fit is the dot product.
+
+    Example:
+        >>> vectors = np.array([[[1.0, 0.0], [2.0, 0.0], [0.5, 0.0]]])  # dot products 2 and 0.5
+        >>> float(bz.losses.MarginMSE()(np.array([[1.0]]), vectors))
+        0.25
     """
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

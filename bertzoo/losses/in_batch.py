@@ -93,6 +93,11 @@ class MultipleNegativesRanking(InBatchLoss):
 
     Raises:
         ValueError: An argument is unknown or out of its range.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> encoder.compile(bz.AdamW(1e-4), loss=bz.losses.MultipleNegativesRanking(scale=20))
+        >>> history = encoder.fit((["cats", "cities"], ["Cats sleep.", "Paris is a city."]), verbose=0)
     """
 
     arguments = ("scale", "directions", "partition_mode", "hardness_mode", "hardness_strength")

@@ -28,6 +28,12 @@ class LambdaLoss(RankingLoss):
 
     Raises:
         ValueError: The weighting is unknown.
+
+    Example:
+        >>> scores = np.array([[2.0, 1.0, 0.0]])  # of three documents of a query
+        >>> loss = bz.losses.LambdaLoss()
+        >>> float(loss(np.array([[2, 1, 0]]), scores)) < float(loss(np.array([[0, 1, 2]]), scores))
+        True
     """
 
     arguments: tuple[str, ...] = ("weighting", "mu", "k", "sigma")

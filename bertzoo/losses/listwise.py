@@ -13,7 +13,14 @@ ACTIVATIONS = {"linear": lambda x: x, "sigmoid": ops.sigmoid, "tanh": ops.tanh}
 
 @keras.saving.register_keras_serializable("bertzoo")
 class ListNet(RankingLoss):
-    """Cross-entropy of the softmax over scores with the softmax over labels (Cao et al. 2007)."""
+    """Cross-entropy of the softmax over scores with the softmax over labels (Cao et al. 2007).
+
+    Example:
+        >>> loss = bz.losses.ListNet()
+        >>> labels = np.array([[1.0, 0.0]])
+        >>> float(loss(labels, np.array([[1.0, 0.0]]))) < float(loss(labels, np.array([[0.0, 1.0]])))
+        True
+    """
 
     def list_losses(self, labels: Tensor, scores: Tensor, present: Tensor) -> Tensor:
         targets = ops.softmax(ops.where(present, labels, FAR_BELOW), axis=1)

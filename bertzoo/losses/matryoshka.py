@@ -19,6 +19,11 @@ class Matryoshka(WrappedLoss):
         loss: The loss, without a head; a name as `SentenceEncoder.compile` takes it, or one of these losses.
         dimensions: The widths.
         weights: A factor for each width; 1 where None.
+
+    Example:
+        >>> loss = bz.losses.Matryoshka(bz.losses.MultipleNegativesRanking(), [256, 64])
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> encoder.compile(bz.AdamW(1e-4), loss=loss)
     """
 
     arguments = ("loss", "dimensions", "weights")

@@ -14,7 +14,13 @@ from bertzoo.types import Tensor
 
 @keras.saving.register_keras_serializable("bertzoo")
 class CosineRegression(SentenceLoss):
-    """(cosine - score)² of a pair (Reimers and Gurevych 2019, section 3, regression objective)."""
+    """(cosine - score)² of a pair (Reimers and Gurevych 2019, section 3, regression objective).
+
+    Example:
+        >>> vectors = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+        >>> float(bz.losses.CosineRegression()(np.array([0.5]), vectors))
+        0.25
+    """
 
     def check_targets(self, targets: np.ndarray, width: int) -> None:
         if targets.size and not -1 <= targets.min() <= targets.max() <= 1:
@@ -66,6 +72,11 @@ class Contrastive(SentenceLoss):
     Args:
         margin: How far apart other pairs must be.
         distance: "cosine" (1 - cosine), "euclidean" or "manhattan".
+
+    Example:
+        >>> vectors = np.array([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
+        >>> float(bz.losses.Contrastive(margin=0.5)(np.array([1.0, 0.0]), vectors))
+        0.0
     """
 
     arguments = ("margin", "distance")

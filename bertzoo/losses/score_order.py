@@ -19,6 +19,12 @@ class CoSENT(SentenceLoss):
 
     Args:
         scale: Factor on the cosines.
+
+    Example:
+        >>> vectors = np.array([[[1.0, 0.0], [1.0, 0.1]], [[1.0, 0.0], [0.0, 1.0]]])  # two pairs
+        >>> loss = bz.losses.CoSENT()
+        >>> float(loss(np.array([1.0, 0.0]), vectors)) < float(loss(np.array([0.0, 1.0]), vectors))
+        True
     """
 
     arguments = ("scale",)

@@ -65,6 +65,10 @@ class SpladeLoss(WrappedLoss):
 
     Raises:
         ValueError: `warmup` is out of its range, or the loss can't be wrapped.
+
+    Example:
+        >>> encoder = bz.SparseEncoder.from_preset("bert_mini_en", verbose=False)
+        >>> encoder.compile(bz.AdamW(1e-4), loss=bz.losses.SpladeLoss(document_regularizer_weight=3e-5))
     """
 
     arguments = (

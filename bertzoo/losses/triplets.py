@@ -17,6 +17,11 @@ class Triplet(SentenceLoss):
     Args:
         margin: How much nearer the positive must be.
         distance: "euclidean", "manhattan" or "cosine" (1 - cosine).
+
+    Example:
+        >>> vectors = np.array([[[0.0, 0.0], [3.0, 4.0], [0.0, 6.0]]])  # anchor, positive at 5, negative at 6
+        >>> float(bz.losses.Triplet(margin=2.0)(np.zeros(1), vectors))
+        1.0
     """
 
     arguments = ("margin", "distance")

@@ -15,6 +15,11 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
     Raises:
         ValueError: They don't have the same sentences and words.
+
+    Example:
+        >>> scores = bz.metrics.entity_scores([["B-x", "I-x", "O", "B-y"]], [["B-x", "I-x", "O", "O"]])
+        >>> scores["precision"], scores["recall"]
+        (1.0, 0.5)
     """
     correct, predictions, support = _counts(truth, predicted)
     words = sum(len(tags) for tags in truth)

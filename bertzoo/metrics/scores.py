@@ -22,6 +22,10 @@ def confusion_matrix(
 
     Raises:
         ValueError: The numbers of predictions and truths differ, or a value is not among the classes.
+
+    Example:
+        >>> bz.metrics.confusion_matrix(["a", "b", "b"], ["a", "b", "a"], ["a", "b"]).tolist()
+        [[1, 0], [1, 1]]
     """
     truth, predicted = _listed(truth), _listed(predicted)
     if len(truth) != len(predicted):
@@ -49,6 +53,10 @@ def accuracy(truth: Sequence, predicted: Sequence) -> float:
 
     Args:
         truth, predicted: Labels, as many each.
+
+    Example:
+        >>> bz.metrics.accuracy(["a", "b", "b", "a"], ["a", "b", "a", "a"])
+        0.75
     """
     truth, predicted = _listed(truth), _listed(predicted)
     if len(truth) != len(predicted) or not truth:
@@ -66,6 +74,10 @@ def f1(
         average: "binary": of the class `positive_label`, as GLUE's MRPC and QQP. "macro": the mean over classes.
             "weighted": weighted by their true rows. "micro": over all rows, which is the accuracy.
         positive_label: The class that counts for "binary".
+
+    Example:
+        >>> round(bz.metrics.f1([1, 1, 0, 0], [1, 0, 0, 0]), 3)
+        0.667
     """
     if average not in AVERAGES:
         raise ValueError(f"average must be one of {', '.join(AVERAGES)}. Received: {average!r}.")
@@ -88,6 +100,10 @@ def matthews_corrcoef(truth: Sequence[Hashable], predicted: Sequence[Hashable]) 
 
     Args:
         truth, predicted: Labels, as many each.
+
+    Example:
+        >>> bz.metrics.matthews_corrcoef([1, 1, 0, 0], [1, 1, 0, 0])
+        1.0
     """
     truth, predicted = _listed(truth), _listed(predicted)
     classes = list(dict.fromkeys([*truth, *predicted]))
@@ -106,6 +122,10 @@ def pearson(truth: Any, predicted: Any) -> float:
 
     Args:
         truth, predicted: Numbers (n,) each, at least two.
+
+    Example:
+        >>> round(bz.metrics.pearson([1, 2, 3], [2, 4, 6]), 6)
+        1.0
     """
     a, b = _columns(truth, predicted)
     a, b = a - a.mean(), b - b.mean()
@@ -120,6 +140,10 @@ def spearman(truth: Any, predicted: Any) -> float:
 
     Args:
         truth, predicted: Numbers (n,) each, at least two.
+
+    Example:
+        >>> round(bz.metrics.spearman([1, 2, 3, 4], [10, 20, 40, 30]), 6)
+        0.8
     """
     a, b = _columns(truth, predicted)
     return pearson(_ranks(a), _ranks(b))

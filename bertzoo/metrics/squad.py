@@ -32,6 +32,10 @@ def answer_f1(prediction: str, answers: Sequence[str], version: str = "1.1") -> 
 
     Args:
         prediction, answers, version: As for `answer_exact_match`.
+
+    Example:
+        >>> round(bz.metrics.answer_f1("in the old town", ["the town"]), 3)
+        0.5
     """
     return max(_f1(prediction, answer, version) for answer in _golds(answers, version))
 
@@ -49,6 +53,10 @@ def squad_scores(
 
     Raises:
         ValueError: There are not as many predictions as questions, none at all, or no answer in version 1.1.
+
+    Example:
+        >>> bz.metrics.squad_scores(["Rome", "in Bern"], [["Rome"], ["Bern"]])["exact_match"]
+        50.0
     """
     if len(predictions) != len(answers) or not len(answers):
         raise ValueError(f"there are {len(predictions)} predictions for {len(answers)} questions.")

@@ -19,6 +19,10 @@ def similarity(vectors: Any, others: Any, measure: str = "cosine") -> np.ndarray
 
     Raises:
         ValueError: The measure is unknown, or the widths differ.
+
+    Example:
+        >>> bz.retrieval.similarity(np.array([[1.0, 0.0]]), np.array([[0.0, 2.0], [3.0, 0.0]])).tolist()
+        [[0.0, 1.0]]
     """
     return prepared_similarity(*_sides(vectors, others, measure), measure)
 

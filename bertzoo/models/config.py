@@ -125,6 +125,11 @@ class EncoderConfig:
 
     Raises:
         ValueError: A value is out of range or not supported.
+
+    Example:
+        >>> config = bz.EncoderConfig(hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+        >>> config.hidden_size, config.num_hidden_layers
+        (256, 12)
     """
 
     model_type: str = "bert"

@@ -49,6 +49,13 @@ class Encoder(BackendModel, EncoderBase):
 
     Raises:
         ValueError: The configuration names a family that bertzoo does not have, or is not of that family's class.
+
+    Example:
+        >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+        >>> encoder = bz.Encoder(bz.EncoderConfig(vocab_size=100, **sizes))
+        >>> outputs = encoder(np.array([[2, 5, 6, 3]]))
+        >>> tuple(outputs["sequence_output"].shape), tuple(outputs["pooled_output"].shape)
+        ((1, 4, 32), (1, 32))
     """
 
     def __init__(

@@ -88,6 +88,11 @@ def encoder_flops(
 
     Returns:
         A float, or for an array of lengths an array (n,).
+
+    Example:
+        >>> encoder = bz.Encoder.from_preset("bert_mini_en", verbose=False)
+        >>> bz.analysis.encoder_flops(encoder.config, 128) > 2 * bz.analysis.encoder_flops(encoder.config, 64)
+        True
     """
     return sum(flops_by_part(config, length, num_queries, batch_size).values())
 

@@ -65,6 +65,11 @@ def make_student(teacher: MaskedLM, num_layers: int, **options: Any) -> MaskedLM
 
     Raises:
         ValueError: The teacher's layers do not fit the student's family (ALBERT shares its layers).
+
+    Example:
+        >>> teacher = bz.MaskedLM.from_preset("bert_mini_en", verbose=False)
+        >>> bz.pretraining.make_student(teacher, 3).backbone.config.num_hidden_layers
+        3
     """
     config = teacher.backbone.config
     kept = student_layer_indices(config.num_hidden_layers, num_layers)

@@ -32,6 +32,12 @@ def evaluate_sts(
         batch_size: As for `SentenceEncoder.encode`.
         measure: As for `similarity`; the encoder's own where None.
         prompt: Put before the texts; the encoder's default where None.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> first, second = ["A cat sleeps."] * 3, ["A cat is asleep.", "A dog sleeps.", "Shares fell."]
+        >>> round(bz.retrieval.evaluate_sts(encoder, first, second, [5.0, 2.0, 0.0])["spearman"], 3)
+        1.0
     """
     scores = np.asarray(scores, dtype="float64")
     _check_lengths(sentences1, sentences2, scores)

@@ -31,6 +31,10 @@ def quantize_embeddings(
 
     Raises:
         ValueError: The precision is unknown, or ranges would follow from a single vector.
+
+    Example:
+        >>> bz.retrieval.quantize_embeddings(np.array([[0.5, -0.2, 0.1, -0.9, 0.3, 0.3, -0.1, 0.2]]), "binary").shape
+        (1, 1)
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}.")

@@ -34,6 +34,12 @@ def semantic_search(
 
     Raises:
         ValueError: The widths differ, or a number is not positive.
+
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> hits = bz.retrieval.semantic_search(np.array([[1.0, 0.1]]), vectors, top_k=2)
+        >>> [hit["corpus_id"] for hit in hits[0]]
+        [0, 2]
     """
     scores, indices = find_nearest(query_vectors, corpus_vectors, top_k, measure, query_chunk_size, corpus_chunk_size)
     return [
@@ -106,6 +112,13 @@ def paraphrase_mining(
 
     Returns:
         (cosine, i, j) with i < j, the most similar first.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> texts = ["A cat sleeps.", "Shares fell.", "The cat is asleep."]
+        >>> score, first, second = bz.retrieval.paraphrase_mining(encoder, texts)[0]
+        >>> sorted([first, second])
+        [0, 2]
     """
     return mine_pairs(encoder.encode(texts, batch_size, show_progress_bar=show_progress_bar), top_k, max_pairs)
 

@@ -60,6 +60,14 @@ class CrossEncoder(PromptedTask, TextClassifier):
 
     Raises:
         ValueError: The activation is unknown, or `TextClassifier` refuses the labels.
+
+    Example:
+        >>> reranker = bz.CrossEncoder.from_preset("bert_mini_en", verbose=False)  # with a new head
+        >>> reranker.compile(bz.AdamW(1e-3))
+        >>> pairs = [("capital of France", "Paris"), ("capital of France", "Cats sleep")]
+        >>> history = reranker.fit(pairs, [1, 0], epochs=10, verbose=0)
+        >>> reranker.rank("capital of France", ["Cats sleep", "Paris"])[0]["text"]
+        'Paris'
     """
 
     config_keys = ("labels", "problem_type", "head", "activation", "prompts", "default_prompt", "settings")

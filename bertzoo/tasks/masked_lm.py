@@ -58,6 +58,11 @@ class MaskedLM(MaskingTask):
         tokenizer: Turns text into the encoder's inputs; None if the caller tokenizes.
         masking: The rule; BERT's 15 % and 80/10/10 where None.
         name: Name of the Keras model.
+
+    Example:
+        >>> model = bz.MaskedLM.from_preset("bert_mini_en", verbose=False)
+        >>> [answer["token"] for answer in model.fill_mask("She plays the [MASK] in an orchestra.", top_k=2)]
+        ['piano', 'violin']
     """
 
     data: MaskedData

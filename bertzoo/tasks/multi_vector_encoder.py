@@ -67,6 +67,12 @@ class MultiVectorEncoder(VectorSimilarity, EmbeddingTask):
 
     Raises:
         ValueError: A layer is of another kind, or an argument is out of its range.
+
+    Example:
+        >>> encoder = bz.MultiVectorEncoder.from_preset("bert_mini_en", verbose=False)
+        >>> documents = encoder.encode_document(["Paris is a city.", "Cats sleep."])
+        >>> encoder.similarity(encoder.encode_query(["Where is Paris?"]), documents).shape
+        (1, 2)
     """
 
     data: MultiVectorData

@@ -32,6 +32,13 @@ class MultipleChoice(Task):
 
     Raises:
         ValueError: The family's head reads the pooler, and the encoder was made without one.
+
+    Example:
+        >>> model = bz.MultipleChoice.from_preset("bert_mini_en", verbose=False)
+        >>> model.compile(bz.AdamW(1e-3))
+        >>> history = model.fit((["What do bees make?"], [["honey", "bricks"]]), ["honey"], epochs=10, verbose=0)
+        >>> model.choose(("What do bees make?", ["honey", "bricks"]))["choice"]
+        'honey'
     """
 
     heads = ("multiple_choice",)

@@ -35,6 +35,14 @@ class QuestionAnswerer(WindowedTask):
 
     The output is float32 logits (batch, length, 2): at each token, for the answer's start and for its end; -1e9 at
     padding, so that the loss of a row does not depend on the rows beside it.
+
+    Example:
+        >>> record = {"question": "Where did we meet?", "context": "We met in Rome.", "answers": ["Rome"]}
+        >>> model = bz.QuestionAnswerer.from_preset("bert_mini_en", verbose=False)
+        >>> model.compile(bz.AdamW(1e-3))
+        >>> history = model.fit([record], epochs=10, verbose=0)
+        >>> model.answer("Where did we meet?", "We met in Rome.")["text"]
+        'Rome'
     """
 
     heads = ("qa",)

@@ -61,6 +61,14 @@ class SentenceEncoder(VectorSimilarity, EmbeddingTask):
 
     Raises:
         ValueError: A layer is of another kind, or `default_prompt` is not among the prompts.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> vectors = encoder.encode(["A cat sleeps.", "A kitten is napping.", "Shares fell."])
+        >>> vectors.shape
+        (3, 256)
+        >>> encoder.similarity(vectors[0], vectors).argsort()[..., ::-1].tolist()
+        [[0, 1, 2]]
     """
 
     config_keys = ("pooling", "after_pooling", "prompts", "default_prompt", "settings")

@@ -58,6 +58,13 @@ class SparseEncoder(VectorSimilarity, EmbeddingTask):
 
     Raises:
         ValueError: The encoder's family has no masked-LM head, or an argument is out of its range.
+
+    Example:
+        >>> encoder = bz.SparseEncoder.from_preset("bert_mini_en", verbose=False)
+        >>> vectors = encoder.encode_document(["Paris is the capital of France."], max_active_dims=64)
+        >>> ids, weights = vectors[0]
+        >>> len(ids), vectors.to_dense().shape
+        (64, (1, 16000))
     """
 
     data: SparseData

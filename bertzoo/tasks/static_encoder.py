@@ -38,6 +38,11 @@ class StaticEncoder:
 
     Raises:
         ValueError: The rows are fewer than the vocabulary's tokens, or hold NaN or infinity.
+
+    Example:
+        >>> static = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False).to_static()
+        >>> static.encode(["A cat sleeps."]).shape
+        (1, 256)
     """
 
     similarity_fn_name = "cosine"

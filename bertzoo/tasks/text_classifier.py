@@ -56,6 +56,13 @@ class TextClassifier(Task):
 
     Raises:
         ValueError: The labels are not different names, or the problem type is unknown.
+
+    Example:
+        >>> classifier = bz.TextClassifier.from_preset("bert_mini_en", labels=["bad", "good"], verbose=False)
+        >>> classifier.compile(bz.AdamW(1e-3))
+        >>> history = classifier.fit(["a gripping film", "dull"], ["good", "bad"], epochs=10, verbose=0)
+        >>> classifier.classify("a gripping film")["label"]
+        'good'
     """
 
     data: LabelData

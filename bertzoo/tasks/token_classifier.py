@@ -52,6 +52,13 @@ class TokenClassifier(WindowedTask):
 
     Raises:
         ValueError: The labels are not different names, or `label_all_tokens` is combined with a CRF.
+
+    Example:
+        >>> tagger = bz.TokenClassifier.from_preset("bert_mini_en", labels=["O", "B-place", "I-place"], verbose=False)
+        >>> tagger.compile(bz.AdamW(1e-3))
+        >>> history = tagger.fit([["We", "met", "in", "Rome"]], [["O", "O", "O", "B-place"]], epochs=10, verbose=0)
+        >>> tagger.tag("We met in Rome")[0]["text"]
+        'Rome'
     """
 
     heads = ("token_classifier",)

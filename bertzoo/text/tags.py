@@ -112,6 +112,10 @@ def retag(tags: Sequence[str], scheme: str = "BIO") -> list[str]:
 
     Raises:
         ValueError: The scheme is unknown.
+
+    Example:
+        >>> bz.data.retag(["B-place", "I-place", "O"], "BIOES")
+        ['B-place', 'E-place', 'O']
     """
     if scheme not in _LETTERS:
         raise ValueError(f"scheme must be one of {', '.join(_LETTERS)}. Received: {scheme!r}.")

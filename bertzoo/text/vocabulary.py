@@ -45,8 +45,8 @@ def train_wordpiece(
     case.
 
     Args:
-        texts_or_files: Strings, which are texts, or `pathlib.Path`s of UTF-8 text files (.gz too), read line by line.
-            They are read twice; an iterator is kept in memory for that.
+        texts_or_files: Strings, which are texts, or `pathlib.Path` objects of UTF-8 text files (.gz too), read line by
+            line. They are read twice; an iterator is kept in memory for that.
         vocabulary_size: The largest number of pieces, special tokens included.
         lowercase: Lowercase the texts and strip accents.
         min_frequency: Pairs of pieces that are seen less often are not joined.
@@ -58,6 +58,11 @@ def train_wordpiece(
 
     Raises:
         ValueError: A needed special token is missing, there is no room beside them, or there are no texts.
+
+    Example:
+        >>> tokenizer = bz.train_wordpiece(["a cat and a dog", "two cats"] * 10, vocabulary_size=40, progress=False)
+        >>> tokenizer.decode(tokenizer("a cat")["token_ids"][0])
+        'a cat'
     """
     from tokenizers.trainers import WordPieceTrainer
 

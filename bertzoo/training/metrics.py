@@ -84,6 +84,12 @@ class MacroF1(keras.metrics.Metric):
     Args:
         name: The metric's name in the log.
         kwargs: Those of `keras.metrics.Metric`.
+
+    Example:
+        >>> metric = bz.training.MacroF1()
+        >>> metric.update_state(np.array([0, 1, 1]), np.array([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]]))
+        >>> round(float(metric.result()), 3)
+        0.667
     """
 
     def __init__(self, name: str = "macro_f1", **kwargs: Any):

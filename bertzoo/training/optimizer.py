@@ -73,6 +73,13 @@ class AdamW(BackendOptimizer):
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019 (decoupled decay); Devlin et al. 2019, appendix
     A.2 (warm-up and linear decay).
+
+    Example:
+        >>> optimizer = bz.AdamW(2e-5, warmup=0.1, lr_multipliers={"embeddings": 0.5})
+        >>> optimizer.set_total_steps(100)  # a task's `fit` does
+        >>> rates = [float(optimizer.current_learning_rate)]
+        >>> round(rates[0] / 2e-5, 2)  # a tenth of the peak at the first of ten updates of warm-up
+        0.1
     """
 
     def __init__(

@@ -21,6 +21,10 @@ def reciprocal_rank_fusion(
 
     Returns:
         (id, score) for each document; of equal scores the one that was met first.
+
+    Example:
+        >>> bz.retrieval.reciprocal_rank_fusion([["a", "b"], ["b", "c"]])[0][0]
+        'b'
     """
     scores: dict[Id, float] = {}
     for ranking in rankings:

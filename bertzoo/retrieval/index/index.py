@@ -75,6 +75,14 @@ class Index:
         FileNotFoundError: There is no index, and no fields are given.
         ValueError: A field's name can't be part of a file's, the index has other fields, its manifest is damaged, or
             the directory holds other files and no index.
+
+    Example:
+        >>> encoder = bz.SentenceEncoder.from_preset("sentence_mini_en", verbose=False)
+        >>> texts = ["Cats sleep most of the day.", "Paris is the capital of France."]
+        >>> index = bz.retrieval.Index("articles", {"dense": bz.retrieval.Dense(encoder.width)})
+        >>> index.add(["cats", "paris"], {"dense": encoder.encode(texts)}, texts)
+        >>> [hit.id for hit in index.search({"dense": encoder.encode(["Which city?"])}, top_k=1)[0]]
+        ['paris']
     """
 
     def __init__(self, directory: str | Path, fields: Mapping[str, Field] | None = None):
