@@ -1,4 +1,4 @@
-"""docs/clean_corpus.py, in an environment with datatrove: DATATROVE_PYTHON is its Python."""
+"""docs/guide/clean_corpus.py, in an environment with datatrove: DATATROVE_PYTHON is its Python."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from bertzoo.cli.main import app
 from bertzoo.data import load_reviews
 
 PYTHON = os.environ.get("DATATROVE_PYTHON")
-SCRIPT = Path(bz.__file__).resolve().parents[1] / "docs" / "clean_corpus.py"
+SCRIPT = Path(bz.__file__).resolve().parents[1] / "docs" / "guide" / "clean_corpus.py"
 GERMAN = "Der Fluss entspringt in den Alpen und fließt durch mehrere Länder bis zur Nordsee, an der viele leben. "
 pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="needs DATATROVE_PYTHON")]
 
