@@ -34,7 +34,8 @@ GRADIENTS = (
     *("rnn", "span_rep_layer", "prompt_rep_layer", "scorer", "token_rep_layer.projection"),
     "token_rep_layer.bert_layer.model.embeddings",
 )
-LEAST_ENTITIES = 6  # by which the seed of the weights is chosen
+# By which the seed of the weights is chosen; gliner's loss has no gradient where a probability is below 1e-6.
+LEAST_ENTITIES, GREATEST_LOGIT = 6, 10.0
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
 DEBERTA = {
     **SMALL,
@@ -108,11 +109,12 @@ def make_tokenizer(kind: str):
 
 
 def randomize(model: torch.nn.Module, seed: int) -> None:
-    """Weights large enough for outputs of both signs."""
+    """Weights large enough for outputs of both signs, the smaller the later the seed."""
     generator = torch.Generator().manual_seed(seed)
+    scale = 0.35 * 0.99**seed
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        parameter.data += 0.35 * noise if parameter.ndim > 1 else 0.1 * noise
+        parameter.data += scale * noise if parameter.ndim > 1 else 0.1 * noise
 
 
 def expected_outputs(finder: GLiNER) -> tuple[dict, dict]:
@@ -166,8 +168,11 @@ def write_form(name: str, folder: Path) -> None:
         finder.model.load_state_dict(start)
         randomize(finder.model, seed)
         arrays, entities = expected_outputs(finder)
-        if all(sum(map(len, found)) >= LEAST_ENTITIES for found in entities.values()):
+        greatest = max(abs(array).max() for name, array in arrays.items() if name.startswith("logits"))
+        if greatest < GREATEST_LOGIT and all(sum(map(len, rows)) >= LEAST_ENTITIES for rows in entities.values()):
             break
+    else:
+        raise RuntimeError(f"no seed gives {name} outputs that tell enough")
     target = folder / name
     finder.save_pretrained(target, safe_serialization=safe)
     saved = json.loads((target / "gliner_config.json").read_text())

@@ -1,0 +1,342 @@
+"""Entities of any label, named when they are looked for: GLiNER (Zaratiana et al. 2024)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bertzoo._keras_hooks import print_message
+from bertzoo.checkpoints import gliner
+from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
+from bertzoo.checkpoints.files import find_preset_directory
+from bertzoo.checkpoints.json_files import encode_json
+from bertzoo.checkpoints.loading import check_constructor_options, file_tensors, load_model, weights_by_name
+from bertzoo.checkpoints.names import WeightMapping
+from bertzoo.checkpoints.saving import write_preset
+from bertzoo.checkpoints.tensors import build_weight_files
+from bertzoo.data.entity_data import EntityData, PromptSettings
+from bertzoo.data.parsing import Examples
+from bertzoo.layers.entities import SPANS, TOKENS, EntityHead
+from bertzoo.losses.entities import EntityLoss
+from bertzoo.models.config import EncoderConfig
+from bertzoo.models.encoder import Encoder
+from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
+from bertzoo.tasks.added_tokens import add_tokens
+from bertzoo.tasks.answers.any_entities import Candidate, answer_of_text, find_candidates, select_entities
+from bertzoo.tasks.presets import load_tokenizer
+from bertzoo.tasks.task import Task
+from bertzoo.text.tokenizer import Tokenizer
+from bertzoo.training.optimizer import AdamW
+from bertzoo.types import Tensor
+
+HEAD_RATE = 5.0  # of the paper's rates, 5e-5 for the new layers and 1e-5 for the encoder
+# What GLiNER adds to a tokenizer before its own tokens.
+_UNUSED_TOKEN = "[FLERT]"
+# Constructor arguments whose names are those of gliner_config.json.
+_KEYS = (
+    *("span_mode", "hidden_size", "max_width", "num_rnn_layers", "dropout", "max_types", "max_len"),
+    *("max_neg_type_ratio", "embed_ent_token", "subtoken_pooling", "ent_token", "sep_token"),
+)
+
+
+@keras.saving.register_keras_serializable("bertzoo")
+class EntityFinder(Task):
+    """Finds entities of any label names with `tag(texts, labels)`.
+
+    The label names stand before the text, each behind a token that stands for it; entities are the spans of words whose
+    vectors fit that of a label. `from_preset` loads GLiNER's models, and makes a new one of any encoder. Arguments have
+    their names and defaults from gliner_config.json.
+
+    `fit(texts, entities)` takes texts with entities as (start, end, label) in characters, or sentences as lists of
+    words with a BIO tag a word. In each epoch a text's prompt has the labels of its entities and a few that other texts
+    have, drawn by the seed.
+
+    Args:
+        backbone: The encoder. Its vocabulary holds the tokens of prompts, see `bertzoo.tasks.added_tokens.add_tokens`.
+        tokenizer: Its tokenizer; None if only the model is called.
+        span_mode: "markerV0" gives each span of words a logit for each label; "token_level" each word one for being the
+            first, the last, and any word of an entity of the label, which has no longest entity.
+        hidden_size: The width of words and labels; where it is not the encoder's, they are projected.
+        max_width: Words of the longest entity of "markerV0".
+        num_rnn_layers: The number of LSTMs over the words.
+        dropout: Fraction of the elements of the scorer's hidden layers that training drops.
+        max_types: The most labels of a prompt; more are asked for in several rows.
+        max_len: The most words of a row; longer texts are cut into overlapping windows.
+        max_neg_type_ratio: In training, the most labels in a prompt that a text does not have, for each that it has.
+        embed_ent_token: Whether a label's vector is that of `ent_token` before it, else of the token after that.
+        subtoken_pooling: "first" or "last", the token that stands for a word.
+        ent_token, sep_token: The token before each label, and that after the last.
+        settings: Further keys of gliner_config.json, which are carried through.
+        name: Name of the Keras model.
+
+    Inputs are the encoder's, with `word_positions` int (batch, words) and `label_positions` int (batch, labels), the
+    tokens of words and labels, and `word_counts` int (batch,). The output is float32 logits (batch, words, max_width,
+    labels), or (batch, words, labels, 3) with "token_level".
+
+    Raises:
+        ValueError: An argument is out of its range, or the tokenizer lacks a token of prompts.
+    """
+
+    config_keys = (*_KEYS, "settings")
+
+    def __init__(
+        self,
+        backbone: Encoder,
+        tokenizer: Tokenizer | None = None,
+        span_mode: str = SPANS,
+        hidden_size: int = 512,
+        max_width: int = 12,
+        num_rnn_layers: int = 1,
+        dropout: float = 0.4,
+        max_types: int = 25,
+        max_len: int = 384,
+        max_neg_type_ratio: int = 1,
+        embed_ent_token: bool = True,
+        subtoken_pooling: str = "first",
+        ent_token: str = "<<ENT>>",
+        sep_token: str = "<<SEP>>",
+        settings: Mapping[str, Any] | None = None,
+        name: str = "entity_finder",
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, name=name, **kwargs)
+        if span_mode not in (SPANS, TOKENS) or subtoken_pooling not in ("first", "last"):
+            raise ValueError(
+                f"span_mode must be {SPANS!r} or {TOKENS!r}, and subtoken_pooling 'first' or 'last'. Received: "
+                f"{span_mode!r} and {subtoken_pooling!r}."
+            )
+        self.span_mode, self.hidden_size, self.max_width = span_mode, hidden_size, max_width
+        self.num_rnn_layers, self.dropout, self.max_types, self.max_len = num_rnn_layers, dropout, max_types, max_len
+        self.max_neg_type_ratio, self.embed_ent_token = max_neg_type_ratio, embed_ent_token
+        self.subtoken_pooling, self.ent_token, self.sep_token = subtoken_pooling, ent_token, sep_token
+        self.settings = dict(settings or {})
+        for token in (ent_token, sep_token):
+            if tokenizer is not None and not 0 <= (tokenizer.token_to_id(token) or 0) < backbone.config.vocab_size:
+                raise ValueError(f"the encoder has no embedding for {token!r}: add it with add_tokens.")
+            if tokenizer is not None and tokenizer.token_to_id(token) is None:
+                raise ValueError(f"the tokenizer has no token {token!r}: add it and its embedding with add_tokens.")
+        if backbone.pooler is not None:  # unused, and kept for saving
+            backbone.pooler.trainable = False
+        self.entities = EntityHead(span_mode, hidden_size, max_width, num_rnn_layers, dropout)
+        self.build()
+        prompt_settings = PromptSettings(
+            ent_token=ent_token,
+            sep_token=sep_token,
+            embed_ent_token=embed_ent_token,
+            reads_last_token=subtoken_pooling == "last",
+            max_types=max_types,
+            max_len=max_len,
+            max_neg_type_ratio=max_neg_type_ratio,
+            max_width=max_width if span_mode == SPANS else None,
+        )
+        self.data: EntityData = EntityData(tokenizer, backbone.config, prompt_settings)
+
+    def build(self, input_shape: Any = None) -> None:
+        self.entities.build((None, None, self.backbone.config.hidden_size))
+
+    def call(self, inputs: Any, training: bool = False) -> Tensor:
+        inputs = dict(inputs)
+        words, counts, labels = (inputs.pop(name) for name in ("word_positions", "word_counts", "label_positions"))
+        positions = ops.maximum(ops.concatenate([labels, words], axis=1), 0)
+        outputs, key = self.encode_inputs(inputs, training, positions)
+        vectors = ops.cast(outputs["sequence_output"], "float32")
+        num_labels = labels.shape[1]
+        return self.entities(vectors[:, num_labels:], vectors[:, :num_labels], words, counts, key=key)
+
+    # ---- use
+
+    def tag(
+        self,
+        x: Any,
+        labels: Sequence[str],
+        threshold: float = 0.5,
+        nested: bool = False,
+        batch_size: int = 32,
+        verbose: Any = 0,
+    ) -> list:
+        """The entities of texts of any length that have one of some labels.
+
+        Args:
+            x: A text, a list of texts, or a list of sentences that are lists of words (characters then count in the
+                words joined by spaces).
+            labels: The label names.
+            threshold: The least probability of an entity, from 0 to 1.
+            nested: Whether an entity may lie inside another. No two entities are the same span, or overlap otherwise.
+            batch_size: Rows at once.
+            verbose: 1 shows a progress bar.
+
+        Returns:
+            For one text a list, for several a list of lists, of dicts in the order of the text: `text`, which is
+            exactly `x[start:end]`; `label`; `score`, the probability; `start` and `end` in characters. No word is
+            split: an entity begins and ends where words do.
+
+        Raises:
+            ValueError: There is no label, two are equal, or `threshold` is out of its range.
+        """
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold must be a probability, from 0 to 1. Received: {threshold!r}.")
+        self.data.require_tokenizer()
+        examples = self.data.parse(x)
+        found = self._candidates(examples, labels, threshold, batch_size, verbose)
+        return examples.unwrap(
+            [
+                answer_of_text(text, words, labels, select_entities(candidates, nested))
+                for text, words, candidates in zip(examples["text"], examples["words"], found)
+            ]
+        )
+
+    def _candidates(
+        self, examples: Examples, labels: Sequence[str], threshold: float, batch_size: int, verbose: Any
+    ) -> list[list[Candidate]]:
+        """The spans of each text that may be entities, in the order in which equal ones are preferred."""
+        found: list[list[Candidate]] = [[] for _ in range(len(examples))]
+        rows, of_spans = self.data.rows_to_answer(examples, labels), self.span_mode == SPANS
+        if rows.windows:
+            data = rows.dataset(batch_size=batch_size)
+            outputs = (np.asarray(row) for batch in self.predict_each(data, None, verbose) for row in batch)
+            for row, logits in zip(data.row_order.tolist(), outputs):
+                window, prompt = rows.windows[row], rows.prompts[row]
+                found[window.text] += find_candidates(logits, window, prompt, threshold, of_spans)
+        for candidates in found:
+            candidates.sort(key=lambda one: one[:3] if of_spans else (one.first, one.label, one.last))
+        return found
+
+    def predict_examples(self, examples: Examples, batch_size: int | None, **options: Any) -> Any:
+        """Refuses texts without label names.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("entities are found for label names: call tag(texts, labels).")
+
+    # ---- training
+
+    def default_loss(self) -> EntityLoss:
+        return EntityLoss()
+
+    def compile(self, optimizer: Any = None, *options: Any, **kwargs: Any) -> None:
+        """As `Task.compile`; the layers after the encoder get 5 times its rate.
+
+        Args:
+            optimizer, options, kwargs: Same as in `Task.compile`.
+        """
+        if optimizer is None:
+            optimizer = AdamW(self.backbone.config.default_learning_rate, lr_multipliers={"entities/": HEAD_RATE})
+            print_message(f"compile: AdamW as in the paper's recipe, {HEAD_RATE:g} times its rate after the encoder")
+        super().compile(optimizer, *options, **kwargs)
+
+    # ---- files
+
+    @property
+    def head_mappings(self) -> list[WeightMapping]:
+        """The tensors of the weights after the encoder in GLiNER's files."""
+        return gliner.head_mappings(set(weights_by_name(self)), self.span_mode, self.num_rnn_layers)
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | Path,
+        *,
+        max_length: int | None = None,
+        lowercase: bool | None = None,
+        verbose: bool = True,
+        **options: Any,
+    ) -> "EntityFinder":
+        """Loads a model of GLiNER, or makes a new one of an encoder, whose vocabulary gets the tokens of prompts.
+
+        Args:
+            preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
+            max_length: Longest row in tokens; all positions of the model where None.
+            lowercase, verbose: See `Task.from_preset`.
+            options: `dtype`, `attention_dropout` and `remat`, see `Task.from_preset`; and what the constructor takes,
+                in place of what the files say.
+
+        Raises:
+            CheckpointError: The files can't be used.
+            TypeError: An option is unknown.
+        """
+        for_encoder = {key: options.pop(key) for key in ("attention_dropout", "remat") if key in options}
+        check_constructor_options(cls, options)
+        for_encoder |= {key: value for key, value in options.items() if key == "dtype" and value}
+        directory, limits = find_preset_directory(preset), (max_length, lowercase)
+        if gliner.is_checkpoint(directory):
+            task = cls._from_gliner(directory, limits, for_encoder, options)
+        else:
+            task = cls._from_encoder(directory, limits, for_encoder, options)
+        task.load_report.source = str(preset)
+        if verbose:
+            print_message(str(task.load_report))
+        return task
+
+    @classmethod
+    def _from_gliner(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "EntityFinder":
+        content = gliner.read_config(directory)
+        in_file = {key: content[key] for key in _KEYS if key in content}
+        settings = {key: value for key, value in content.items() if key not in (*_KEYS, "encoder_config")}
+
+        def make(config: EncoderConfig, directory: Path) -> "EntityFinder":
+            chosen = {**in_file, "settings": settings, **options}
+            if "tokenizer" not in chosen:
+                names = [chosen.get("ent_token", "<<ENT>>"), chosen.get("sep_token", "<<SEP>>")]
+                chosen["tokenizer"] = _prompt_tokenizer(directory, content, config, limits, names)
+            encoder = Encoder(config, pooler=FAMILIES[config.model_type].has_pooler_alone, **for_encoder)
+            with add_source_to_errors(directory):
+                return cls(encoder, **chosen)
+
+        return load_model(directory, config_and_family_from_hf, make, verbose=False)
+
+    @classmethod
+    def _from_encoder(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "EntityFinder":
+        encoder = Encoder.from_preset(directory, verbose=False, **for_encoder)
+        report, options = encoder.load_report, dict(options)
+        tokenizer = options.pop("tokenizer", False)
+        if tokenizer is False:
+            tokenizer = load_tokenizer(directory, encoder.config, *limits)
+        if tokenizer is not None:
+            tokens = [options.get("ent_token", "<<ENT>>"), options.get("sep_token", "<<SEP>>")]
+            encoder, tokenizer = add_tokens(encoder, tokenizer, tokens)
+        task = cls(encoder, tokenizer, **options)
+        task.load_report = report
+        report.new = [*report.new, "entities", "the tokens of prompts"]
+        return task
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes a directory that gliner loads, with equal outputs, and the tokenizer.
+
+        Raises:
+            CheckpointError: A layer is quantized, or the directory can't be written.
+        """
+        of_head = {name for entry in self.head_mappings for name in entry.hf_names}
+        tensors = file_tensors(self, self.backbone, ())
+        if any(tensor.dtype == np.int8 for tensor in tensors.values()):
+            raise CheckpointError("GLiNER's files hold no int8 weights: save the model as a .keras file.")
+        config, family = self.backbone.config, self.backbone.family
+        encoder_config = {**config.to_hf(), "architectures": [f"{family.hf_name}Model"]}
+        content = {
+            "model_name": "",
+            **self.settings,
+            **{key: getattr(self, key) for key in _KEYS},
+            "encoder_config": encoder_config,
+            "vocab_size": config.vocab_size,
+        }
+        files: dict[str, Any] = dict(build_weight_files(gliner.file_names(tensors, of_head)))
+        if self.tokenizer is not None:
+            content["class_token_index"] = self.tokenizer.token_to_id(self.ent_token)
+            files.update(self.tokenizer.file_contents())
+        files[gliner.CONFIG_FILE] = encode_json(content)
+        write_preset(Path(directory), files)
+
+
+def _prompt_tokenizer(
+    directory: Path, content: Mapping[str, Any], config: EncoderConfig, limits: tuple, tokens: list[str]
+) -> Tokenizer:
+    """The tokenizer of a model of GLiNER, with the tokens of prompts, which older files leave to the loader to add."""
+    own = (directory / "tokenizer_config.json").is_file()
+    source = directory if own else gliner.base_directory(directory, content)
+    tokenizer = load_tokenizer(source, config, *limits)
+    if any(tokenizer.token_to_id(token) is None for token in tokens):
+        tokenizer = tokenizer.with_special_tokens([_UNUSED_TOKEN, *tokens])
+    return tokenizer
