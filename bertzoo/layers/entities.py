@@ -105,7 +105,7 @@ class SpanScorer(_Scorer):
         spans = dropout(ops.relu(starts[:, :, None] + ends), self.dropout_rate, keys[3])
         # A span's vector times that of a label, with the second kernel taken to the labels, which are fewer than spans.
         labels = self.label(labels, key=keys[2])
-        logits = ops.einsum("blkf,bcf->blkc", spans, ops.matmul(labels, ops.transpose(self.second_kernel)))
+        logits = ops.einsum("blkf,bcf->blkc", spans, ops.matmul(labels, ops.transpose(self.second_kernel.value)))
         return logits + ops.matmul(labels, self.second_bias[:, None])[:, None, None, :, 0]
 
 
@@ -133,7 +133,7 @@ class TokenScorer(_Scorer):
         key = self.resolve_dropout_key(key, training)
         word, word_factor = ops.split(apply_dense(self.word, words), 2, axis=-1)
         label, label_factor = ops.split(apply_dense(self.label, labels), 2, axis=-1)
-        of_word, of_label, of_product = ops.split(self.first_kernel, 3, axis=0)
+        of_word, of_label, of_product = ops.split(self.first_kernel.value, 3, axis=0)
         products = word_factor[:, :, None] * label_factor[:, None]
         hidden = ops.matmul(products, of_product) + self.first_bias
         hidden = hidden + ops.matmul(word, of_word)[:, :, None] + ops.matmul(label, of_label)[:, None]

@@ -25,18 +25,18 @@ def lstm(x: Tensor, kernel: Tensor, recurrent_kernel: Tensor, bias: Tensor) -> T
     """
     units = recurrent_kernel.shape[1]
     gates = ops.einsum("dbli,dig->ldbg", x, kernel) + bias[None, :, None, :]
-    start = ops.zeros((*ops.shape(gates)[1:3], units), dtype=gates.dtype)
+    start = ops.zeros((2, *ops.shape(gates)[1:3], units), dtype=gates.dtype)
 
-    def step(carry: tuple[Tensor, Tensor], gates_of_step: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        hidden, cell = carry
-        values = gates_of_step + ops.matmul(hidden, recurrent_kernel)
+    def step(state: Tensor, gates_of_step: Tensor) -> tuple[Tensor, Tensor]:
+        values = gates_of_step + ops.matmul(state[0], recurrent_kernel)
         enter, forget, new, leave = ops.split(values, 4, axis=-1)
-        cell = ops.sigmoid(forget) * cell + ops.sigmoid(enter) * ops.tanh(new)
+        cell = ops.sigmoid(forget) * state[1] + ops.sigmoid(enter) * ops.tanh(new)
         hidden = ops.sigmoid(leave) * ops.tanh(cell)
-        return (hidden, cell), hidden
+        state = ops.stack([hidden, cell])
+        return state, state  # on TensorFlow, outputs of `scan` must have the state's structure and shape
 
-    _, outputs = ops.scan(step, (start, start), gates)
-    return ops.transpose(outputs, (1, 2, 0, 3))
+    _, states = ops.scan(step, start, gates)
+    return ops.transpose(states[:, 0], (1, 2, 0, 3))
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -78,7 +78,7 @@ class BidirectionalLSTM(Layer):
         """
         backwards = _reversed_positions(ops.shape(x)[1], lengths)
         kernel, recurrent_kernel, bias, recurrent_bias = (
-            ops.stack([getattr(self, f"{direction}_{kind}") for direction in DIRECTIONS])
+            ops.stack([getattr(self, f"{direction}_{kind}").value for direction in DIRECTIONS])
             for kind in ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
         )
         both = ops.stack([x, ops.take_along_axis(x, backwards, axis=1)])

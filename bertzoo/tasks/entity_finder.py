@@ -143,7 +143,7 @@ class EntityFinder(Task):
         positions = ops.maximum(ops.concatenate([labels, words], axis=1), 0)
         outputs, key = self.encode_inputs(inputs, training, positions)
         vectors = ops.cast(outputs["sequence_output"], "float32")
-        num_labels = labels.shape[1]
+        num_labels = ops.shape(labels)[1]
         return self.entities(vectors[:, num_labels:], vectors[:, :num_labels], words, counts, key=key)
 
     # ---- use
