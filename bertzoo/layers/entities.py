@@ -94,19 +94,22 @@ class SpanScorer(_Scorer):
 
     def call(self, words: Tensor, labels: Tensor, key: Tensor | None = None, training: bool | None = None) -> Tensor:
         key = self.resolve_dropout_key(key, training)
-        keys = [None if key is None else fold_in(key, number) for number in range(4)]
+        keys = [None if key is None else fold_in(key, number) for number in range(3 + self.max_span_width)]
         starts, ends = ops.relu(self.start(words, key=keys[0])), ops.relu(self.end(words, key=keys[1]))
         # The product of a pair with the first kernel is the sum of two products, computed once for each word.
         starts = ops.matmul(starts, self.first_kernel[: self.width]) + self.first_bias
         ends = ops.matmul(ends, self.first_kernel[self.width :])
-        count, beyond = ops.shape(words)[1], self.max_span_width - 1
-        ends = ops.pad(ends, [[0, 0], [0, beyond], [0, 0]])
-        ends = ops.stack([ends[:, k : k + count] for k in range(self.max_span_width)], axis=2)
-        spans = dropout(ops.relu(starts[:, :, None] + ends), self.dropout_rate, keys[3])
+        count = ops.shape(words)[1]
+        ends = ops.pad(ends, [[0, 0], [0, self.max_span_width - 1], [0, 0]])
         # A span's vector times that of a label, with the second kernel taken to the labels, which are fewer than spans.
         labels = self.label(labels, key=keys[2])
-        logits = ops.einsum("blkf,bcf->blkc", spans, ops.matmul(labels, ops.transpose(self.second_kernel.value)))
-        return logits + ops.matmul(labels, self.second_bias[:, None])[:, None, None, :, 0]
+        factors = ops.matmul(self.second_kernel, ops.transpose(labels, (0, 2, 1)))
+        logits = []
+        for k in range(self.max_span_width):  # width by width, which stays in a CPU's cache
+            spans = ops.relu(starts + ends[:, k : k + count])
+            logits.append(ops.matmul(dropout(spans, self.dropout_rate, keys[3 + k]), factors))
+        biases = ops.matmul(labels, self.second_bias[:, None])[:, None, None, :, 0]
+        return ops.stack(logits, axis=2) + biases
 
 
 @keras.saving.register_keras_serializable("bertzoo")
