@@ -28,6 +28,7 @@ from bertzoo.tasks.added_tokens import add_tokens
 from bertzoo.tasks.answers.any_entities import Candidate, answer_of_text, find_candidates, select_entities
 from bertzoo.tasks.presets import load_tokenizer
 from bertzoo.tasks.task import Task
+from bertzoo.text.label_prompts import LABEL, WORD
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
@@ -81,6 +82,7 @@ class EntityFinder(Task):
     """
 
     config_keys = (*_KEYS, "settings")
+    reads_token_roles = True  # in an export, see `bertzoo.export.onnx_graph.entities`
 
     def __init__(
         self,
@@ -145,6 +147,58 @@ class EntityFinder(Task):
         vectors = ops.cast(outputs["sequence_output"], "float32")
         num_labels = ops.shape(labels)[1]
         return self.entities(vectors[:, num_labels:], vectors[:, :num_labels], words, counts, key=key)
+
+    # ---- exports
+
+    def onnx_outputs(self, nodes: Any) -> dict[str, Any]:
+        return {"logits": nodes.entities(self.entities, self.max_types)}
+
+    def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """The logits of a batch, as `call` gives them.
+
+        Args:
+            model, inputs: Same as in `Task.outputs_by_onnx`.
+        """
+        words, labels = inputs["word_positions"], inputs["label_positions"]
+        has_no_token = (words < 0) & (np.arange(words.shape[1]) < inputs["word_counts"][:, None])
+        if has_no_token.any():  # of which an export knows nothing
+            return ops.convert_to_numpy(self(inputs))
+        roles = np.zeros_like(inputs["token_ids"])
+        for positions, role in ((words, WORD), (labels, LABEL)):
+            rows, columns = np.nonzero(positions >= 0)
+            roles[rows, positions[rows, columns]] = role
+        read = {"token_ids": inputs["token_ids"], "padding_mask": inputs["padding_mask"], "segment_ids": roles}
+        logits = model.run(read, ["logits"])["logits"]
+        logits = logits[np.arange(len(words))[:, None], np.maximum(words, 0)]
+        columns = slice(labels.shape[1])
+        return logits[:, :, :, columns] if self.span_mode == SPANS else logits[:, :, columns]
+
+    def example_outputs(self, engine: Any) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+        """The logits of a few rows by the model and by its export, 0 where they mean nothing, and which words count.
+
+        Args:
+            engine: The export.
+        """
+        config = self.backbone.config
+        length, rng = min(11, config.max_length), np.random.default_rng(0)
+        num_labels = min(2, self.max_types)
+        lengths = np.array([num_labels + 1, length - 2, length])
+        words = np.arange(num_labels, length)
+        inputs = {
+            "token_ids": rng.integers(0, config.vocab_size, (3, length)),
+            "padding_mask": np.arange(length) < lengths[:, None],
+            "word_positions": np.where(words < lengths[:, None], words, -1),
+            "word_counts": lengths - num_labels,
+            "label_positions": np.tile(np.arange(num_labels), (3, 1)),
+        }
+        inputs = {name: array.astype("int32") for name, array in inputs.items()}
+        counted = inputs["word_positions"] >= 0
+        outputs = [np.array(self.predict_on_batch(inputs)), self.outputs_by_onnx(engine, inputs)]
+        if self.span_mode == SPANS:
+            last = np.arange(len(words))[:, None] + np.arange(self.max_width)
+            beyond = last >= inputs["word_counts"][:, None, None]
+            outputs = [np.where(beyond[..., None], 0.0, logits) for logits in outputs]
+        return outputs[:1], outputs[1:], counted
 
     # ---- use
 

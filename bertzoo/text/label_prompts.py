@@ -1,16 +1,17 @@
 """Rows of a prompt of label names before a window of a text, which models for entities of any label read."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertzoo.text.encoded import Encoded
+from bertzoo.text.encoded import Encoded, lengths_to_row_splits
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.text.windows import cut_words, find_template
 
+LABEL, WORD = 1, 2  # the roles of tokens that stand for labels and words, see `encode_with_roles`
 _WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 
 
@@ -191,3 +192,54 @@ def _windows_of_text(
 def num_special_tokens(tokenizer: Tokenizer) -> int:
     """The special tokens around a row of one text."""
     return sum(map(len, find_template(tokenizer, pairs=False)[0]))
+
+
+def encode_with_roles(tokenizer: Tokenizer, rows: Sequence[tuple[WordWindow, Prompt]]) -> Encoded:
+    """Rows of tokens whose `segment_ids` are the tokens' roles: `LABEL`, `WORD`, or 0.
+
+    Args:
+        tokenizer: The tokenizer that made them.
+        rows: The window and the prompt of each row.
+    """
+    before, _, after = find_template(tokenizer, pairs=False)[0]
+    ids, roles = [], []
+    for window, prompt in rows:
+        tokens = np.concatenate([before, prompt.token_ids, window.token_ids, after])
+        row_roles = np.zeros(len(tokens), np.int8)
+        row_roles[len(before) + prompt.positions] = LABEL
+        row_roles[word_places(window, len(before) + len(prompt.token_ids))] = WORD
+        ids.append(tokens)
+        roles.append(row_roles)
+    splits = lengths_to_row_splits(np.array([len(row) for row in ids], np.int64))
+    return Encoded(np.concatenate(ids).astype(np.int32), np.concatenate(roles), splits)
+
+
+def rows_of_prompts(
+    tokenizer: Tokenizer,
+    settings: Mapping[str, Any],
+    texts: Sequence[str],
+    max_words: int,
+    labels: Sequence[str] = ("person", "place", "organization"),
+) -> Encoded:
+    """Rows of texts behind a prompt, as `encode_with_roles` gives them, at most `max_words` words long.
+
+    Args:
+        tokenizer: The tokenizer.
+        settings: Those of a model, in the words of gliner_config.json.
+        texts: The texts; of those without words there are no rows.
+        max_words: The most words of a row.
+        labels: The label names, of which as many are used as fit.
+    """
+    prompts = LabelPrompts(tokenizer, labels, settings["ent_token"], settings["sep_token"], settings["embed_ent_token"])
+    limit = (tokenizer.max_length or settings["max_length"]) - num_special_tokens(tokenizer)
+    prompt = prompts.pieces(settings["max_types"], limit // 2)[0]
+    sentences = [[text[a:b] for a, b in find_prompted_words(text)] for text in texts]
+    lengths = np.full(len(texts), len(prompt.token_ids))
+    reads_last = settings["subtoken_pooling"] == "last"
+    windows = cut_word_windows(tokenizer, sentences, lengths, max_words, reads_last)
+    return encode_with_roles(tokenizer, [(window, prompt) for window in windows if (window.word_tokens >= 0).any()])
+
+
+def word_places(window: WordWindow, start: int) -> np.ndarray:
+    """The columns of the words' tokens in a row whose window begins at a column, of those words that have one."""
+    return start + window.word_tokens[window.word_tokens >= 0]
