@@ -39,15 +39,19 @@ def task_of_architecture(bz: ModuleType, directory: Path) -> tuple[Any, str]:
 
 def task_for_inference(bz: ModuleType, directory: Path) -> Any:
     """The task as which a checkpoint is exported and served: for a directory of sentence-transformers and for a plain
-    encoder its vectors, for a classifier of one label its scores of pairs, otherwise what its architecture names.
+    encoder its vectors, for a classifier of one label its scores of pairs, for a model of GLiNER entities of any label,
+    otherwise what its architecture names.
 
     Args:
         bz: The package, with Keras imported.
         directory: The checkpoint.
     """
+    from bertzoo.checkpoints import gliner
     from bertzoo.checkpoints.json_files import read_json
     from bertzoo.checkpoints.sentence_transformers import MODULES_FILE, SETTINGS_FILE
 
+    if gliner.is_checkpoint(directory):
+        return bz.EntityFinder
     if (directory / MODULES_FILE).is_file():
         kind = read_json(directory / SETTINGS_FILE, default={}).get("model_type")
         named = kind in ("CrossEncoder", "MultiVectorEncoder", "SparseEncoder")

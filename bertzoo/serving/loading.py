@@ -19,6 +19,7 @@ from bertzoo.serving.calls import TASKS
 from bertzoo.serving.metrics import Metrics
 from bertzoo.serving.model import MASK_LOGITS, POOL_THREADS, ServedModel
 from bertzoo.text.encoded import Encoded, lengths_to_row_splits
+from bertzoo.text.label_prompts import LABEL, WORD
 
 BATCH_SECONDS = 0.05  # what a batch may take
 PARALLEL_EFFICIENCY = 0.8  # of threads that share a batch
@@ -122,7 +123,12 @@ def measure_batch_tokens(model: OnnxModel) -> int:
     length = min(256, model.settings["max_length"])
     rows = 256 // length
     ids = np.random.default_rng(0).integers(0, model.settings["vocab_size"], rows * length, dtype=np.int32)
-    encoded = Encoded(ids, np.zeros(len(ids), np.int8), lengths_to_row_splits(np.full(rows, length)))
+    splits = lengths_to_row_splits(np.full(rows, length))
+    segments = np.zeros(len(ids), np.int8)
+    if model.task == "EntityFinder":  # a label, and words
+        segments[:] = WORD
+        segments[splits[:-1]] = LABEL
+    encoded = Encoded(ids, segments, splits)
     threads = model.session.get_session_options().intra_op_num_threads
     output = MASK_LOGITS if MASK_LOGITS in model.output_names else model.output_names[0]
     clock, work = [], []

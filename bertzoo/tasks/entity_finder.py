@@ -255,7 +255,7 @@ class EntityFinder(Task):
                 window, prompt = rows.windows[row], rows.prompts[row]
                 found[window.text] += find_candidates(logits, window, prompt, threshold, of_spans)
         for candidates in found:
-            candidates.sort(key=lambda one: one[:3] if of_spans else (one.first, one.label, one.last))
+            candidates.sort(key=lambda one: one.sort_key(of_spans))
         return found
 
     def predict_examples(self, examples: Examples, batch_size: int | None, **options: Any) -> Any:

@@ -207,7 +207,8 @@ def encode_with_roles(tokenizer: Tokenizer, rows: Sequence[tuple[WordWindow, Pro
         tokens = np.concatenate([before, prompt.token_ids, window.token_ids, after])
         row_roles = np.zeros(len(tokens), np.int8)
         row_roles[len(before) + prompt.positions] = LABEL
-        row_roles[word_places(window, len(before) + len(prompt.token_ids))] = WORD
+        columns = len(before) + len(prompt.token_ids) + window.word_tokens
+        row_roles[columns[window.word_tokens >= 0]] = WORD
         ids.append(tokens)
         roles.append(row_roles)
     splits = lengths_to_row_splits(np.array([len(row) for row in ids], np.int64))
@@ -240,6 +241,6 @@ def rows_of_prompts(
     return encode_with_roles(tokenizer, [(window, prompt) for window in windows if (window.word_tokens >= 0).any()])
 
 
-def word_places(window: WordWindow, start: int) -> np.ndarray:
-    """The columns of the words' tokens in a row whose window begins at a column, of those words that have one."""
-    return start + window.word_tokens[window.word_tokens >= 0]
+def row_places(tokenizer: Tokenizer, window: WordWindow, prompt: Prompt) -> np.ndarray:
+    """int (words,): the column of each word's token in the row of a window and a prompt; all words have one."""
+    return len(find_template(tokenizer, pairs=False)[0][0]) + len(prompt.token_ids) + window.word_tokens

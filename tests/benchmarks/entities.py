@@ -3,7 +3,8 @@
     python tests/benchmarks/run.py entities PYTHON --data DIRECTORY [--train ENCODER --steps N]
 
 PYTHON is the interpreter of an environment with gliner 0.2.29 (and accelerate, for training). It runs beside this
-process, and both take turns; beside other programs the processor's time tells more than the clock. KERAS_BACKEND chooses the backend here.
+process, and both take turns; beside other programs the processor's time tells more than the clock. KERAS_BACKEND
+chooses the backend here; --onnx and --int8 compute with ONNX Runtime.
 
 Without --train, 500 texts of WNUT-17 are searched for its labels by a model of random weights in the size of DeBERTa
 v3 small, or the one that --model names.

@@ -17,6 +17,10 @@ class Candidate(NamedTuple):
     label: int
     score: float
 
+    def sort_key(self, is_of_spans: bool) -> tuple[int, int, int]:
+        """By which candidates are ordered, so that of equal scores gliner's choice is taken."""
+        return self[:3] if is_of_spans else (self.first, self.label, self.last)
+
 
 def find_candidates(
     logits: np.ndarray, window: WordWindow, prompt: Prompt, threshold: float, is_of_spans: bool
