@@ -1,7 +1,6 @@
 """Entities of any label, named when they are looked for: GLiNER (Zaratiana et al. 2024)."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -9,42 +8,23 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.checkpoints import gliner
-from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
-from bertzoo.checkpoints.files import find_preset_directory
-from bertzoo.checkpoints.json_files import encode_json
-from bertzoo.checkpoints.loading import check_constructor_options, file_tensors, load_model, weights_by_name
-from bertzoo.checkpoints.names import WeightMapping
-from bertzoo.checkpoints.saving import write_preset
-from bertzoo.checkpoints.tensors import build_weight_files
 from bertzoo.data.entity_data import EntityData, PromptSettings
 from bertzoo.data.parsing import Examples
 from bertzoo.layers.entities import SPANS, TOKENS, EntityHead
 from bertzoo.losses.entities import EntityLoss
-from bertzoo.models.config import EncoderConfig
 from bertzoo.models.encoder import Encoder
-from bertzoo.models.registry import FAMILIES, config_and_family_from_hf
-from bertzoo.tasks.added_tokens import add_tokens
 from bertzoo.tasks.answers.any_entities import Candidate, answer_of_text, find_candidates, select_entities
-from bertzoo.tasks.presets import load_tokenizer
-from bertzoo.tasks.task import Task
+from bertzoo.tasks.gliner_files import ENT_TOKEN, KEYS, SEP_TOKEN, GlinerFiles
 from bertzoo.text.label_prompts import LABEL, WORD
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
 HEAD_RATE = 5.0  # of the paper's rates, 5e-5 for the new layers and 1e-5 for the encoder
-# What GLiNER adds to a tokenizer before its own tokens.
-_UNUSED_TOKEN = "[FLERT]"
-# Constructor arguments whose names are those of gliner_config.json.
-_KEYS = (
-    *("span_mode", "hidden_size", "max_width", "num_rnn_layers", "dropout", "max_types", "max_len"),
-    *("max_neg_type_ratio", "embed_ent_token", "subtoken_pooling", "ent_token", "sep_token"),
-)
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class EntityFinder(Task):
+class EntityFinder(GlinerFiles):
     """Finds entities of any label names with `tag(texts, labels)`.
 
     The label names stand before the text, each behind a token that stands for it; entities are the spans of words whose
@@ -81,7 +61,7 @@ class EntityFinder(Task):
         ValueError: An argument is out of its range, or the tokenizer lacks a token of prompts.
     """
 
-    config_keys = (*_KEYS, "settings")
+    config_keys = (*KEYS, "settings")
     reads_token_roles = True  # in an export, see `bertzoo.export.onnx_graph.entities`
 
     def __init__(
@@ -98,8 +78,8 @@ class EntityFinder(Task):
         max_neg_type_ratio: int = 1,
         embed_ent_token: bool = True,
         subtoken_pooling: str = "first",
-        ent_token: str = "<<ENT>>",
-        sep_token: str = "<<SEP>>",
+        ent_token: str = ENT_TOKEN,
+        sep_token: str = SEP_TOKEN,
         settings: Mapping[str, Any] | None = None,
         name: str = "entity_finder",
         **kwargs,
@@ -115,26 +95,34 @@ class EntityFinder(Task):
         self.max_neg_type_ratio, self.embed_ent_token = max_neg_type_ratio, embed_ent_token
         self.subtoken_pooling, self.ent_token, self.sep_token = subtoken_pooling, ent_token, sep_token
         self.settings = dict(settings or {})
-        for token in (ent_token, sep_token):
-            if tokenizer is not None and not 0 <= (tokenizer.token_to_id(token) or 0) < backbone.config.vocab_size:
-                raise ValueError(f"the encoder has no embedding for {token!r}: add it with add_tokens.")
-            if tokenizer is not None and tokenizer.token_to_id(token) is None:
-                raise ValueError(f"the tokenizer has no token {token!r}: add it and its embedding with add_tokens.")
+        if tokenizer is not None:
+            self._check_tokens(tokenizer)
         if backbone.pooler is not None:  # unused, and kept for saving
             backbone.pooler.trainable = False
         self.entities = EntityHead(span_mode, hidden_size, max_width, num_rnn_layers, dropout)
         self.build()
-        prompt_settings = PromptSettings(
-            ent_token=ent_token,
-            sep_token=sep_token,
-            embed_ent_token=embed_ent_token,
-            reads_last_token=subtoken_pooling == "last",
-            max_types=max_types,
-            max_len=max_len,
-            max_neg_type_ratio=max_neg_type_ratio,
-            max_width=max_width if span_mode == SPANS else None,
+        self.data: EntityData = EntityData(tokenizer, backbone.config, self._prompt_settings())
+
+    def _check_tokens(self, tokenizer: Tokenizer) -> None:
+        for token in (self.ent_token, self.sep_token):
+            number, rows = tokenizer.token_to_id(token), self.backbone.config.vocab_size
+            if number is None or number >= rows:
+                raise ValueError(
+                    f"the tokenizer must have the token {token!r}, and the encoder an embedding for it. Received: id "
+                    f"{number} and {rows} embeddings. Add it with bertzoo.tasks.added_tokens.add_tokens."
+                )
+
+    def _prompt_settings(self) -> PromptSettings:
+        return PromptSettings(
+            ent_token=self.ent_token,
+            sep_token=self.sep_token,
+            embed_ent_token=self.embed_ent_token,
+            reads_last_token=self.subtoken_pooling == "last",
+            max_types=self.max_types,
+            max_len=self.max_len,
+            max_neg_type_ratio=self.max_neg_type_ratio,
+            max_width=self.max_width if self.span_mode == SPANS else None,
         )
-        self.data: EntityData = EntityData(tokenizer, backbone.config, prompt_settings)
 
     def build(self, input_shape: Any = None) -> None:
         self.entities.build((None, None, self.backbone.config.hidden_size))
@@ -170,8 +158,8 @@ class EntityFinder(Task):
         read = {"token_ids": inputs["token_ids"], "padding_mask": inputs["padding_mask"], "segment_ids": roles}
         logits = model.run(read, ["logits"])["logits"]
         logits = logits[np.arange(len(words))[:, None], np.maximum(words, 0)]
-        columns = slice(labels.shape[1])
-        return logits[:, :, :, columns] if self.span_mode == SPANS else logits[:, :, columns]
+        count = labels.shape[1]
+        return logits[:, :, :, :count] if self.span_mode == SPANS else logits[:, :, :count]
 
     def example_outputs(self, engine: Any) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
         """The logits of a few rows by the model and by its export, 0 where they mean nothing, and which words count.
@@ -281,116 +269,3 @@ class EntityFinder(Task):
             optimizer = AdamW(self.backbone.config.default_learning_rate, lr_multipliers={"entities/": HEAD_RATE})
             print_message(f"compile: AdamW as in the paper's recipe, {HEAD_RATE:g} times its rate after the encoder")
         super().compile(optimizer, *options, **kwargs)
-
-    # ---- files
-
-    @property
-    def head_mappings(self) -> list[WeightMapping]:
-        """The tensors of the weights after the encoder in GLiNER's files."""
-        return gliner.head_mappings(set(weights_by_name(self)), self.span_mode, self.num_rnn_layers)
-
-    @classmethod
-    def from_preset(
-        cls,
-        preset: str | Path,
-        *,
-        max_length: int | None = None,
-        lowercase: bool | None = None,
-        verbose: bool = True,
-        **options: Any,
-    ) -> "EntityFinder":
-        """Loads a model of GLiNER, or makes a new one of an encoder, whose vocabulary gets the tokens of prompts.
-
-        Args:
-            preset: A bundled name, a directory, or `hf://owner/name[@revision]`.
-            max_length: Longest row in tokens; all positions of the model where None.
-            lowercase, verbose: See `Task.from_preset`.
-            options: `dtype`, `attention_dropout` and `remat`, see `Task.from_preset`; and what the constructor takes,
-                in place of what the files say.
-
-        Raises:
-            CheckpointError: The files can't be used.
-            TypeError: An option is unknown.
-        """
-        for_encoder = {key: options.pop(key) for key in ("attention_dropout", "remat") if key in options}
-        check_constructor_options(cls, options)
-        for_encoder |= {key: value for key, value in options.items() if key == "dtype" and value}
-        directory, limits = find_preset_directory(preset), (max_length, lowercase)
-        if gliner.is_checkpoint(directory):
-            task = cls._from_gliner(directory, limits, for_encoder, options)
-        else:
-            task = cls._from_encoder(directory, limits, for_encoder, options)
-        task.load_report.source = str(preset)
-        if verbose:
-            print_message(str(task.load_report))
-        return task
-
-    @classmethod
-    def _from_gliner(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "EntityFinder":
-        content = gliner.read_config(directory)
-        in_file = {key: content[key] for key in _KEYS if key in content}
-        settings = {key: value for key, value in content.items() if key not in (*_KEYS, "encoder_config")}
-
-        def make(config: EncoderConfig, directory: Path) -> "EntityFinder":
-            chosen = {**in_file, "settings": settings, **options}
-            if "tokenizer" not in chosen:
-                names = [chosen.get("ent_token", "<<ENT>>"), chosen.get("sep_token", "<<SEP>>")]
-                chosen["tokenizer"] = _prompt_tokenizer(directory, content, config, limits, names)
-            encoder = Encoder(config, pooler=FAMILIES[config.model_type].has_pooler_alone, **for_encoder)
-            with add_source_to_errors(directory):
-                return cls(encoder, **chosen)
-
-        return load_model(directory, config_and_family_from_hf, make, verbose=False)
-
-    @classmethod
-    def _from_encoder(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "EntityFinder":
-        encoder = Encoder.from_preset(directory, verbose=False, **for_encoder)
-        report, options = encoder.load_report, dict(options)
-        tokenizer = options.pop("tokenizer", False)
-        if tokenizer is False:
-            tokenizer = load_tokenizer(directory, encoder.config, *limits)
-        if tokenizer is not None:
-            tokens = [options.get("ent_token", "<<ENT>>"), options.get("sep_token", "<<SEP>>")]
-            encoder, tokenizer = add_tokens(encoder, tokenizer, tokens)
-        task = cls(encoder, tokenizer, **options)
-        task.load_report = report
-        report.new = [*report.new, "entities", "the tokens of prompts"]
-        return task
-
-    def save_to_preset(self, directory: str | Path) -> None:
-        """Writes a directory that gliner loads, with equal outputs, and the tokenizer.
-
-        Raises:
-            CheckpointError: A layer is quantized, or the directory can't be written.
-        """
-        of_head = {name for entry in self.head_mappings for name in entry.hf_names}
-        tensors = file_tensors(self, self.backbone, ())
-        if any(tensor.dtype == np.int8 for tensor in tensors.values()):
-            raise CheckpointError("GLiNER's files hold no int8 weights: save the model as a .keras file.")
-        config, family = self.backbone.config, self.backbone.family
-        encoder_config = {**config.to_hf(), "architectures": [f"{family.hf_name}Model"]}
-        content = {
-            "model_name": "",
-            **self.settings,
-            **{key: getattr(self, key) for key in _KEYS},
-            "encoder_config": encoder_config,
-            "vocab_size": config.vocab_size,
-        }
-        files: dict[str, Any] = dict(build_weight_files(gliner.file_names(tensors, of_head)))
-        if self.tokenizer is not None:
-            content["class_token_index"] = self.tokenizer.token_to_id(self.ent_token)
-            files.update(self.tokenizer.file_contents())
-        files[gliner.CONFIG_FILE] = encode_json(content)
-        write_preset(Path(directory), files)
-
-
-def _prompt_tokenizer(
-    directory: Path, content: Mapping[str, Any], config: EncoderConfig, limits: tuple, tokens: list[str]
-) -> Tokenizer:
-    """The tokenizer of a model of GLiNER, with the tokens of prompts, which older files leave to the loader to add."""
-    own = (directory / "tokenizer_config.json").is_file()
-    source = directory if own else gliner.base_directory(directory, content)
-    tokenizer = load_tokenizer(source, config, *limits)
-    if any(tokenizer.token_to_id(token) is None for token in tokens):
-        tokenizer = tokenizer.with_special_tokens([_UNUSED_TOKEN, *tokens])
-    return tokenizer

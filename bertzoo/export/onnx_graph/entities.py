@@ -90,6 +90,10 @@ def _linear(graph: Graph, x: str, kernel: Any, bias: Any) -> str:
     return graph.op("Add", graph.op("MatMul", x, graph.weight(kernel)), graph.weight(bias))
 
 
+def _constant(graph: Graph, layer: Any, name: str, value: np.ndarray) -> str:
+    return graph.array(name, lambda: value, (layer, name))
+
+
 def _perceptron(layer: Any, graph: Graph, x: str) -> str:
     with graph.scope(layer.name):
         hidden = graph.op("Relu", _linear(graph, x, layer.first.kernel, layer.first.bias))
@@ -103,12 +107,9 @@ def _lstm(layer: Any, graph: Graph, x: str, lengths: str) -> str:
         parts = np.split(weights, 4, axis=1)
         return np.concatenate([parts[i] for i in GATES], axis=1)
 
-    kernels = [
-        graph.array(kind, lambda kind=kind: stacked(kind), (layer, kind)) for kind in ("kernel", "recurrent_kernel")
-    ]
-    bias = graph.array(
-        "bias", lambda: np.concatenate([stacked("bias"), stacked("recurrent_bias")], axis=1), (layer, "bias")
-    )
+    kernels = [_constant(graph, layer, kind, stacked(kind)) for kind in ("kernel", "recurrent_kernel")]
+    biases = np.concatenate([stacked("bias"), stacked("recurrent_bias")], axis=1)
+    bias = _constant(graph, layer, "bias", biases)
     steps = graph.op("Transpose", x, perm=[1, 0, 2])
     options = {"hidden_size": layer.units, "direction": "bidirectional"}
     outputs = graph.op("LSTM", steps, *kernels, bias, lengths, **options)
@@ -119,10 +120,8 @@ def _spans(layer: SpanScorer, graph: Graph, words: str, labels: str, count: str)
     """As `SpanScorer.call`: (batch, words, max_span_width, labels)."""
     starts, ends = (graph.op("Relu", _perceptron(part, graph, words)) for part in (layer.start, layer.end))
     kernel = numpy_weight(layer.first_kernel)
-    of_start, of_end = (
-        graph.array(name, lambda part=part: part, (layer, name))
-        for name, part in (("start_kernel", kernel[: layer.width]), ("end_kernel", kernel[layer.width :]))
-    )
+    of_start = _constant(graph, layer, "start_kernel", kernel[: layer.width])
+    of_end = _constant(graph, layer, "end_kernel", kernel[layer.width :])
     starts = graph.op("Add", graph.op("MatMul", starts, of_start), graph.weight(layer.first_bias))
     ends = graph.op("Pad", graph.op("MatMul", ends, of_end), [0, 0, 0, 0, layer.max_span_width - 1, 0])
     labels = _perceptron(layer.label, graph, labels)
@@ -132,7 +131,7 @@ def _spans(layer: SpanScorer, graph: Graph, words: str, labels: str, count: str)
         last = graph.op("Slice", ends, [k], graph.op("Add", count, [k]), [1])
         span = graph.op("Relu", graph.op("Add", starts, last))
         logits.append(graph.op("Unsqueeze", graph.op("MatMul", span, factors), [2]))
-    bias = graph.array("label_bias", lambda: numpy_weight(layer.second_bias)[:, None], (layer, "label_bias"))
+    bias = _constant(graph, layer, "label_bias", numpy_weight(layer.second_bias)[:, None])
     biases = graph.op("Transpose", graph.op("MatMul", labels, bias), perm=[0, 2, 1])
     return graph.op("Add", graph.op("Concat", *logits, axis=2), graph.op("Unsqueeze", biases, [1]))
 
@@ -142,10 +141,7 @@ def _tokens(layer: Any, graph: Graph, words: str, labels: str) -> str:
     word, word_factor = _halves(graph, words, layer.word)
     label, label_factor = _halves(graph, labels, layer.label)
     kernels = np.split(numpy_weight(layer.first_kernel), 3)
-    of_word, of_label, of_product = (
-        graph.array(f"kernel_{i}", lambda kernel=kernel: kernel, (layer, f"kernel_{i}"))
-        for i, kernel in enumerate(kernels)
-    )
+    of_word, of_label, of_product = (_constant(graph, layer, f"kernel_{i}", kernel) for i, kernel in enumerate(kernels))
     products = graph.op("Mul", graph.op("Unsqueeze", word_factor, [2]), graph.op("Unsqueeze", label_factor, [1]))
     hidden = graph.op("Add", graph.op("MatMul", products, of_product), graph.weight(layer.first_bias))
     for part, kernel, axis in ((word, of_word, 2), (label, of_label, 1)):
