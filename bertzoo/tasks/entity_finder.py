@@ -142,7 +142,7 @@ class EntityFinder(GlinerFiles):
         return {"logits": nodes.entities(self.entities, self.max_types)}
 
     def outputs_by_onnx(self, model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """The logits of a batch, as `call` gives them.
+        """The logits of a batch, as `call` gives them: (batch, words, max_width, labels) or (batch, words, labels, 3).
 
         Args:
             model, inputs: Same as in `Task.outputs_by_onnx`.
@@ -162,7 +162,8 @@ class EntityFinder(GlinerFiles):
         return logits[:, :, :, :count] if self.span_mode == SPANS else logits[:, :, :count]
 
     def example_outputs(self, engine: Any) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-        """The logits of a few rows by the model and by its export, 0 where they mean nothing, and which words count.
+        """The logits of a few rows by the model and by its export, 0 where they mean nothing, and which words count,
+        bool (batch, words).
 
         Args:
             engine: The export.
@@ -248,6 +249,9 @@ class EntityFinder(GlinerFiles):
 
     def predict_examples(self, examples: Examples, batch_size: int | None, **options: Any) -> Any:
         """Refuses texts without label names.
+
+        Args:
+            examples, batch_size, options: Same as in `Task.predict_examples`.
 
         Raises:
             ValueError: Always.
