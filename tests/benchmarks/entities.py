@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
     add_data_argument(parser)
     parser.add_argument("--model", help="a directory of GLiNER; by default one of random weights")
     parser.add_argument("--span-mode", default="markerV0", choices=("markerV0", "token_level"))
-    parser.add_argument("--count", type=int, default=500, help="texts")
+    parser.add_argument("--count", type=int, help="texts; 500, with --train all of the test split")
     parser.add_argument("--threshold", type=float, default=0.5, help="for --model")
     parser.add_argument("--threads", type=int, default=1, help="of each side")
     parser.add_argument("--batch-size", type=int, default=8)
@@ -101,7 +101,8 @@ def compare_answers(options: Any, gliner: Gliner, folder: Path) -> None:
         config = {"span_mode": options.span_mode, "hidden_size": 512}
         request = {"texts": texts, "labels": LABELS, "config": config, "sizes": SMALL, "share": SHARE}
         threshold = gliner("make", directory=directory, **request)["threshold"]
-    texts = texts[:: len(texts) // options.count][: options.count]
+    count = options.count or 500
+    texts = texts[:: len(texts) // count][:count]
     finder = bz.EntityFinder.from_preset(directory, verbose=False)
     versions = gliner("load", directory=directory, threads=options.threads)["version"]
     request = {"texts": texts, "labels": LABELS, "threshold": threshold, "batch_size": options.batch_size}
@@ -141,7 +142,7 @@ def compare_training(options: Any, gliner: Gliner, folder: Path) -> None:
     trained = [label for label in LABELS if label not in options.held_out]
     columns = load("wnut17", "train")
     sentences, entities = columns["tokens"], spans_of_words(columns["tags"], trained)
-    test = load("wnut17", "test")
+    test = {name: column[: options.count] for name, column in load("wnut17", "test").items()}
     encoder = str(Path(options.train).resolve())
     config = {"span_mode": options.span_mode, "hidden_size": 512}
     for seed in range(options.seeds):
@@ -167,11 +168,11 @@ def train(encoder: str, sentences: list, entities: list, config: dict, options: 
         for begin, end, label in spans:
             row[begin : end + 1] = [f"B-{label}"] + [f"I-{label}"] * (end - begin)
     finder.compile(bz.AdamW(options.rate, lr_multipliers={"entities/": 5.0}))
-    steps = -(-len(sentences) // options.batch_size)
+    batches = -(-len(sentences) // options.batch_size)
+    epochs = -(-options.steps // batches)
     begun = time.perf_counter()
-    whole, rest = divmod(options.steps, steps)
-    epochs = whole + (rest > 0)
-    finder.fit(sentences, tags, batch_size=options.batch_size, epochs=epochs, verbose=0)
+    steps = options.steps // epochs
+    finder.fit(sentences, tags, batch_size=options.batch_size, epochs=epochs, steps_per_epoch=steps, verbose=0)
     return finder, time.perf_counter() - begun
 
 
