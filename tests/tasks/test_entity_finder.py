@@ -385,3 +385,26 @@ def test_words_with_tags_are_the_same_entities(small):
         finder.data.batches(sentences, [["O"] * len(row) for row in sentences])
     with pytest.raises(ValueError, match="covers no word"):
         finder.data.batches(["a b"], [[(1, 2, "x")]])
+
+
+def test_packed_rows_give_the_loss_of_padded_ones(small):
+    finder = bz.EntityFinder.from_preset(small, hidden_size=24, max_width=3, verbose=False)
+    texts, entities = training_set()
+    texts = [f"{text} {'and it rained ' * (i % 7)}".strip() for i, text in enumerate(texts)]
+    inputs, targets = finder.data.batches(texts, entities, batch_size=16)[0]
+    assert "packing" in inputs
+    padded = {name: array for name, array in inputs.items() if name not in ("packing", "text_starts")}
+    losses = [float(keras.ops.convert_to_numpy(EntityLoss()(targets, finder(one)))) for one in (inputs, padded)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_validation_and_sample_weights(small):
+    finder = bz.EntityFinder.from_preset(small, hidden_size=24, max_width=3, verbose=False)
+    texts, entities = training_set()
+    finder.compile(bz.AdamW(1e-3))
+    history = finder.fit(texts, entities, batch_size=8, validation_split=0.25, verbose=0).history
+    assert np.isfinite([history["loss"], history["val_loss"]]).all()
+    weights = np.r_[np.ones(24), np.zeros(24)]
+    weighed = finder.evaluate(texts, entities, sample_weight=weights, batch_size=8, verbose=0)
+    alone = finder.evaluate(texts[:24], entities[:24], batch_size=8, verbose=0)
+    assert weighed == pytest.approx(alone, rel=1e-4)
