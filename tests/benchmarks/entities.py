@@ -19,6 +19,7 @@ import os
 import subprocess
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--threshold", type=float, default=0.5, help="for --model")
     parser.add_argument("--threads", type=int, default=1, help="of each side")
     parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--onnx", action="store_true", help="compute here with ONNX Runtime")
+    parser.add_argument("--int8", action="store_true", help="the same in 8 bits")
     parser.add_argument("--train", metavar="ENCODER", help="the directory of an encoder to train on")
     parser.add_argument("--held-out", nargs="+", default=HELD_OUT, choices=LABELS, help="labels without training")
     parser.add_argument("--steps", type=int, default=2000)
@@ -107,13 +110,17 @@ def compare_answers(options: Any, gliner: Gliner, folder: Path) -> None:
     versions = gliner("load", directory=directory, threads=options.threads)["version"]
     request = {"texts": texts, "labels": LABELS, "threshold": threshold, "batch_size": options.batch_size}
     taken: dict[str, list] = {"gliner": [], "bertzoo": []}
-    for _ in range(PASSES + 1):
-        answer = gliner("tag", **request)
-        taken["gliner"].append(answer["seconds"])
-        begun, worked = time.perf_counter(), time.process_time()
-        found = finder.tag(texts, LABELS, threshold, batch_size=options.batch_size)
-        taken["bertzoo"].append((time.perf_counter() - begun, time.process_time() - worked))
-    print(f"{keras_versions_text()}; {versions}; {options.threads} threads, batches of {options.batch_size}")
+    on_onnx = options.onnx or options.int8
+    engine = finder.onnx_inference(options.int8, options.threads) if on_onnx else nullcontext()
+    with engine:
+        for _ in range(PASSES + 1):
+            answer = gliner("tag", **request)
+            taken["gliner"].append(answer["seconds"])
+            begun, worked = time.perf_counter(), time.process_time()
+            found = finder.tag(texts, LABELS, threshold, batch_size=options.batch_size)
+            taken["bertzoo"].append((time.perf_counter() - begun, time.process_time() - worked))
+    here = f"ONNX Runtime, {'8 bits' if options.int8 else 'float32'}" if on_onnx else keras_versions_text()
+    print(f"{here}; {versions}; {options.threads} threads, batches of {options.batch_size}")
     report_equality(found, answer["entities"])
     best = {name: [min(column) for column in zip(*passes[1:])] for name, passes in taken.items()}
     for i, kind in enumerate(("the clock", "the processor")):
