@@ -1,5 +1,6 @@
 """Texts behind prompts of label names: rows for finding entities of any label, and for learning to."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,7 @@ class EntityData(TaskData):
         some of the others, in any order. Otherwise all labels are in the prompt of each text."""
         entities, labels = entities_of_examples(examples)
         prompts, settings = self.make_prompts(labels), self.settings
+        self._warn_of_wide(entities)
         kinds = [np.unique([label for _, _, label in row]).astype(int) for row in entities]
         if options.get("shuffle"):
             draws: list[Any] = [LabelDraw(prompts, own, settings) for own in kinds]
@@ -110,6 +112,16 @@ class EntityData(TaskData):
         sources = np.array([window.text for window in windows], dtype=int)
         rows = EntityRows(self, windows, [draws[i] for i in sources], [entities[i] for i in sources])
         return rows.dataset(sample_weights=take_rows(sample_weights, sources), **options)
+
+    def _warn_of_wide(self, entities: list[list[Entity]]) -> None:
+        most = self.settings.max_width
+        wide = sum(last - first >= most for row in entities for first, last, _ in row) if most else 0
+        if wide:
+            warnings.warn(
+                f"{wide} entities have more than max_width = {most} words and are not learnt: raise it, or use "
+                'span_mode="token_level".',
+                stacklevel=4,
+            )
 
     def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
         raise ValueError(
