@@ -18,6 +18,7 @@ _LATER = {
     "CrossEncoder": "bertzoo.tasks.cross_encoder",
     "Encoder": "bertzoo.models.encoder",
     "EncoderConfig": "bertzoo.models.config",
+    "EntityFinder": "bertzoo.tasks.entity_finder",
     "MaskedLM": "bertzoo.tasks.masked_lm",
     "ForPreTraining": "bertzoo.tasks.pretraining_heads",
     "MultiVectorEncoder": "bertzoo.tasks.multi_vector_encoder",

@@ -2,27 +2,15 @@
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.formats import is_checkpoint
+from bertzoo.checkpoints.hub import ROUTER_FILE, SMALL_FILES, download
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.saving import recover_interrupted_save
 from bertzoo.checkpoints.tensors import FLAX_FILE, SINGLE_FILE, TF_FILE, TORCH_FILE, WEIGHT_FILES
 
-# Of sentence-transformers: one of several modules is used for a text, and each has a folder of its own.
-ROUTER_FILE = "router_config.json"
-_HUB = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?")
-
-# What a preset needs besides its weights: configuration, tokenizer, and sentence-transformers' modules.
-_SMALL_FILES = (
-    "config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt "
-    "merges.txt spiece.model spm.model sentencepiece.bpe.model sentencepiece.model tokenizer.model bpe.codes dict.txt "
-    "modules.json sentence_bert_config.json config_sentence_transformers.json artifact.metadata "
-    f"[0-9]_*/config.json [0-9]_*/{SINGLE_FILE} [0-9]_*/{TORCH_FILE} "
-    f"{ROUTER_FILE} *_[0-9]_*/*.json *_[0-9]_*/*.txt *_[0-9]_*/{SINGLE_FILE}"
-).split()
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 _SHARDS = {
     f"{SINGLE_FILE}.index.json": "model-?????-of-?????.safetensors",
@@ -83,7 +71,7 @@ def find_adapter_directory(adapter: str | os.PathLike) -> Path:
         CheckpointError: The name is malformed, or the download fails.
     """
     name = os.fspath(adapter)
-    return _download(name, _ADAPTER_FILES) if name.startswith("hf://") else expand_user(name)
+    return download(name, _ADAPTER_FILES) if name.startswith("hf://") else expand_user(name)
 
 
 def find_static_directory(preset: str | os.PathLike) -> Path:
@@ -94,7 +82,7 @@ def find_static_directory(preset: str | os.PathLike) -> Path:
     """
     name = os.fspath(preset)
     if name.startswith("hf://"):
-        return _download(name, [*_SMALL_FILES, SINGLE_FILE, "[0-9]_*/tokenizer.json"])
+        return download(name, [*SMALL_FILES, SINGLE_FILE, "[0-9]_*/tokenizer.json"])
     path = expand_user(name)
     recover_interrupted_save(path)
     if not path.is_dir():
@@ -200,7 +188,7 @@ def _from_hub(name: str) -> Path:
     # One form of the weights is fetched: the first that the repository has, in the order in which they would be read.
     for weights in WEIGHT_FILES:
         shards = [_SHARDS[weights]] if weights in _SHARDS else []
-        folder = _download(name, [*_SMALL_FILES, _ADAPTER_FILES[0], weights, *shards])
+        folder = download(name, [*SMALL_FILES, _ADAPTER_FILES[0], weights, *shards])
         if (folder / weights).is_file() or any(folder.glob(f"*_[0-9]_*/{weights}")):
             return folder
     _refuse_adapter(folder, name)
@@ -208,29 +196,3 @@ def _from_hub(name: str) -> Path:
         f"{name} has none of {', '.join(WEIGHT_FILES)}, or the cache {folder} holds only a part of it; "
         "if this machine is offline, download it once while connected."
     )
-
-
-def _download(name: str, patterns: Sequence[str]) -> Path:
-    """The folder of a repository with the files that match; without a network what the cache holds."""
-    from huggingface_hub import errors, snapshot_download
-
-    match = _HUB.fullmatch(name)
-    if match is None:
-        raise CheckpointError(f'{name!r} is no hub name; "hf://owner/name" or "hf://owner/name@revision" is expected.')
-    repo_id, revision = match.groups()
-    reasons = {
-        errors.GatedRepoError: "is gated: accept the terms on its page, then log in (`hf auth login`)",
-        errors.RepositoryNotFoundError: f"can't be read: the hub has no repository {repo_id}, or it is private; check "
-        "the spelling, for a private one log in (`hf auth login`)",
-        errors.RevisionNotFoundError: f"has no revision {revision!r} (a branch, tag or commit)",
-        errors.LocalEntryNotFoundError: "is not in the local cache and the hub cannot be reached (no network, or "
-        "HF_HUB_OFFLINE is set). Download it once while connected, or give the path of a copy",
-        errors.HFValidationError: "is no valid hub name",
-    }
-    try:
-        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=list(patterns)))
-    # The base is what the hub's HTTP library, which differs between versions, raises when a download breaks off.
-    except (*reasons, errors.HfHubHTTPError.__bases__[0], OSError) as error:  # type: ignore[misc]
-        reason = next((text for kind, text in reasons.items() if isinstance(error, kind)), None)
-        reason = reason or f"could not be downloaded: {error}. Try again: files that arrived are kept"
-        raise CheckpointError(f"hf://{repo_id} {reason}.") from error

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertzoo.checkpoints import fairseq, tf1
+from bertzoo.checkpoints import fairseq, gliner, tf1
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.json_files import read_json
 from bertzoo.checkpoints.names import Family
 from bertzoo.checkpoints.tensors import LazyTensors, open_tensors_in_directory
 
-_FOREIGN = (fairseq, tf1)
+_FOREIGN = (gliner, fairseq, tf1)
 
 # The content of a config.json -> its configuration and its family; raises ValueError or TypeError.
 ReadConfigAndFamily = Callable[[Mapping[str, Any]], tuple[Any, Family]]
@@ -41,7 +41,8 @@ def open_checkpoint(
     """The checkpoint in a directory, whose files stay open within the context.
 
     Args:
-        directory: A Hugging Face directory, fairseq's RoBERTa (`model.pt`), or a TensorFlow 1 checkpoint of Google's.
+        directory: A Hugging Face directory, GLiNER's, fairseq's RoBERTa (`model.pt`), or a TensorFlow 1 checkpoint of
+            Google's.
         read_config_and_family: See `load_model`.
         head_names: The family's heads that are wanted: a TensorFlow checkpoint of ELECTRA holds two encoders.
 

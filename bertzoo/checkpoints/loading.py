@@ -96,6 +96,7 @@ def map_weights_to_tensors(
     entries = [
         entry for entry in weight_table(encoder.family, encoder.config, head_names) if entry.keras_name in weights
     ]
+    entries += getattr(model, "head_mappings", [])  # of a head that no family has
     for i, weight in enumerate(_custom_weights(model)):
         entries.append(WeightMapping(f"custom_head/{i}", (f"bertzoo.head.{i}.{weight.name}",)))
     unnamed = {n for n, weight in weights.items() if not n.endswith(SCALE) and id(weight) not in ignored_ids}
@@ -276,7 +277,7 @@ def quantized_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return [layer for layer in flatten_layers(model) if getattr(layer, "quantization_mode", None)]
 
 
-def _file_tensors(
+def file_tensors(
     model: keras.Model, encoder: keras.Model, head_names: tuple[str, ...], ignored_ids: Container[int] = ()
 ) -> dict[str, np.ndarray]:
     """All tensors of a model under the file's names, in the dtypes it was loaded with where these hold it exactly."""
@@ -340,7 +341,7 @@ def save_model(
         CheckpointError: A weight has no name in files, or the directory can't be written.
     """
     encoder = getattr(model, "backbone", model)
-    tensors = _file_tensors(model, encoder, head_names, {id(weight) for weight in ignored})
+    tensors = file_tensors(model, encoder, head_names, {id(weight) for weight in ignored})
     content = encoder.config.to_hf()
     content.update(config_changes or {}, architectures=[encoder.family.hf_name + hf_class_suffix])
     if not content.get("bertzoo"):

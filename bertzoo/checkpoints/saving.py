@@ -24,7 +24,7 @@ _OTHER_WEIGHTS = ("pytorch_model*.bin", "tf_model*.h5", "flax_model*.msgpack")
 _WEIGHTS = tuple(name + end for name in ("*.safetensors", *_OTHER_WEIGHTS) for end in ("", ".index.json"))
 
 # What makes a directory a preset, an adapter or a state: gone while its other files are replaced one by one.
-_ENTRIES = ("config.json", "adapter_config.json", "state.json")
+_ENTRIES = ("config.json", "gliner_config.json", "adapter_config.json", "state.json")
 _ATTEMPTS = 10
 
 Content = bytes | Callable[[Path], None]

@@ -28,6 +28,7 @@ from bertzoo.cli.reports import (
     print_word_tagging_report,
 )
 from bertzoo.data.schemas import CHOICES, QUESTIONS, TEXTS, WORDS
+from bertzoo.text.tags import detect_tag_scheme
 
 EPOCHS = 3
 
@@ -103,7 +104,6 @@ def choose_classifier_options(splits: Splits) -> tuple[dict[str, Any], str]:
 
 
 def _describe_words(splits: Splits) -> tuple[dict[str, Any], str]:
-    from bertzoo.text.tags import detect_tag_scheme
 
     seen, held_out = ({tag for tags in part.targets for tag in tags} for part in (splits.train, splits.validation))
     if held_out - seen:

@@ -4,6 +4,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bertzoo.checkpoints import gliner
+from bertzoo.checkpoints.formats import open_checkpoint
+from bertzoo.checkpoints.json_files import read_json
+from bertzoo.checkpoints.sentence_transformers import (
+    MODULES_FILE,
+    SETTINGS_FILE,
+    is_modular_classifier,
+    is_modular_reranker,
+)
+
 # In this order: ALBERT's ForPreTraining is the first one with both of its heads.
 TASKS = (
     "TextClassifier",
@@ -24,7 +34,6 @@ def task_of_architecture(bz: ModuleType, directory: Path) -> tuple[Any, str]:
         bz: The package, with Keras imported.
         directory: The checkpoint.
     """
-    from bertzoo.checkpoints.formats import open_checkpoint
     from bertzoo.models.registry import config_and_family_from_hf
 
     with open_checkpoint(directory, config_and_family_from_hf) as checkpoint:
@@ -39,22 +48,17 @@ def task_of_architecture(bz: ModuleType, directory: Path) -> tuple[Any, str]:
 
 def task_for_inference(bz: ModuleType, directory: Path) -> Any:
     """The task as which a checkpoint is exported and served: for a directory of sentence-transformers and for a plain
-    encoder its vectors, for a classifier of one label its scores of pairs, otherwise what its architecture names.
+    encoder its vectors, for a classifier of one label its scores of pairs, for a model of GLiNER entities of any label,
+    otherwise what its architecture names.
 
     Args:
         bz: The package, with Keras imported.
         directory: The checkpoint.
     """
-    from bertzoo.checkpoints.json_files import read_json
-    from bertzoo.checkpoints.sentence_transformers import (
-        MODULES_FILE,
-        SETTINGS_FILE,
-        is_modular_classifier,
-        is_modular_reranker,
-    )
-
     if is_modular_classifier(directory):
         return bz.CrossEncoder if is_modular_reranker(directory) else bz.TextClassifier
+    if gliner.is_checkpoint(directory):
+        return bz.EntityFinder
     if (directory / MODULES_FILE).is_file():
         kind = read_json(directory / SETTINGS_FILE, default={}).get("model_type")
         named = kind in ("CrossEncoder", "MultiVectorEncoder", "SparseEncoder")

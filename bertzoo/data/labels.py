@@ -336,23 +336,43 @@ def _tags_of_entities(
         raise ValueError(f"y holds entities; the labels {labels} mark none: name them O, B-… and I-…, or O and types.")
     tags: list[str] = [bio.OUTSIDE] * len(words)
     for span in spans:
-        try:
-            begin, end, kind = (span["start"], span["end"], span["label"]) if isinstance(span, Mapping) else span
-        except (TypeError, ValueError, KeyError):
-            raise ValueError(
-                f"y[{number}] must hold entities (start, end, type), since x[{number}] is a text; for a tag for each "
-                f"word, pass x[{number}] as a list of words. Received: {span!r:.60}."
-            ) from None
-        if not 0 <= begin < end <= len(text):
-            raise ValueError(f"y[{number}] has the span {begin}:{end}; the text has {len(text)} characters.")
-        inside = np.flatnonzero((words[:, 0] < end) & (words[:, 1] > begin))
+        begin, end, kind, inside = find_entity_words(span, number, text, words)
         taken = [text[slice(*words[i])] for i in inside if tags[i] != bio.OUTSIDE]
-        if not len(inside) or taken:
-            what = f"shares the word {taken[0]!r} with another" if taken else "covers no word"
-            raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which {what}.")
+        if taken:
+            raise ValueError(
+                f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which shares the word "
+                f"{taken[0]!r} with another."
+            )
         for i, tag in zip(inside, bio.make_entity_tags(kind, len(inside), scheme)):
             tags[i] = tag
     return tags
+
+
+def find_entity_words(span: Any, number: int, text: str, words: np.ndarray) -> tuple[int, int, str, np.ndarray]:
+    """The characters of an entity, its type, and its words, of which one at least overlaps it.
+
+    Args:
+        span: (start, end, type), or a dict with start, end and label.
+        number: That of the text, for messages.
+        text: The text.
+        words: The characters of its words, int (words, 2).
+
+    Raises:
+        ValueError: The span is of another form, lies outside the text, or covers no word.
+    """
+    try:
+        begin, end, kind = (span["start"], span["end"], span["label"]) if isinstance(span, Mapping) else span
+    except (TypeError, ValueError, KeyError):
+        raise ValueError(
+            f"y[{number}] must hold entities (start, end, type), since x[{number}] is a text; for a tag for each "
+            f"word, pass x[{number}] as a list of words. Received: {span!r:.60}."
+        ) from None
+    if not 0 <= begin < end <= len(text):
+        raise ValueError(f"y[{number}] has the span {begin}:{end}; the text has {len(text)} characters.")
+    inside = np.flatnonzero((words[:, 0] < end) & (words[:, 1] > begin))
+    if not len(inside):
+        raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which covers no word.")
+    return begin, end, kind, inside
 
 
 def encode_sentence_targets(y: Any, target_kind: str | None, num_rows: int) -> np.ndarray:

@@ -317,6 +317,7 @@ class WordSchema(Schema):
     row = "a list of words"
     targets = ("tags", "ner_tags", "labels", "upos", "entities", "spans", "pos_tags")
     target = "tags"
+    find_words = staticmethod(find_word_spans)  # text -> the characters of its words, int64 (words, 2)
 
     def find_columns(self, table: Any) -> dict[str, Any]:
         source = require_column((*WORD_COLUMNS, *TAGGED_TEXT_COLUMNS), column_names(table))
@@ -337,7 +338,7 @@ class WordSchema(Schema):
             texts, words = zip(*(_join_words(sentence, number) for number, sentence in enumerate(sentences)))
             return {"text": list(texts), "words": list(words)}, y
         texts = to_text_list(sentences)
-        return {"text": texts, "words": [find_word_spans(text) for text in texts]}, y and [
+        return {"text": texts, "words": [self.find_words(text) for text in texts]}, y and [
             EntitySpans(row) for row in y
         ]
 

@@ -5,12 +5,14 @@ Processors differ in how they multiply 8-bit numbers, and models in how much the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bertzoo.text.encoded import Encoded, lengths_to_row_splits
+from bertzoo.text.label_prompts import LABEL, WORD, rows_of_prompts
 from bertzoo.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -46,16 +48,42 @@ def package_texts() -> list[str]:
     return [*texts, *(line.split("\t")[0] for line in reviews)]
 
 
-def example_rows(tokenizer: Tokenizer | None, vocab_size: int, max_length: int, for_calibration: bool) -> Encoded:
-    """Rows of tokens: of every other text for calibration, of the others to compare; random ids without a tokenizer."""
+def example_rows(
+    tokenizer: Tokenizer | None,
+    vocab_size: int,
+    max_length: int,
+    for_calibration: bool,
+    prompts: Mapping[str, Any] | None = None,
+) -> Encoded:
+    """Rows of tokens: of every other text for calibration, of the others to compare; random ids without a tokenizer.
+
+    Args:
+        tokenizer: The model's, if it has one.
+        vocab_size, max_length: What its ids and rows are limited to.
+        for_calibration: Which half of the texts.
+        prompts: The settings of a model that reads prompts of label names; its rows then hold the tokens' roles.
+    """
     limit = min(max_length, MAX_LENGTH)
     if tokenizer is not None:
-        texts = package_texts()[int(for_calibration) :: 2]
-        return tokenizer.encode(texts[: ROWS if for_calibration else ROWS_OF_LABELS], max_length=limit)
+        texts = package_texts()[int(for_calibration) :: 2][: ROWS if for_calibration else ROWS_OF_LABELS]
+        if prompts is not None:
+            return rows_of_prompts(tokenizer, prompts, texts, limit)
+        return tokenizer.encode(texts, max_length=limit)
     rng = np.random.default_rng(int(for_calibration))
-    lengths = rng.integers(1, limit + 1, ROWS_OF_LABELS)
+    lengths = rng.integers(1 if prompts is None else 2, limit + 1, ROWS_OF_LABELS)
     ids = rng.integers(0, vocab_size, lengths.sum(), dtype="int32")
-    return Encoded(ids, np.zeros(len(ids), "int8"), lengths_to_row_splits(lengths))
+    splits, segments = lengths_to_row_splits(lengths), np.zeros(len(ids), "int8")
+    if prompts is not None:
+        segments[:] = WORD
+        segments[splits[:-1]] = LABEL
+    return Encoded(ids, segments, splits)
+
+
+def example_rows_of(model: OnnxModel, for_calibration: bool) -> Encoded:
+    """`example_rows` for an exported model."""
+    settings = model.settings
+    prompts = settings if model.task == "EntityFinder" else None
+    return example_rows(model.tokenizer, settings["vocab_size"], settings["max_length"], for_calibration, prompts)
 
 
 def measure_agreement(exact: OnnxModel, other: OnnxModel) -> Agreement:
@@ -66,7 +94,7 @@ def measure_agreement(exact: OnnxModel, other: OnnxModel) -> Agreement:
         other: The same in 8 bits.
     """
     settings, output = exact.settings, exact.output_names[0]
-    rows = example_rows(exact.tokenizer, settings["vocab_size"], settings["max_length"], False)
+    rows = example_rows_of(exact, for_calibration=False)
     has_vocabulary = exact.task in ("MaskedLM", "ForPreTraining")
     labels_rows = exact.task == "NextSentencePredictor" or (
         settings.get("problem_type") == "single_label_classification"

@@ -159,6 +159,8 @@ class OnnxModel:
 
     def _run(self, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
         feed.setdefault("pooling_mask", feed["attention_mask"])
+        if "token_roles" in self.input_names:  # which rows hold in place of segments
+            feed["token_roles"] = feed["token_type_ids"]
         arrays = self.session.run(names, {name: feed[name] for name in self.input_names}, self._options)
         outputs = dict(zip(names, arrays))
         for name in names:

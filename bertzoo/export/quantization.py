@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.export.agreement import LEAST, example_rows, measure_agreement
+from bertzoo.export.agreement import LEAST, example_rows_of, measure_agreement
 from bertzoo.export.engine import OnnxModel, feed_of_rows, make_session
 from bertzoo.export.onnx_graph.int8 import Int8Plan
 from bertzoo.export.onnx_graph.model import build_observed, build_onnx
@@ -30,7 +30,7 @@ def quantize(model: Any, exact: OnnxModel) -> Any:
     Raises:
         ValueError: It does not agree even so; the message names the worst layer.
     """
-    rows = example_rows(exact.tokenizer, exact.settings["vocab_size"], exact.settings["max_length"], True)
+    rows = example_rows_of(exact, for_calibration=True)
     plan, worst = Int8Plan(_observe(model, exact, rows, None, "largest")), None
     while True:
         settings: dict[str, Any] = {"dtype": "int8", "float32_layers": sorted(plan.float32_layers)}

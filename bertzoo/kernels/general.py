@@ -11,6 +11,7 @@ from bertzoo.dispatch import register_faster_form
 from bertzoo.layers import functional
 from bertzoo.layers.attention import AttentionMask, dot_product_attention
 from bertzoo.layers.deberta import relative_position_scores
+from bertzoo.layers.lstm import lstm
 from bertzoo.types import Tensor
 
 
@@ -106,3 +107,19 @@ def _torch_attention(
         mask = mask.masked_fill(hidden, torch.finfo(query.dtype).min / 2)
     query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+
+
+@register_faster_form(lstm, backend="torch")
+def _lstm(x: Tensor, kernel: Tensor, recurrent_kernel: Tensor, bias: Tensor) -> Tensor | None:
+    """PyTorch's own LSTM, in place of a step at a time."""
+    import torch
+
+    if torch.compiler.is_compiling():  # which can't trace it
+        return None
+    outputs = []
+    for rows, *weights, added in zip(x, kernel, recurrent_kernel, bias):
+        start = rows.new_zeros(1, len(rows), recurrent_kernel.shape[1])
+        parameters = [*(weight.t().contiguous() for weight in weights), added, torch.zeros_like(added)]
+        trains = torch.is_grad_enabled()  # cuDNN keeps what the backward pass needs only then
+        outputs.append(torch.lstm(rows, (start, start), parameters, True, 1, 0.0, trains, False, True)[0])
+    return torch.stack(outputs)

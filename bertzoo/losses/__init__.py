@@ -20,6 +20,7 @@ _HOMES = {
     "Contrastive": "pairs",
     "CosineRegression": "pairs",
     "EmbeddingDistillation": "distillation",
+    "EntityLoss": "entities",
     "GIST": "in_batch",
     "GlobalOrthogonalRegularization": "regularization",
     "InBatchLoss": "in_batch",

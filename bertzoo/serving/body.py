@@ -88,6 +88,13 @@ class Body:
             raise invalid(f"`{self._prefix}{field}` must be {limits}. Received: {value}.")
         return value
 
+    def fraction(self, field: str, default: float) -> float:
+        """A number from 0 to 1."""
+        value = self.get(field, default)
+        if type(value) not in (int, float) or not 0 <= value <= 1:
+            raise invalid(f"`{self._prefix}{field}` must be a number from 0 to 1. Received: {describe(value)}.")
+        return value
+
     def choice(self, field: str, options: Collection[str], default: str | None = None) -> str:
         """One of several strings."""
         value = self.get(field, default)

@@ -18,6 +18,7 @@ TASKS = {
     "predict": ("TextClassifier", "CrossEncoder"),
     "rerank": ("CrossEncoder", "TextClassifier"),
     "tag": ("TokenClassifier",),
+    "tag_labels": ("EntityFinder",),
     "answer": ("QuestionAnswerer",),
     "fill_mask": ("MaskedLM",),
 }

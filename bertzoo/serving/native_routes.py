@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.serving import answers
-from bertzoo.serving.body import Body, Inputs, describe
+from bertzoo.serving import answers, entities
+from bertzoo.serving.body import Body, Inputs, check_count, describe
 from bertzoo.serving.calls import (
     Call,
     dimensions_of,
     embed,
     finish_vectors,
+    has_ability,
     logits,
     prompt_of,
 )
@@ -28,6 +29,7 @@ ACTIVATIONS: dict[str, Callable] = {
     "tanh": np.tanh,
     "linear": np.asarray,
 }  # of a CrossEncoder
+LABELS_OF_A_REQUEST = 100  # for entities of any label: each takes memory for all words of a chunk
 
 
 async def post_embed(call: Call) -> np.ndarray:
@@ -154,12 +156,22 @@ def _read_sequences(value: Any) -> tuple[list[list[str]], bool]:
 
 
 async def post_tag(call: Call) -> list[list[dict[str, Any]]]:
-    """`/tag`: the entities of each text, of any length; for a single text too, a list of lists."""
-    model, body = call.model("tag"), call.body
+    """`/tag`: the entities of each text, of any length; for a single text too, a list of lists. With `labels`, those
+    that have one of these."""
+    body = call.body
+    if "labels" not in body and any(has_ability(model, "tag") for model in call.models):
+        model = call.model("tag")
+        texts, is_single = body.text_or_texts("inputs")
+        body.finish()
+        call.counted(len(texts), not is_single)
+        return await answers.tag(model, texts, call.tally)
+    model, labels = call.model("tag_labels"), body.texts("labels")
     texts, is_single = body.text_or_texts("inputs")
+    threshold, nested = body.fraction("threshold", 0.5), body.flag("nested", False)
     body.finish()
+    check_count(len(labels), LABELS_OF_A_REQUEST)
     call.counted(len(texts), not is_single)
-    return await answers.tag(model, texts, call.tally)
+    return await entities.tag(model, texts, labels, threshold, nested, call.tally)
 
 
 async def post_answer(call: Call) -> Any:

@@ -61,7 +61,7 @@ def list_models(models: list[ServedModel], created: int) -> dict[str, Any]:
         models: The served models.
         created: When the server started, in seconds since 1970.
     """
-    abilities = ("embed", "rerank", "predict", "tag", "answer", "fill_mask")
+    abilities = ("embed", "rerank", "predict", "tag", "tag_labels", "answer", "fill_mask")
     data = [
         {
             "id": model.name,

@@ -215,6 +215,7 @@ def load_tokenizer(directory: Path, config: EncoderConfig, max_length: int | Non
 # Class -> what the hub calls such a task.
 PIPELINES = {
     "CrossEncoder": "text-ranking",
+    "EntityFinder": "token-classification",
     "MaskedLM": "fill-mask",
     "MultiVectorEncoder": "feature-extraction",
     "MultipleChoice": "multiple-choice",

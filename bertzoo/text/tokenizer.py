@@ -209,15 +209,37 @@ class Tokenizer:
             else:
                 self._rust.no_truncation()
             try:
-                begins = range(0, len(rows) or 1, _CHUNK)
-                chunks = [self._encode_chunk(rows[i : i + _CHUNK], return_offsets) for i in begins]
+                return self._encode_rows(rows, return_offsets)
             except TypeError:
                 check_unicode(firsts, "texts")
                 check_unicode(seconds or [], "pairs")
                 raise
             finally:
                 self._rust.no_truncation()
-        return Encoded.concatenate(chunks)
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> Encoded:
+        """Rows of the tokens of words, each word tokenized alone, without special tokens and not truncated.
+
+        Args:
+            sentences: The words of each row.
+
+        Returns:
+            The rows, with `word_ids`, and `offsets` that count from each word's start.
+
+        Raises:
+            ValueError: A word is no valid Unicode text.
+        """
+        with self._lock:
+            try:
+                options = {"is_pretokenized": True, "add_special_tokens": False}
+                return self._encode_rows([list(words) for words in sentences], True, **options)
+            except TypeError:
+                check_unicode([word for words in sentences for word in words], "words")
+                raise
+
+    def _encode_rows(self, rows: list, offsets: bool, **options: bool) -> Encoded:
+        begins = range(0, len(rows) or 1, _CHUNK)
+        return Encoded.concatenate([self._encode_chunk(rows[i : i + _CHUNK], offsets, **options) for i in begins])
 
     def decode(
         self, ids: Sequence[int] | Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = True
@@ -383,9 +405,9 @@ class Tokenizer:
             )
 
     @no_garbage_collection()
-    def _encode_chunk(self, rows: list, offsets: bool) -> Encoded:
+    def _encode_chunk(self, rows: list, offsets: bool, **options: bool) -> Encoded:
         encode_batch = self._rust.encode_batch if offsets else self._rust.encode_batch_fast
-        encodings = encode_batch(rows)
+        encodings = encode_batch(rows, **options)
         lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
         total = int(lengths.sum())
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, total)

@@ -90,7 +90,7 @@ def cut_windows(
         raise ValueError(f"stride is the overlap of two rows, at least 0 tokens. Received: stride={stride}.")
     pieces, no_question = _without_specials(tokenizer, texts), np.zeros(0, np.int32)
     asked = None if questions is None else _without_specials(tokenizer, questions)
-    specials, segments = _template(tokenizer, pairs=questions is not None)
+    specials, segments = find_template(tokenizer, pairs=questions is not None)
     ids: list[np.ndarray] = []
     kinds: list[np.ndarray] = []
     table, lengths = [], []
@@ -135,6 +135,31 @@ def _joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
     return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
 
 
+def cut_words(tokens_of_words: np.ndarray, max_tokens: int, max_words: int) -> list[tuple[int, int, int, int]]:
+    """Cuts a text between words into overlapping windows: (begin, end, own begin, own end) of each, in words.
+
+    Neighbours share a quarter of a window's tokens, and at most `MOST_OVERLAP`; the middle is the border of what is
+    whose.
+
+    Args:
+        tokens_of_words: int (words,), the tokens of each word.
+        max_tokens, max_words: The most that a window holds. A word of more tokens is a window alone.
+    """
+    starts = lengths_to_row_splits(tokens_of_words)
+    count, overlap = len(tokens_of_words), min(MOST_OVERLAP, max_tokens // 4)
+    begins, ends = [0], []
+    while True:
+        fits = int(np.searchsorted(starts, starts[begins[-1]] + max_tokens, side="right")) - 1
+        ends.append(min(max(fits, begins[-1] + 1), begins[-1] + max_words, count))
+        if ends[-1] >= count:
+            break
+        shared = int(np.searchsorted(starts, starts[ends[-1]] - overlap))
+        least_shared = ends[-1] - max_words // 4
+        begins.append(min(max(shared, least_shared, begins[-1] + 1), ends[-1]))
+    borders = [0, *((end + begin) // 2 for end, begin in zip(ends, begins[1:])), count]
+    return list(zip(begins, ends, borders, borders[1:]))
+
+
 def _cuts(length: int, room: int, stride: int) -> list[tuple[int, int, int, int]]:
     """(begin, end, own begin, own end) of each row. Where two overlap, the middle is the border of what is whose."""
     if length > room <= stride:
@@ -150,7 +175,7 @@ def _cuts(length: int, room: int, stride: int) -> list[tuple[int, int, int, int]
 def _without_specials(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     whole = tokenizer.encode(texts, return_offsets=True, truncate=False)
     assert whole.offsets is not None and whole.word_ids is not None  # because return_offsets=True
-    before, _, after = map(len, _template(tokenizer, pairs=False)[0])
+    before, _, after = map(len, find_template(tokenizer, pairs=False)[0])
     keep = np.ones(len(whole.token_ids), dtype=bool)
     for i in range(before):
         keep[whole.row_splits[:-1] + i] = False
@@ -160,7 +185,7 @@ def _without_specials(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
     return Encoded(whole.token_ids[keep], whole.segment_ids[keep], splits, whole.offsets[keep], whole.word_ids[keep])
 
 
-def _template(tokenizer: Tokenizer, pairs: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def find_template(tokenizer: Tokenizer, pairs: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The special tokens before, between and after two texts, none between where there is one; and the segments of a
     row's five parts: before, the first text, between, the second or only text, after."""
     row = tokenizer.encode(["a"], ["a"] if pairs else None, return_offsets=True, truncate=False)

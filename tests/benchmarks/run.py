@@ -9,6 +9,7 @@ retrieval_training  training steps of sparse and multi-vector encoders, beside s
 inference    the dev sentences of SST-2 through an encoder, beside three peers
 onnx         the same as ONNX, in float32 and 8 bits, beside two libraries
 gradcache    training with in-batch negatives in large batches, beside sentence-transformers
+entities     entities of any label, beside gliner: equality, speed, training
 index        search in a million vectors, and in the paragraphs of SQuAD: quality, size, milliseconds, memory
 serve        `bertzoo serve` under load, beside two FastAPI servers: throughput, latency, memory
 electra      one ELECTRA pre-trained here and with transformers, step by step
@@ -29,12 +30,12 @@ COMMANDS = (
         "glue",
         "sentences",
         "few_shot",
+        "entities",
         "retrieval_training",
         "inference",
         "onnx",
-        "gradcache",
     ),
-    *("index", "serve", "electra", "pretraining", "steps", "kernels"),
+    *("gradcache", "index", "serve", "electra", "pretraining", "steps", "kernels"),
 )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from bertzoo.export.engine import SETTINGS
 from bertzoo.export.onnx_graph.blocks import block, embed
+from bertzoo.export.onnx_graph.entities import entity_logits
 from bertzoo.export.onnx_graph.graph import Graph
 from bertzoo.export.onnx_graph.heads import head, prepare_tokens
 from bertzoo.export.onnx_graph.int8 import Int8Plan
@@ -15,6 +16,7 @@ from bertzoo.export.onnx_graph.pooling import Pooled, pool, splade
 from bertzoo.export.onnx_graph.positions import Positions
 from bertzoo.export.onnx_graph.tokens import BATCH, CHOICES, LENGTH, MASKS, Tokens
 from bertzoo.layers.deberta import DECODER_STEPS, EnhancedMaskDecoder
+from bertzoo.layers.entities import EntityHead
 from bertzoo.layers.eurobert import LatePoolingHead
 from bertzoo.layers.heads import MaskedLMHead, Pooling
 from bertzoo.layers.splade import SpladePooling
@@ -72,7 +74,8 @@ class ModelNodes:
         config = self.encoder.config
         heads = getattr(model, "heads", ())
         reads_padding = any(self.encoder.family.head_reads_padding(config, name) for name in heads)
-        self.tokens = Tokens(graph, config.type_vocab_size > 1, "multiple_choice" in heads, reads_padding)
+        has_segments = config.type_vocab_size > 1 and not getattr(model, "reads_token_roles", False)
+        self.tokens = Tokens(graph, has_segments, "multiple_choice" in heads, reads_padding)
         with graph.scope("embeddings"):
             self.hidden = embed(self.encoder.embeddings, graph, self.tokens)
         self.positions = Positions(graph, self.tokens, self.encoder)
@@ -139,6 +142,12 @@ class ModelNodes:
         """A head's output, (rows of x, …)."""
         with self.graph.scope(layer.name):
             return head(layer, self, x)
+
+    def entities(self, layer: EntityHead, num_labels: int) -> Output:
+        """The logits of entities at the words' tokens, of as many labels; see `onnx_graph.entities`."""
+        with self.graph.scope(layer.name):
+            logits, shape = entity_logits(layer, self.graph, self.tokens, self.hidden, num_labels)
+        return self.padded(logits, *shape)
 
     def at_id(self, token_id: int, x: str) -> str:
         """(tokens, width) -> (masks, width): of the tokens with an id."""
