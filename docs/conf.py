@@ -28,6 +28,7 @@ extensions = [
     "llms_txt",
     "command_line",
     "explorers",
+    "mathml",
 ]
 exclude_patterns = ["extensions"]
 
@@ -38,6 +39,7 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_theme_options = {"navigation_with_keys": True}
 html_copy_source = False
+html_math_renderer = "mathml"
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4

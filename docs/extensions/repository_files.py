@@ -29,6 +29,7 @@ def find_pages() -> dict[str, str]:
         "CHANGELOG.md": "project/changelog.md",
         "SECURITY.md": "project/security.md",
         "course/README.md": "course/index.md",
+        "course/open_questions.md": "course/open_questions.md",
         "weights/README.md": "models/index.md",
         "tests/benchmarks/README.md": "project/benchmarks.md",
     }
@@ -49,18 +50,26 @@ def copy_files(app: Sphinx) -> None:
     for source, page in PAGES.items():
         (DOCS / page).parent.mkdir(exist_ok=True)
         text = (ROOT / source).read_text("utf-8")
-        (DOCS / page).write_text(fold_solutions(text) if page.endswith(".ipynb") else text, "utf-8")
+        (DOCS / page).write_text(change_notebook(text) if page.endswith(".ipynb") else text, "utf-8")
         shutil.copystat(ROOT / source, DOCS / page)  # Sphinx reads again what is newer than its last run
-    for folder, kind in ("course", "*.ipynb"), ("models", "*.md"):  # their READMEs are the first pages
-        names = sorted(path.stem for path in (DOCS / folder).glob(kind) if path.stem != "index")
+    for folder in ("course", "models"):  # their READMEs are the first pages
+        names = sorted(path.stem for path in (DOCS / folder).iterdir() if path.stem != "index")
         with (DOCS / folder / "index.md").open("a", encoding="utf-8") as index:
             index.write("\n".join(["\n```{toctree}", ":hidden:", "", *names, "```\n"]))
 
 
-def fold_solutions(text: str) -> str:
-    """A notebook whose solutions and answers of quizzes open by a click."""
+def change_notebook(text: str) -> str:
+    """A notebook whose solutions and answers of quizzes open by a click, without links to files that are no pages."""
+
+    def replace(match: re.Match) -> str:
+        _, label, path, _ = match.groups()
+        is_page = path is None or os.path.normpath(f"course/{path}") in PAGES
+        return match[0] if is_page else label
+
     notebook = json.loads(text)
     for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = CODE_OR_LINK.sub(replace, "".join(cell["source"]))
         tags = cell["metadata"].get("tags", [])
         if "solution" in tags:
             cell["metadata"]["tags"] = [*tags, "hide-cell"]
