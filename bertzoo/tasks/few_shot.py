@@ -56,9 +56,11 @@ def fit_few_shot(
     )
     embeddings = encoder.backbone.embeddings
     was_trainable, embeddings.trainable = embeddings.trainable, False
-    encoder.compile(AdamW(learning_rate), CosineRegression())
-    encoder.fit(dataset, epochs=epochs, verbose=verbose)
-    embeddings.trainable = was_trainable
+    try:
+        encoder.compile(AdamW(learning_rate), CosineRegression())
+        encoder.fit(dataset, epochs=epochs, verbose=verbose)
+    finally:
+        embeddings.trainable = was_trainable
     vectors = encoder.encode(examples["text"], prompt="", truncate_dim=encoder.width)
     kernel, bias = logistic_regression(vectors, targets, len(classifier.labels))
     classifier.classifier.after_pooling[-1].set_weights([kernel, bias])
