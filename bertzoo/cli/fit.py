@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from bertzoo.cli.app import (
+    PRESET_HELP,
     HeldOut,
     LabelColumn,
     MaxLength,
     PairColumn,
     PositiveInt,
-    Preset,
     TextColumn,
     format_percent,
     import_bertzoo,
@@ -42,7 +42,13 @@ def fit(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
-    preset: Preset = "bert_mini_en",
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The model to start from: bert_mini_en, or sentence_mini_en with --few-shot. {PRESET_HELP}",
+            show_default=False,
+        ),
+    ] = None,
     text: TextColumn = None,
     pair: PairColumn = None,
     label: LabelColumn = None,
@@ -73,10 +79,12 @@ def fit(
     given: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
     training = {name: value for name, value in given.items() if value is not None}
     if few_shot:
-        encoder = bz.SentenceEncoder.from_preset(preset, max_length=max_length)
+        encoder = bz.SentenceEncoder.from_preset(preset or "sentence_mini_en", max_length=max_length)
         model = encoder.fit_classifier(splits.train, None, **options, **training, verbose=training_verbosity())
     else:
-        model = getattr(bz, kind.task).from_preset(preset, max_length=max_length, new_head=True, **options)
+        model = getattr(bz, kind.task).from_preset(
+            preset or "bert_mini_en", max_length=max_length, new_head=True, **options
+        )
         _fine_tune(model, splits, **training)
     kind.report(model, splits.validation, batch_size)
     model.save_to_preset(out)
