@@ -16,7 +16,7 @@ class ThreadSafeModel(keras.Model):
     """
 
     # Whether the backend may choose how to compile: `jit_compile="auto"`, and no `run_eagerly`.
-    compiles_as_it_pays = True
+    jit_compile_is_auto = True
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -26,7 +26,7 @@ class ThreadSafeModel(keras.Model):
         return layer_call  # the blocks are rematerialized, not the model, which counts its training calls
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        self.compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto" and not kwargs.get("run_eagerly")
+        self.jit_compile_is_auto = kwargs.get("jit_compile", "auto") == "auto" and not kwargs.get("run_eagerly")
         super().compile(*args, **kwargs)
 
     @contextmanager

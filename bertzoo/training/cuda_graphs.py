@@ -29,16 +29,22 @@ class GraphedPass:
     def __init__(self, function: Callable[..., tuple[dict[str, torch.Tensor], Sequence[torch.Tensor | None]]]):
         self._function = function
         self._graphs: dict[Hashable, _Graph | None] = {}  # None: computed once, not recorded yet
-        self._can_record = True
         self._pool: Any = None  # the memory that all graphs share, since one runs after another
+        self.can_record, self.num_recorded = True, 0
+
+    def forget(self) -> None:
+        """Frees the memory of all recordings."""
+        self._graphs.clear()
+        self._pool = None
 
     def __call__(self, model: Any, x: Any, y: Any, sample_weight: Any, weights: Sequence[torch.Tensor]) -> tuple:
         batch = (x, y, sample_weight)
-        tensors = [leaf for leaf in keras.tree.flatten(batch) if isinstance(leaf, torch.Tensor)]
-        key = (tuple((tensor.shape, tensor.dtype) for tensor in tensors), tuple(map(id, weights)))
+        leaves = keras.tree.flatten_with_path(batch)
+        tensors = [leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor)]
+        key = (tuple((path, _describe(leaf)) for path, leaf in leaves), tuple(map(id, weights)))
         if key not in self._graphs:
             self._graphs[key] = None
-        elif self._can_record and _is_small(tensors, weights):
+        elif self.can_record and _is_small(tensors, weights):
             graph = self._graphs[key] = self._graphs[key] or self._record(model, batch, weights)
             if graph is not None:
                 return graph.run(tensors)
@@ -51,14 +57,21 @@ class GraphedPass:
         graph = torch.cuda.CUDAGraph()
         # Another thread copies batches meanwhile, which must not end the recording.
         try:
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"), _NumbersOnDevice():
+            # The outer context restores the stream where the end of a failed recording raises.
+            with (
+                torch.cuda.stream(torch.cuda.current_stream()),
+                torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+                _NumbersOnDevice(),
+            ):
                 logs, gradients = self._function(model, *own, weights)
         except RuntimeError:  # also of what the function does wrong, which it then does again as usual
-            self._can_record = False
+            self.can_record = False
+            self.forget()
             return None
         self._pool = graph.pool()
+        self.num_recorded += 1
         inputs = [leaf for leaf in keras.tree.flatten(own) if isinstance(leaf, torch.Tensor)]
-        return _Graph(graph, inputs, logs, gradients)
+        return _Graph(graph, inputs, logs, gradients, weights)
 
 
 @dataclass
@@ -69,6 +82,7 @@ class _Graph:
     inputs: list[torch.Tensor]
     logs: dict[str, torch.Tensor]
     gradients: Sequence[torch.Tensor | None]
+    weights: Sequence[torch.Tensor]  # held, so that no other tensors get their ids
 
     def run(self, tensors: list[torch.Tensor]) -> tuple[dict[str, torch.Tensor], Sequence[torch.Tensor | None]]:
         """The log and the gradients of a batch; the gradients are overwritten by the next one's."""
@@ -84,13 +98,19 @@ class _NumbersOnDevice(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if function in (torch.as_tensor, torch.tensor):
-            if isinstance(args[0], (bool, int, float)):
-                return torch.full((), args[0], **kwargs)
-            if isinstance(args[0], (list, tuple)) and all(isinstance(number, (int, float)) for number in args[0]):
-                return torch.stack([torch.full((), number, **kwargs) for number in args[0]])
+            value = args[0] if args else None
+            if isinstance(value, (bool, int, float)):
+                return torch.full((), value, **kwargs)
+            if isinstance(value, (list, tuple)) and all(isinstance(number, (int, float)) for number in value):
+                return torch.stack([torch.full((), number, **kwargs) for number in value])
         if function is torch.full and isinstance(value := kwargs.get("fill_value"), torch.Tensor):
             return value.to(kwargs.get("dtype") or value.dtype).expand(kwargs["size"]).clone()
         return function(*args, **kwargs)
+
+
+def _describe(leaf: Any) -> Hashable:
+    """What a recording depends on: the shape of a tensor, another leaf itself."""
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
 def _is_small(tensors: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> bool:

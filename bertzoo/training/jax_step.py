@@ -72,13 +72,13 @@ class JaxModel(ThreadSafeModel):
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         epochs = kwargs.get("epochs", 1) - kwargs.get("initial_epoch", 0)
         kwargs["validation_data"] = dataset_of_process(kwargs.get("validation_data"))
-        with self._run_over(x, kwargs.get("steps_per_epoch"), epochs), end_together():
+        with self._call_lock, self._run_over(x, kwargs.get("steps_per_epoch"), epochs), end_together():
             return super().fit(dataset_of_process(x), *args, **kwargs)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("_use_cached_eval_dataset"):  # within `fit`, which has it already
             return super().evaluate(x, *args, **kwargs)
-        with self._run_over(x, kwargs.get("steps")):
+        with self._call_lock, self._run_over(x, kwargs.get("steps")):
             return super().evaluate(dataset_of_process(x), *args, **kwargs)
 
     # On the other backends predictions share no state, so several may run at once.
@@ -95,7 +95,7 @@ class JaxModel(ThreadSafeModel):
         before = self._run  # a callback predicts within `fit`
         steps = steps or (len(x) if isinstance(x, keras.utils.PyDataset) else None)
         num_weights = sum(math.prod(weight.shape) for weight in self.weights)
-        is_short = self.compiles_as_it_pays and steps is not None and steps * epochs * num_weights <= SHORT_RUN
+        is_short = self.jit_compile_is_auto and steps is not None and steps * epochs * num_weights <= SHORT_RUN
         # With several devices Keras places the batches, on which the compiled step depends.
         find = None if keras.distribution.distribution() is not None else getattr(x, "example_batches", None)
         self._run = _Run(is_short, find)
@@ -162,8 +162,8 @@ class JaxModel(ThreadSafeModel):
 
 
 class _Program:
-    """A step of (state, iterator), compiled for each shape of batch: in a short run in a hurry, and the shapes of a
-    data set's batches side by side.
+    """A step of (state, iterator), compiled for each shape of batch: for a short run without the search for the fastest
+    kernels, and the shapes of a data set's batches side by side.
 
     Args:
         model: Tells of its run.
@@ -173,7 +173,7 @@ class _Program:
 
     def __init__(self, model: JaxModel, step: Callable, **options: Any):
         self._model, self._step = model, jax.jit(step, **options)
-        quick = _options_in_a_hurry()
+        quick = _fast_compile_options()
         self._quick_step = jax.jit(step, compiler_options=quick, **options) if quick else self._step
         self._compiling: dict[Hashable, Future] = {}
 
@@ -189,7 +189,7 @@ class _Program:
         return step(state, batch)
 
 
-def _options_in_a_hurry() -> dict[str, Any] | None:
+def _fast_compile_options() -> dict[str, Any] | None:
     """XLA's options with which it compiles in less than half the time, for products that are about a third slower; None
     where there are none."""
     if jax.default_backend() != "gpu":

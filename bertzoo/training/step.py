@@ -21,6 +21,6 @@ __all__ = ["BackendModel", "BackendOptimizer", "jit_compile_setting"]
 
 
 def jit_compile_setting() -> bool | str:
-    """The `jit_compile` of a run of many steps: True with a GPU, where PyTorch then compiles for minutes and JAX never
-    in a hurry, both of which pay; elsewhere "auto"."""
+    """The `jit_compile` of a run of many steps: True with a GPU, where PyTorch then compiles for minutes and JAX always
+    searches for the fastest kernels, both of which pay; elsewhere "auto"."""
     return (BACKEND != "tensorflow" and accelerator_name() is not None) or "auto"

@@ -60,7 +60,11 @@ class TorchModel(ThreadSafeModel):
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         _refuse_processes()  # here too: before it makes the step, Keras from 3.16 averages metrics over the processes
-        return super().fit(*args, **kwargs)
+        try:
+            return super().fit(*args, **kwargs)
+        finally:
+            if isinstance(training_pass := getattr(self, "_training_pass", None), GraphedPass):
+                training_pass.forget()  # the gradients that it keeps are as large as the weights, for each shape
 
     def make_train_function(self, force: bool = False) -> None:
         _refuse_processes()
@@ -68,8 +72,8 @@ class TorchModel(ThreadSafeModel):
             compiles_step = self.jit_compile and not self.runs_in_parts
             self._forward_pass = _compiled(_forward_pass) if compiles_step else _forward_pass
             self._compiled_parts: dict[Callable, Callable] = {}
-            graphed = self.compiles_as_it_pays and self._device().type == "cuda" and not self.runs_in_parts
-            self._both_passes = GraphedPass(_both_passes) if graphed else _both_passes
+            graphed = self.jit_compile_is_auto and self._device().type == "cuda" and not self.runs_in_parts
+            self._training_pass = GraphedPass(_forward_backward) if graphed else _forward_backward
         super().make_train_function(force)
 
     def compiled_part(self, function: Callable) -> Callable:
@@ -94,13 +98,13 @@ class TorchModel(ThreadSafeModel):
         if not trainable:
             warnings.warn("the model has no trainable weights.", stacklevel=2)
             return self._forward_pass(self, x, y, sample_weight)[1]
-        logs, gradients = self._both_passes(self, x, y, sample_weight, [weight.value for weight in trainable])
+        logs, gradients = self._training_pass(self, x, y, sample_weight, [weight.value for weight in trainable])
         with torch.no_grad(), delay_interrupts():  # all weights are updated, or none
             self.optimizer.apply(list(gradients), trainable)
         return logs
 
 
-def _both_passes(model, x, y, sample_weight, weights):
+def _forward_backward(model, x, y, sample_weight, weights):
     """The log of all metrics so far, and the gradients of a batch."""
     loss, logs = model._forward_pass(model, x, y, sample_weight)
     return logs, torch.autograd.grad(model.optimizer.scale_loss(loss), weights, allow_unused=True)

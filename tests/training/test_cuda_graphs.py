@@ -32,8 +32,7 @@ def classifier():
 
 def recorded(model):
     """How many shapes are recorded, and whether they can be."""
-    passes = model._both_passes
-    return sum(graph is not None for graph in passes._graphs.values()), passes._can_record
+    return model._training_pass.num_recorded, model._training_pass.can_record
 
 
 def train(jit_compile, loss=None, metrics=None, change=None, **options):
@@ -80,6 +79,7 @@ def test_a_loss_that_reads_values_on_the_host_is_computed_as_usual():
 
     (plain, log), (model, same_log) = (train(jit_compile, loss=loss) for jit_compile in (False, "auto"))
     assert recorded(model) == (0, False)
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
     np.testing.assert_allclose(same_log["loss"], log["loss"], rtol=1e-5)
 
 

@@ -59,7 +59,7 @@ def test_moments_need_no_program():
 @pytest.mark.parametrize(
     ("jit_compile", "epochs", "quick"), [("auto", 1, True), ("auto", 4, False), (True, 1, False)]
 )  # fmt: skip
-def test_short_runs_are_compiled_in_a_hurry(monkeypatch, jit_compile, epochs, quick):
+def test_short_runs_are_compiled_with_fast_options(monkeypatch, jit_compile, epochs, quick):
     import jax
 
     from bertzoo.training import jax_step
@@ -75,7 +75,7 @@ def test_short_runs_are_compiled_in_a_hurry(monkeypatch, jit_compile, epochs, qu
             calls.add(self.call)
             return self.jitted(*args)
 
-    monkeypatch.setattr(jax_step, "_options_in_a_hurry", lambda: {"xla_llvm_disable_expensive_passes": True})
+    monkeypatch.setattr(jax_step, "_fast_compile_options", lambda: {"xla_llvm_disable_expensive_passes": True})
     monkeypatch.setattr(jax_step.jax, "jit", Recorded)
     shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = bz.TextClassifier(bz.Encoder(EncoderConfig(**shape, intermediate_size=8)))
@@ -92,5 +92,5 @@ def test_short_runs_are_compiled_in_a_hurry(monkeypatch, jit_compile, epochs, qu
         keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: predict() if batch == 2 else None)
     ]
     model.fit(inputs, ids[:, 0] % 2, batch_size=4, epochs=epochs, verbose=0, callbacks=callbacks)
-    assert {in_a_hurry for name, in_a_hurry in calls if name == "train_step"} == {quick}
-    assert {in_a_hurry for name, in_a_hurry in calls if name == "predict_step"} == {False}
+    assert {fast for name, fast in calls if name == "train_step"} == {quick}
+    assert {fast for name, fast in calls if name == "predict_step"} == {False}
