@@ -153,7 +153,8 @@ def is_modular_reranker(preset: str | Path) -> bool:
 def is_modular_classifier(preset: str | Path) -> bool:
     """Whether a preset's config.json says that the head of a text classifier is among its modules."""
     content = read_json(_find(preset)[0] / "config.json", default={})
-    return (content.get("bertzoo") or {}).get("head") == MODULES_FILE
+    own = content.get("bertzoo") if isinstance(content, dict) else None
+    return isinstance(own, dict) and own.get("head") == MODULES_FILE
 
 
 def read_sentence_transformer_files(

@@ -23,8 +23,10 @@ def contrastive_pairs(targets: np.ndarray, num_iterations: int | None = None) ->
         Indices of texts, int64 (pairs, 2), and float32 (pairs,): 1 for texts that are alike, 0 for others.
 
     Raises:
-        ValueError: All texts are alike, or none is.
+        ValueError: All texts are alike, or none is, or `num_iterations` is below 1.
     """
+    if num_iterations is not None and num_iterations < 1:
+        raise ValueError(f"num_iterations must be at least 1, or None for all pairs. Received: {num_iterations!r}.")
     count = len(targets)
     pairs = np.stack(np.triu_indices(count), axis=1)
     pairs = pairs[np.random.RandomState(42).permutation(len(pairs))]

@@ -59,9 +59,9 @@ class CompiledTask(BackendModel, keras.Model):
 
         With `jit_compile="auto"`, the default, a GPU spends little time on compiling. On PyTorch the kernels of a
         training step on a small batch are recorded at the second batch of its shape, and then run without Python
-        between them, several times as fast; a loss or metric then runs in Python for the first two batches of a shape
-        alone, as under JAX and TensorFlow, unless it reads values on the host, with which nothing is recorded. On JAX,
-        short runs are compiled without the search for the fastest products.
+        between them, several times as fast. A custom loss or metric then runs in Python only for the first two batches
+        of a shape; if it reads tensor values (`float(x)`), steps are not recorded. On JAX, short runs are compiled
+        without the search for the fastest kernels.
 
         `jit_compile=True` pays in long runs. On PyTorch it makes the training step one graph: forward pass, loss,
         metrics and backward pass, with the same dropout masks and losses as without. On a GPU a step is then about

@@ -237,10 +237,10 @@ class CrossEncoder(PromptedTask, TextClassifier):
             options["activation"] = _activation(named)
         return super().from_preset(preset, **prompt_options_from_settings(settings) | options)
 
-    is_modular = staticmethod(is_modular_reranker)
-    module_output = SCORES
+    _is_modular = staticmethod(is_modular_reranker)
+    _module_output = SCORES
 
-    def module_settings(self) -> dict[str, Any]:
+    def _module_settings(self) -> dict[str, Any]:
         activation = ACTIVATIONS[self.activation][0]
         return {**self.prompt_settings(), "model_type": "CrossEncoder", "activation_fn": activation}
 

@@ -1,7 +1,9 @@
 """A classifier from a few labelled texts: the encoder learns from pairs of them, and then its head from their vectors
 (SetFit, Tunstall et al. 2022)."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,7 +20,7 @@ from bertzoo.types import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 if TYPE_CHECKING:
     from bertzoo.tasks.sentence_encoder import SentenceEncoder
 
-TOLERANCE, MOST_STEPS = 1e-7, 10_000  # of the head: the greatest change of a weight in the last step
+TOL, MAX_ITER = 1e-7, 10_000  # of the head: the greatest change of a weight in the last step
 
 
 def fit_few_shot(
@@ -54,17 +56,28 @@ def fit_few_shot(
     dataset = PairDataset(
         texts, pairs, scores, batch_size=batch_size, pad_id=classifier.data.pad_id, seed=classifier.data.seed
     )
-    embeddings = encoder.backbone.embeddings
-    was_trainable, embeddings.trainable = embeddings.trainable, False
-    try:
-        encoder.compile(AdamW(learning_rate), CosineRegression())
-        encoder.fit(dataset, epochs=epochs, verbose=verbose)
-    finally:
-        embeddings.trainable = was_trainable
+    # Another model of the same layers, so that the encoder's own loss and optimizer stay.
+    trained = type(encoder)(encoder.backbone, encoder.tokenizer, encoder.pooling, encoder.after_pooling)
+    with _frozen(encoder.backbone.embeddings):
+        trained.compile(AdamW(learning_rate), CosineRegression())
+        trained.fit(dataset, epochs=epochs, verbose=verbose)
     vectors = encoder.encode(examples["text"], prompt="", truncate_dim=encoder.width)
     kernel, bias = logistic_regression(vectors, targets, len(classifier.labels))
     classifier.classifier.after_pooling[-1].set_weights([kernel, bias])
     return classifier
+
+
+@contextmanager
+def _frozen(layer: keras.layers.Layer) -> Iterator[None]:
+    """Within it, the layer does not train; after it, of its weights those that did."""
+    before = [(weight, weight.trainable) for weight in layer.weights]
+    was_trainable, layer.trainable = layer.trainable, False
+    try:
+        yield
+    finally:
+        layer.trainable = was_trainable
+        for weight, trainable in before:
+            weight.trainable = trainable
 
 
 def _new_classifier(
@@ -108,12 +121,14 @@ def logistic_regression(vectors: np.ndarray, targets: np.ndarray, num_labels: in
     penalty = np.append(np.ones(basis.shape[1]), 0.0)[:, None]
     inverse = np.linalg.inv(curvature * inputs.T @ inputs + np.diag(penalty[:, 0]))
     weights = np.zeros((inputs.shape[1], wanted.shape[1]))
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_ITER):
         gradient = inputs.T @ (probabilities(inputs @ weights) - wanted) + penalty * weights
         change = inverse @ gradient
         weights = weights - change
-        if np.abs(change).max() < TOLERANCE:
+        if np.abs(change).max() < TOL:
             break
+    else:
+        warnings.warn(f"the classifier's head still changes after {MAX_ITER:,} steps.", stacklevel=3)
     if is_binary:
         weights = weights / 2 * [[-1.0, 1.0]]
     return basis @ weights[:-1], weights[-1]

@@ -349,12 +349,13 @@ class SentenceEncoder(VectorSimilarity, EmbeddingTask):
 
         This encoder is trained to give texts of one class vectors of cosine 1 and others of cosine 0, on pairs of the
         texts (see `bertzoo.data.contrastive_pairs`). Then the classifier's last layer, a logistic regression, is fit to
-        its vectors. The token embeddings stay as they are, so that words which no example has keep their relations to
+        its vectors. The embedding layer stays as it is, so that words which no example has keep their relations to
         those that one has.
 
         Args:
             x, y, labels, problem_type: Single texts and their labels, as for `TextClassifier`.
-            num_iterations: The pairs of each kind, alike and unlike, are the texts times this; where None, all.
+            num_iterations: Pairs of each kind, alike and unlike, are `num_iterations` times the texts; None uses all
+                pairs, the rarer kind repeated.
             epochs: Passes over the pairs.
             batch_size: Pairs in a batch.
             learning_rate: The peak rate of `bertzoo.AdamW`.

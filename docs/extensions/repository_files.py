@@ -6,6 +6,7 @@ which are written for the repository, lead to the pages; a link to a file that i
 
 import json
 import os
+import posixpath
 import re
 import shutil
 from pathlib import Path, PurePosixPath
@@ -63,7 +64,7 @@ def change_notebook(text: str) -> str:
 
     def replace(match: re.Match) -> str:
         _, label, path, _ = match.groups()
-        is_page = path is None or os.path.normpath(f"course/{path}") in PAGES
+        is_page = path is None or posixpath.normpath(f"course/{path}") in PAGES
         return match[0] if is_page else label
 
     notebook = json.loads(text)
@@ -88,7 +89,7 @@ def relink(app: Sphinx, docname: str, content: list[str]) -> None:
         mark, text, path, anchor = match.groups()
         if path is None:
             return match[0]
-        path = os.path.normpath(source.parent / path)
+        path = posixpath.normpath(str(source.parent / path))
         if mark:  # a picture, wherever it is
             target = ROOT / path
         elif path == "README.md":
@@ -101,7 +102,7 @@ def relink(app: Sphinx, docname: str, content: list[str]) -> None:
             return text
         else:
             raise ValueError(f"{source}: expected a link to a file of the repository. Received: {match[0]}.")
-        return f"{mark}[{text}]({os.path.relpath(target, DOCS / page.parent)}{anchor or ''})"
+        return f"{mark}[{text}]({Path(os.path.relpath(target, DOCS / page.parent)).as_posix()}{anchor or ''})"
 
     content[0] = CODE_OR_LINK.sub(replace, content[0])
 

@@ -1,10 +1,14 @@
 """Classifiers from few labelled texts: the head against scikit-learn, files against other libraries, and learning."""
 
+import json
+import shutil
+
 import keras
 import numpy as np
 import pytest
 
 import bertzoo as bz
+from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.data.contrastive_pairs import PairDataset, contrastive_pairs
 from bertzoo.tasks.few_shot import logistic_regression
 from bertzoo.tasks.probabilities import sigmoid, softmax
@@ -156,12 +160,27 @@ def test_it_is_exported_and_served_as_a_classifier(classifier, saved, tmp_path, 
     assert model.task == "TextClassifier" and model.settings["labels"] == NAMES
 
 
+def test_the_encoder_keeps_its_compilation_and_what_trains(checkpoint):
+    backbone = bz.Encoder.from_preset(checkpoint[0], verbose=False)
+    encoder = bz.SentenceEncoder(backbone, bz.Tokenizer.from_directory(checkpoint[0]))
+    bz.adapters.enable_lora(encoder, rank=2)
+    encoder.compile(bz.AdamW(1e-3), "cosine")
+    trained = [weight.path for weight in encoder.trainable_weights]
+    pairs = [("a good film", "the story was great"), ("a bad film", "never again")]
+    encoder.fit(pairs, [1.0, 0.5], verbose=0)
+    encoder.fit_classifier(TEXTS, LABELS, NAMES, verbose=0)
+    assert [weight.path for weight in encoder.trainable_weights] == trained
+    assert "loss" in encoder.fit(pairs, [1.0, 0.5], verbose=0).history
+
+
 @pytest.mark.once
 def test_mistakes_are_named(encoder):
     with pytest.raises(ValueError, match="learns from single texts. Received: pairs"):
         encoder.fit_classifier((TEXTS, TEXTS), LABELS, NAMES)
     with pytest.raises(ValueError, match="problem_type must be single_label_classification or multi_label"):
         encoder.fit_classifier(TEXTS, [0.1] * 6, 1)
+    with pytest.raises(ValueError, match="num_iterations must be at least 1, or None for all pairs. Received: 0"):
+        encoder.fit_classifier(TEXTS, LABELS, NAMES, num_iterations=0)
     with pytest.raises(ValueError, match="expected texts with different labels"):
         encoder.fit_classifier(TEXTS, ["good"] * 6, NAMES)
     prompted = bz.SentenceEncoder(
@@ -169,3 +188,13 @@ def test_mistakes_are_named(encoder):
     )
     with pytest.raises(ValueError, match="Received: an encoder with the prompt 'query'; load it with default_prompt"):
         prompted.fit_classifier(TEXTS, LABELS, NAMES)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("own", ["x", ["head"], {"head": "another"}])
+def test_damaged_settings_are_refused(saved, tmp_path, own):
+    directory = shutil.copytree(saved, tmp_path / "damaged")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "bertzoo": own}))
+    with pytest.raises(CheckpointError, match="bertzoo"):
+        bz.TextClassifier.from_preset(directory, verbose=False)
