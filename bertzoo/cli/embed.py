@@ -76,7 +76,6 @@ def embed(
 
 def _fingerprint(model: str) -> str:
     """Identifies a model and the backend that computes, whatever folder the model lies in on this machine."""
-
     import_bertzoo()
     import keras
 
@@ -89,7 +88,6 @@ def _fingerprint(model: str) -> str:
 
 
 def _show_similarities(texts: list[str], vectors: np.ndarray) -> None:
-
     numbers = [str(i) for i in range(1, len(texts) + 1)]
     rows = [
         [number, text, *(f"{value:.2f}" for value in row)]

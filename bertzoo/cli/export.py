@@ -17,7 +17,6 @@ def export(
     int8: Annotated[bool, typer.Option("--int8", help="Add a file with products in 8 bits, if answers stay.")] = False,
 ) -> None:
     """Write a model as ONNX, with its tokenizer, for `bertzoo serve` and other clients of ONNX."""
-
     found = find_preset_directory(preset)
     check_preset_output_directory(directory)
     model = task_for_inference(import_bertzoo(), found).from_preset(preset, verbose=False)

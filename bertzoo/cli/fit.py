@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,10 @@ from bertzoo.text.tags import detect_tag_scheme
 EPOCHS = 3
 
 
+_PRESET = f"The model to start from: bert_mini_en, or sentence_mini_en with --few-shot. {PRESET_HELP}"
+_Preset = Annotated[str | None, typer.Option(help=_PRESET, show_default=False)]
+
+
 def fit(
     file: Annotated[
         Path,
@@ -42,13 +47,7 @@ def fit(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory to save the model in.")],
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help=f"The model to start from: bert_mini_en, or sentence_mini_en with --few-shot. {PRESET_HELP}",
-            show_default=False,
-        ),
-    ] = None,
+    preset: _Preset = None,
     text: TextColumn = None,
     pair: PairColumn = None,
     label: LabelColumn = None,
@@ -76,27 +75,25 @@ def fit(
     print(f"{len(splits.train)} {kind.unit} to learn from, {len(splits.validation)} held out; {description}")
     bz = import_bertzoo()
     bz.set_seed(seed)
-    given: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
-    training = {name: value for name, value in given.items() if value is not None}
+    training: dict[str, Any] = {"batch_size": batch_size, "epochs": epochs or (1 if few_shot else EPOCHS)}
+    if learning_rate is not None:
+        training["learning_rate"] = learning_rate
     if few_shot:
         encoder = bz.SentenceEncoder.from_preset(preset or "sentence_mini_en", max_length=max_length)
         model = encoder.fit_classifier(splits.train, None, **options, **training, verbose=training_verbosity())
     else:
-        model = getattr(bz, kind.task).from_preset(
-            preset or "bert_mini_en", max_length=max_length, new_head=True, **options
-        )
-        _fine_tune(model, splits, **training)
+        task = getattr(bz, kind.task)
+        model = task.from_preset(preset or "bert_mini_en", max_length=max_length, new_head=True, **options)
+        _fine_tune(bz, model, splits, **training)
     kind.report(model, splits.validation, batch_size)
     model.save_to_preset(out)
     print(f"Saved in {out}. Use it: bertzoo predict {out} {kind.usage}")
 
 
 def _fine_tune(
-    model: Any, splits: Splits, epochs: int = EPOCHS, batch_size: int = 32, learning_rate: float | None = None
+    bz: ModuleType, model: Any, splits: Splits, epochs: int, batch_size: int, learning_rate: float | None = None
 ) -> None:
-    from bertzoo.training.optimizer import AdamW
-
-    model.compile(None if learning_rate is None else AdamW(learning_rate))
+    model.compile(None if learning_rate is None else bz.AdamW(learning_rate))
     training = {"epochs": epochs, "batch_size": batch_size, "verbose": training_verbosity()}
     model.fit(splits.train, validation_data=splits.validation, **training)
 
@@ -112,7 +109,6 @@ def choose_classifier_options(splits: Splits) -> tuple[dict[str, Any], str]:
 
 
 def _describe_words(splits: Splits) -> tuple[dict[str, Any], str]:
-
     seen, held_out = ({tag for tags in part.targets for tag in tags} for part in (splits.train, splits.validation))
     if held_out - seen:
         raise ValueError(

@@ -64,7 +64,6 @@ _TASKS = {
 
 def _task_of(model: str) -> str:
     """The task by the architecture in the model's config.json; a text classifier if there is none."""
-
     path = find_preset_directory(model) / "config.json"
     names = json.loads(path.read_text(encoding="utf-8")).get("architectures") or [] if path.is_file() else []
     return next((task for ending, task in _TASKS.items() if str(names[:1]).endswith(f"{ending}']")), "TextClassifier")

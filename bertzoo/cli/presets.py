@@ -73,7 +73,6 @@ def _describe_published(row: CatalogEntry) -> str:
 
 
 def _describe(directory: Path) -> list[str]:
-
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     with open_tensors_in_directory(directory) as tensors:
         parameters = sum(math.prod(tensors.shape(name)) for name in tensors)

@@ -52,7 +52,6 @@ def prepare(
     """Tokenize a corpus for `pretrain`. The vocabulary is learnt from it, or taken from another tokenizer. The same
     command resumes an interrupted run. With --part, each of several machines tokenizes its share of the files; the
     command without --part then joins the parts."""
-
     if vocabulary_size is not None and tokenizer is not None:
         raise ValueError("give --vocabulary-size or --tokenizer, not both.")
     if alphabet_size is not None and (tokenizer is not None or kind != "wordpiece"):
@@ -72,7 +71,6 @@ def prepare(
 
 
 def _write_corpus(documents: Documents, tokenizer, out: Path, part: str | None, processes: int) -> None:
-
     if part is not None:
         with _progress() as show:
             folder = prepare_part(documents, tokenizer, out, parse_part(part), processes, show)
@@ -103,7 +101,6 @@ def _progress() -> Iterator[Callable[[int, float], None]]:
 
 
 def _tokenizer(corpus, directory: Path | None, kind: str, size: int, alphabet_size: int | None):
-
     if directory is not None:
         return Tokenizer.from_directory(directory)
     if kind == "wordpiece":

@@ -40,7 +40,6 @@ def print_classification_report(model: TextClassifier, examples: Examples, batch
 
 def _print_regression_report(truth: np.ndarray, predicted: np.ndarray) -> None:
     """Prints the mean absolute error and the correlations."""
-
     values = {"mean absolute error": float(np.abs(truth - predicted).mean())}
     for name, correlation in (("Pearson", pearson), ("Spearman", spearman)):
         values[f"{name} correlation"] = correlation(truth, predicted) if len(truth) > 1 else float("nan")
@@ -50,7 +49,6 @@ def _print_regression_report(truth: np.ndarray, predicted: np.ndarray) -> None:
 
 def print_word_tagging_report(model: TokenClassifier, examples: Examples, batch_size: int) -> None:
     """Precision, recall and F1 by type of entity, or of each tag if they mark no entities."""
-
     truth, predicted = examples.targets, model.tag_words(examples, batch_size=batch_size)
     if not model.scheme:
         pairs = [(a, b) for tags, others in zip(truth, predicted) for a, b in zip(tags, others)]
@@ -74,7 +72,6 @@ def _show_classes(
     truth: Sequence[str], predicted: Sequence[str], classes: list[str], title: str, what: str, count: str
 ) -> np.ndarray:
     """Prints precision, recall and F1 by class; returns the confusion matrix."""
-
     counts = confusion_matrix(truth, predicted, classes)
     scores = precision_recall_f1(counts)
     numbers = ["precision", "recall", "F1", count]
@@ -85,7 +82,6 @@ def _show_classes(
 
 def print_question_answering_report(model: QuestionAnswerer, examples: Examples, batch_size: int) -> None:
     """Exact match and F1 as SQuAD defines them, after choosing the threshold below which there is no answer."""
-
     truth = [[text for text, _ in answers] for answers in examples.targets]
     if not all(truth):
         print(f"No answer is given above a threshold of {model.fit_threshold(examples, batch_size=batch_size):.2f}")

@@ -24,7 +24,6 @@ def search(
 ) -> None:
     """Find passages in the files of a folder. The first question reads all files; later ones only those that changed.
     Nothing is written into the folder."""
-
     with _status(f"loading {preset}"):
         files = FolderIndex(folder, preset, index)
     changes = files.find_changes()
