@@ -21,6 +21,14 @@ from bertzoo.training.optimizer import AdamW
 from bertzoo.types import Tensor
 
 HEAD_RATE = 5.0  # of the paper's rates, 5e-5 for the new layers and 1e-5 for the encoder
+LEAST = {
+    "hidden_size": 1,
+    "max_width": 1,
+    "max_types": 1,
+    "max_len": 1,
+    "num_rnn_layers": 0,
+    "max_neg_type_ratio": 0,
+}  # of arguments
 
 
 @keras.saving.register_keras_serializable("bertzoo")
@@ -85,16 +93,12 @@ class EntityFinder(GlinerFiles):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, name=name, **kwargs)
-        if span_mode not in (SPANS, TOKENS) or subtoken_pooling not in ("first", "last"):
-            raise ValueError(
-                f"span_mode must be {SPANS!r} or {TOKENS!r}, and subtoken_pooling 'first' or 'last'. Received: "
-                f"{span_mode!r} and {subtoken_pooling!r}."
-            )
         self.span_mode, self.hidden_size, self.max_width = span_mode, hidden_size, max_width
         self.num_rnn_layers, self.dropout, self.max_types, self.max_len = num_rnn_layers, dropout, max_types, max_len
         self.max_neg_type_ratio, self.embed_ent_token = max_neg_type_ratio, embed_ent_token
         self.subtoken_pooling, self.ent_token, self.sep_token = subtoken_pooling, ent_token, sep_token
         self.settings = dict(settings or {})
+        self._check_arguments()
         if tokenizer is not None:
             self._check_tokens(tokenizer)
         if backbone.pooler is not None:  # unused, and kept for saving
@@ -102,6 +106,20 @@ class EntityFinder(GlinerFiles):
         self.entities = EntityHead(span_mode, hidden_size, max_width, num_rnn_layers, dropout)
         self.build()
         self.data: EntityData = EntityData(tokenizer, backbone.config, self._prompt_settings())
+
+    def _check_arguments(self) -> None:
+        if self.span_mode not in (SPANS, TOKENS) or self.subtoken_pooling not in ("first", "last"):
+            raise ValueError(
+                f"span_mode must be {SPANS!r} or {TOKENS!r}, and subtoken_pooling 'first' or 'last'. Received: "
+                f"{self.span_mode!r} and {self.subtoken_pooling!r}."
+            )
+        for name, least in LEAST.items():
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"{name} must be at least {least}. Received: {value!r}.")
+        if self.num_rnn_layers and self.hidden_size % 2:
+            raise ValueError(
+                f"hidden_size must be even, half for each direction of an LSTM. Received: {self.hidden_size!r}."
+            )
 
     def _check_tokens(self, tokenizer: Tokenizer) -> None:
         for token in (self.ent_token, self.sep_token):

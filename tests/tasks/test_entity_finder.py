@@ -210,6 +210,23 @@ def test_what_is_not_computed_is_refused(change, message, models, tmp_path):
         bz.EntityFinder.from_preset(tmp_path, verbose=False)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_types": 0}, "max_types must be at least 1. Received: 0"),
+        ({"max_len": 0}, "max_len must be at least 1"),
+        ({"max_width": 0}, "max_width must be at least 1"),
+        ({"num_rnn_layers": -1}, "num_rnn_layers must be at least 0"),
+        ({"max_neg_type_ratio": -1}, "max_neg_type_ratio must be at least 0"),
+        ({"hidden_size": 25}, "hidden_size must be even.*Received: 25"),
+        ({"span_mode": "conv_share"}, "span_mode"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options, message, small):
+    with pytest.raises(ValueError, match=message):
+        bz.EntityFinder.from_preset(small, verbose=False, **options)
+
+
 # ---- windows and labels in pieces
 
 
