@@ -61,14 +61,17 @@ async def tag(
             found[window.text] += find_candidates(logits, window, prompt, threshold, of_spans)
         return found
 
+    def answer(i: int, found: list[Candidate]) -> list[dict[str, Any]]:
+        found.sort(key=lambda one: one.sort_key(of_spans))
+        return answer_of_text(texts[i], words[i], labels, select_entities(found, nested))
+
     candidates: list[list[Candidate]] = []
     async with aclosing(model.stream(split_into_chunks([texts[i] for i in full]), cut, "logits", tally)) as stream:
         async for rows, outputs in stream:
             candidates += await model.in_pool(read, rows, outputs)
     answers: list[list[dict[str, Any]]] = [[] for _ in texts]
     for i, found in zip(full, candidates):
-        found.sort(key=lambda one: one.sort_key(of_spans))
-        answers[i] = answer_of_text(texts[i], words[i], labels, select_entities(found, nested))
+        answers[i] = await model.in_pool(answer, i, found)
     return answers
 
 

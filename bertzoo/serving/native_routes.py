@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.serving import answers, entities
-from bertzoo.serving.body import Body, Inputs, check_count, describe
+from bertzoo.serving.body import Body, Inputs, describe
 from bertzoo.serving.calls import (
     Call,
     dimensions_of,
@@ -16,7 +16,7 @@ from bertzoo.serving.calls import (
     logits,
     prompt_of,
 )
-from bertzoo.serving.errors import RequestError, invalid
+from bertzoo.serving.errors import RequestError, invalid, too_large
 from bertzoo.serving.model import ServedModel, Truncation
 from bertzoo.tasks.answers.classes import ClassReader
 from bertzoo.tasks.answers.sparse_vectors import SparseVectors
@@ -30,6 +30,7 @@ ACTIVATIONS: dict[str, Callable] = {
     "linear": np.asarray,
 }  # of a CrossEncoder
 LABELS_OF_A_REQUEST = 100  # for entities of any label: each takes memory for all words of a chunk
+LEAST_THRESHOLD = 0.05  # below it most spans of a long text are candidates, which take memory
 
 
 async def post_embed(call: Call) -> np.ndarray:
@@ -169,7 +170,13 @@ async def post_tag(call: Call) -> list[list[dict[str, Any]]]:
     texts, is_single = body.text_or_texts("inputs")
     threshold, nested = body.fraction("threshold", 0.5), body.flag("nested", False)
     body.finish()
-    check_count(len(labels), LABELS_OF_A_REQUEST)
+    if threshold < LEAST_THRESHOLD:
+        raise invalid(f"`threshold` must be from {LEAST_THRESHOLD} to 1. Received: {threshold}.")
+    if len(labels) > LABELS_OF_A_REQUEST:
+        raise too_large(
+            f"`labels` may hold {LABELS_OF_A_REQUEST} names. Received: {len(labels)}. Ask for the others in further "
+            "requests."
+        )
     call.counted(len(texts), not is_single)
     return await entities.tag(model, texts, labels, threshold, nested, call.tally)
 

@@ -57,9 +57,10 @@ def test_wrong_requests(models, tmp_path, run_server):
         ({"inputs": "a", "labels": ["x", "x"]}, "different"),
         ({"inputs": "a", "labels": ["a <<ENT>>"]}, "<<ENT>>"),
         ({"inputs": "a", "labels": ["x"], "threshold": 2}, "threshold"),
+        ({"inputs": "a", "labels": ["x"], "threshold": 0.04}, "`threshold` must be from 0.05 to 1. Received: 0.04."),
         ({"inputs": "a", "labels": ["x"], "flat": True}, "flat"),
         ({"inputs": "a", "labels": ["word " * 400]}, "label"),
-        ({"inputs": "a", "labels": [f"label {i}" for i in range(101)]}, "100"),
+        ({"inputs": "a", "labels": [f"label {i}" for i in range(101)]}, "`labels` may hold 100 names. Received: 101."),
     ):
         status, answer = client("POST", "/tag", body)
         assert 400 <= status < 500 and word in answer["error"], (status, answer)

@@ -286,6 +286,23 @@ def test_selection():
     assert select_entities([], nested=True) == []
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_selected_entities_are_the_best_that_do_not_clash(nested):
+    rng = np.random.default_rng(0)
+    first, width, label = rng.integers(0, 30, 200), rng.integers(0, 6, 200), rng.integers(0, 3, 200)
+    candidates = [Candidate(a, a + w, k, float(s)) for a, w, k, s in zip(first, width, label, rng.random(200))]
+
+    def clash(one, other):
+        a, b = (set(range(span.first, span.last + 1)) for span in (one, other))
+        return bool(a & b) and not (nested and (a < b or b < a))
+
+    selected = select_entities(candidates, nested)
+    assert len(set(selected)) == len(selected) and set(selected) <= set(candidates)
+    for one in candidates:  # is selected, or clashes with a better one that is
+        better = any(other.score > one.score and clash(one, other) for other in selected)
+        assert better != (one in selected)
+
+
 def test_wrong_input(finder):
     for labels in ([], ["a", "a"], [" "], ["a <<ENT>>"]):
         with pytest.raises(ValueError, match="label"):

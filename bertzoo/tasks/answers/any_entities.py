@@ -1,5 +1,6 @@
 """Entities of any label, from logits of spans or of words."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -83,15 +84,18 @@ def select_entities(candidates: Sequence[Candidate], nested: bool) -> list[Candi
         nested: Whether an entity may lie inside another.
     """
     selected: list[Candidate] = []
+    by_word: defaultdict[int, list[Candidate]] = defaultdict(list)  # the selected ones that hold it
     for one in sorted(candidates, key=lambda candidate: -candidate.score):
-        if not any(_clash(one, other, nested) for other in selected):
+        words = range(one.first, one.last + 1)
+        if not any(_clash(one, other, nested) for word in words for other in by_word.get(word, ())):
             selected.append(one)
+            for word in words:
+                by_word[word].append(one)
     return sorted(selected, key=lambda candidate: candidate.first)
 
 
 def _clash(one: Candidate, other: Candidate, nested: bool) -> bool:
-    if one.first > other.last or other.first > one.last:
-        return False
+    """Whether two candidates that share a word can't both be entities."""
     if not nested or one[:2] == other[:2]:
         return True
     holds = one.first <= other.first and one.last >= other.last
