@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bertzoo.data.batches import SeededDataset
-from bertzoo.data.labels import find_entity_words, target_rows
+from bertzoo.data.entity_spans import find_entity_words, wrong_tag_count
+from bertzoo.data.labels import target_rows
 from bertzoo.data.parsing import Examples, take_rows
 from bertzoo.data.schemas import EntitySpans, WordSchema
 from bertzoo.data.task_data import TaskData
@@ -297,9 +298,9 @@ def entities_of_examples(examples: Examples) -> tuple[list[list[Entity]], list[s
     for number, (text, words, row) in enumerate(zip(examples["text"], examples["words"], targets)):
         if isinstance(row, EntitySpans):
             spans = [find_entity_words(span, number, text, words) for span in row.spans]
-            found.append([(int(inside[0]), int(inside[-1]), str(kind)) for _, _, kind, inside in spans])
+            found.append([(int(inside[0]), int(inside[-1]), kind) for _, _, kind, inside in spans])
         elif len(row) != len(words):
-            raise ValueError(f"y[{number}] has {len(row)} tags for {len(words)} words.")
+            raise wrong_tag_count(number, len(row), len(words))
         else:
             found.append([(first, after - 1, kind) for kind, first, after in bio.find_entities(row)])
     labels = sorted({kind for row in found for _, _, kind in row})

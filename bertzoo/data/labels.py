@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.data.entity_spans import tags_of_entities, wrong_tag_count
 from bertzoo.data.parsing import Examples
 from bertzoo.data.schemas import EntitySpans
 from bertzoo.models.config import EncoderConfig
@@ -312,9 +313,9 @@ def encode_word_targets(examples: Examples, labels: list[str], scheme: str | Non
     targets = target_rows(examples.targets, len(examples))
     for number, (text, words, tags) in enumerate(zip(examples["text"], examples["words"], targets)):
         if isinstance(tags, EntitySpans):
-            tags = _tags_of_entities(tags.spans, number, text, words, labels, scheme)
+            tags = tags_of_entities(tags.spans, number, text, words, labels, scheme)
         if len(tags) != len(words):
-            raise ValueError(f"y[{number}] has {len(tags)} tags for {len(words)} words.")
+            raise wrong_tag_count(number, len(tags), len(words))
         rows.append([_label_id(tag, f"y[{number}][{i}]", labels) for i, tag in enumerate(tags)])
     if scheme is not None:
         bio.check_tag_order(([labels[i] for i in row if i != IGNORED] for row in rows), scheme)
@@ -326,53 +327,6 @@ def _label_id(tag, what: str, labels: list[str]) -> int:
     if tag is None or (not isinstance(tag, str) and tag in (-100, IGNORED)):
         return IGNORED
     return _class_index(tag, labels, what)
-
-
-def _tags_of_entities(
-    spans, number: int, text: str, words: np.ndarray, labels: list[str], scheme: str | None
-) -> list[str]:
-    """Tags of words from entities in characters. An entity that begins or ends inside a word takes the whole word."""
-    if scheme is None:
-        raise ValueError(f"y holds entities; the labels {labels} mark none: name them O, B-… and I-…, or O and types.")
-    tags: list[str] = [bio.OUTSIDE] * len(words)
-    for span in spans:
-        begin, end, kind, inside = find_entity_words(span, number, text, words)
-        taken = [text[slice(*words[i])] for i in inside if tags[i] != bio.OUTSIDE]
-        if taken:
-            raise ValueError(
-                f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which shares the word "
-                f"{taken[0]!r} with another."
-            )
-        for i, tag in zip(inside, bio.make_entity_tags(kind, len(inside), scheme)):
-            tags[i] = tag
-    return tags
-
-
-def find_entity_words(span: Any, number: int, text: str, words: np.ndarray) -> tuple[int, int, str, np.ndarray]:
-    """The characters of an entity, its type, and its words, of which one at least overlaps it.
-
-    Args:
-        span: (start, end, type), or a dict with start, end and label.
-        number: That of the text, for messages.
-        text: The text.
-        words: The characters of its words, int (words, 2).
-
-    Raises:
-        ValueError: The span is of another form, lies outside the text, or covers no word.
-    """
-    try:
-        begin, end, kind = (span["start"], span["end"], span["label"]) if isinstance(span, Mapping) else span
-    except (TypeError, ValueError, KeyError):
-        raise ValueError(
-            f"y[{number}] must hold entities (start, end, type), since x[{number}] is a text; for a tag for each "
-            f"word, pass x[{number}] as a list of words. Received: {span!r:.60}."
-        ) from None
-    if not 0 <= begin < end <= len(text):
-        raise ValueError(f"y[{number}] has the span {begin}:{end}; the text has {len(text)} characters.")
-    inside = np.flatnonzero((words[:, 0] < end) & (words[:, 1] > begin))
-    if not len(inside):
-        raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which covers no word.")
-    return begin, end, kind, inside
 
 
 def encode_sentence_targets(y: Any, target_kind: str | None, num_rows: int) -> np.ndarray:

@@ -419,6 +419,8 @@ def test_words_with_tags_are_the_same_entities(small):
         finder.data.batches(sentences, [["O"] * len(row) for row in sentences])
     with pytest.warns(UserWarning, match="max_width = 3"):
         finder.data.batches(["a b c d", "e"], [[(0, 7, "x")], [(0, 1, "y")]])
+    with pytest.raises(TypeError, match="two integers and a string"):
+        finder.data.batches(["a b"], [[(0, 1, ["x"])]])
     with pytest.raises(ValueError, match="covers no word"):
         finder.data.batches(["a b"], [[(1, 2, "x")]])
 

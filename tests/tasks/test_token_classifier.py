@@ -335,13 +335,13 @@ def test_units_hold_each_word_with_tokens_once(kinds, kind, random_texts):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        ([["a", "b"]], [["O"]], "1 tags for 2 words"),
+        ([["a", "b"]], [["O"]], r"a tag for each of the 2 words\. Received: 1 tags"),
         ([["a"]], [["B-TOWN"]], r"y\[0\]\[0\] must be one of the labels .* Received: 'B-TOWN'"),
         ([["a"]], [[7]], "from 0 to 4"),
         ([["a"]], [[0.5]], "from 0 to 4"),
         ([["a"]], [["O"], ["O"]], "x has 1 rows and y has 2"),
         ([["a", "b"]], [["O", "I-CITY"]], "BIO does not allow"),
-        (["a b"], [[(0, 9, "CITY")]], "3 characters"),
+        (["a b"], [[(0, 9, "CITY")]], r"from 0 to 3\. Received: 0:9"),
         (["a b"], [[(1, 2, "CITY")]], "covers no word"),
         (["ab c"], [[(0, 1, "CITY"), (1, 4, "CITY")]], "shares the word 'ab'"),
         (["a"], [[(0, 1, "TOWN")]], "B-TOWN"),
@@ -359,6 +359,9 @@ def test_errors(make, x, y, message):
 def test_errors_of_type_and_constructor(make, preset):
     with pytest.raises(TypeError, match=r"x\[1\]"):
         make().tag([["a"], "b"])
+    for span in (("a", 1, "CITY"), (0, 1.0, "CITY"), (0, 1, ["CITY"])):
+        with pytest.raises(TypeError, match=r"y\[0\] must hold entities of two integers and a string"):
+            make().fit(["a"], [[span]], verbose=0)
     with pytest.raises(TypeError, match="list of words"):
         make().tag([["a", 3]])
     with pytest.raises(ValueError, match="CRF"):
