@@ -123,7 +123,10 @@ def base_directory(directory: Path, content: Mapping[str, Any]) -> Path:
     """
     name = content.get("model_name")
     if not isinstance(name, str) or not name:
-        raise CheckpointError(f"{directory / CONFIG_FILE} has neither an encoder_config nor a model_name.")
+        raise CheckpointError(
+            f"{directory / CONFIG_FILE} must have an encoder_config or a model_name. Received: neither. Copy the "
+            "encoder's config.json into encoder_config."
+        )
     return Path(name) if Path(name).is_dir() else download(f"hf://{name}", SMALL_FILES)
 
 
