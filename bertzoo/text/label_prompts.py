@@ -24,9 +24,10 @@ def find_prompted_words(text: str) -> np.ndarray:
 class Prompt(NamedTuple):
     """Label names before a text.
 
-    labels: int (labels,), the names' numbers, in their order.
-    token_ids: int32 (tokens,).
-    positions: int (labels,), the token of each label.
+    Attributes:
+        labels: int (labels,), the names' numbers, in their order.
+        token_ids: int32 (tokens,).
+        positions: int (labels,), the token of each label.
     """
 
     labels: np.ndarray
@@ -109,12 +110,13 @@ def _check_labels(labels: Sequence[str], tokens: tuple[str, str]) -> None:
 class WordWindow:
     """A part of a text, in words.
 
-    text: The text's number.
-    begin, end: The words of the window.
-    own_begin, own_end: The words that have the most context in this window.
-    previous_end: Where the window before it ends; 0 where there is none.
-    token_ids: int32 (tokens,), without special tokens.
-    word_tokens: int (words,), the token that stands for each word; -1 where the tokenizer makes nothing of it.
+    Attributes:
+        text: The text's number.
+        begin, end: The words of the window.
+        own_begin, own_end: The words that have the most context in this window.
+        previous_end: Where the window before it ends; 0 where there is none.
+        token_ids: int32 (tokens,), without special tokens.
+        word_tokens: int (words,), the token that stands for each word; -1 where the tokenizer makes nothing of it.
     """
 
     text: int
