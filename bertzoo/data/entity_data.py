@@ -29,18 +29,20 @@ from bertzoo.text.windows import find_template
 
 Entity = tuple[int, int, int]  # the first and the last word, and the label's number
 UNCOUNTED = -1
+NO_LABELS = "EntityFinder needs label names. Received: texts alone. Call tag(texts, labels)."
 
 
 @dataclass(frozen=True)
 class PromptSettings:
     """How rows are made, in the words of gliner_config.json.
 
-    ent_token, sep_token: The token before each label, and that after the last.
-    embed_ent_token: Whether a label's vector is that of its `ent_token`, else of the token after it.
-    reads_last_token: Whether a word's last token stands for it, else its first.
-    max_types, max_len: The most labels of a prompt, and words of a window.
-    max_neg_type_ratio: In training, the most labels in a prompt that a text does not have, for each that it has.
-    max_width: Words of the longest span, for logits of spans; None for logits of tokens.
+    Attributes:
+        ent_token, sep_token: The token before each label, and that after the last.
+        embed_ent_token: Whether a label's vector is that of its `ent_token`, else of the token after it.
+        reads_last_token: Whether a word's last token stands for it, else its first.
+        max_types, max_len: The most labels of a prompt, and words of a window.
+        max_neg_type_ratio: In training, the most labels in a prompt that a text does not have, for each that it has.
+        max_width: Words of the longest span, for logits of spans; None for logits of tokens.
     """
 
     ent_token: str
@@ -68,7 +70,7 @@ class EntityData(TaskData):
         self.settings = settings
 
     def encode(self, examples: Examples) -> Any:
-        raise ValueError("entities are found for label names: call tag(texts, labels).")
+        raise ValueError(NO_LABELS)
 
     def make_prompts(self, labels: Sequence[str]) -> LabelPrompts:
         """The prompts of label names."""
@@ -98,7 +100,8 @@ class EntityData(TaskData):
         self, examples: Examples, sample_weights: np.ndarray | None, with_targets: bool, **options: Any
     ) -> SeededDataset:
         """Rows to learn from. In training the labels of a text are drawn anew for each epoch: those that it has, and
-        some of the others, in any order. Otherwise all labels are in the prompt of each text."""
+        some of the others, in any order. Otherwise a prompt has the text's own labels, then others, `max_types` at
+        most; with more labels than that, the loss leaves some out."""
         entities, labels = entities_of_examples(examples)
         prompts, settings = self.make_prompts(labels), self.settings
         self._warn_of_wide(entities)
@@ -126,7 +129,7 @@ class EntityData(TaskData):
 
     def convert_batch(self, batch: tuple, choose_length: Callable) -> tuple:
         raise ValueError(
-            "the labels of texts are drawn from all label names, and a stream gives a batch at a time: pass lists."
+            "fit expects lists or a table, because prompts are drawn from all label names. Received: a stream."
         )
 
 
@@ -183,9 +186,11 @@ class EntityRows:
         self._before, _, self._after = find_template(data.require_tokenizer(), pairs=False)[0]
         taken = len(self._before) + len(self._after)
         self.lengths = np.array([taken + len(p.token_ids) + len(w.token_ids) for p, w in zip(prompts, windows)], int)
-        self._order = np.argsort(self.lengths, kind="stable")
+        order = np.argsort(self.lengths, kind="stable")
         counts = np.array([window.end - window.begin for window in windows], int)
-        self._most_words = np.maximum.accumulate(counts[self._order]) if len(counts) else counts
+        self._sorted_lengths = self.lengths[order]
+        # The most words of a row up to each of these lengths.
+        self._most_words = np.maximum.accumulate(counts[order]) if len(counts) else counts
         self._most_labels = max((self._count_labels(prompt) for prompt in prompts), default=0)
 
     def _count_labels(self, prompt: Any) -> int:
@@ -210,7 +215,7 @@ class EntityRows:
 
     def _inputs(self, rows: np.ndarray, prompts: list[Prompt], length: int) -> dict[str, np.ndarray]:
         # The number of words depends on the length alone, so that there are no more shapes than lengths.
-        fits = int(np.searchsorted(self.lengths[self._order], length, side="right"))
+        fits = int(np.searchsorted(self._sorted_lengths, length, side="right"))
         shape, words = (len(rows), length), int(self._most_words[fits - 1])
         ids, lengths = np.full(shape, self._data.pad_id, np.int32), np.zeros(len(rows), np.int32)
         word_positions = np.full((len(rows), words), -1, np.int32)

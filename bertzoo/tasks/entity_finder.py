@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from bertzoo._keras_hooks import print_message
-from bertzoo.data.entity_data import EntityData, PromptSettings
+from bertzoo.data.entity_data import NO_LABELS, EntityData, PromptSettings
 from bertzoo.data.parsing import Examples
 from bertzoo.layers.entities import SPANS, TOKENS, EntityHead
 from bertzoo.losses.entities import EntityLoss
@@ -225,7 +225,7 @@ class EntityFinder(GlinerFiles):
                 words joined by spaces).
             labels: The label names.
             threshold: The least probability of an entity, from 0 to 1.
-            nested: Whether an entity may lie inside another. No two entities are the same span, or overlap otherwise.
+            nested: Whether an entity may lie inside another. Spans never cross, and no span gets two labels.
             batch_size: Rows at once.
             verbose: 1 shows a progress bar.
 
@@ -274,7 +274,7 @@ class EntityFinder(GlinerFiles):
         Raises:
             ValueError: Always.
         """
-        raise ValueError("entities are found for label names: call tag(texts, labels).")
+        raise ValueError(NO_LABELS)
 
     # ---- training
 
@@ -282,12 +282,16 @@ class EntityFinder(GlinerFiles):
         return EntityLoss()
 
     def compile(self, optimizer: Any = None, *options: Any, **kwargs: Any) -> None:
-        """As `Task.compile`; the layers after the encoder get 5 times its rate.
+        """As `Task.compile`; without an optimizer, the layers after the encoder train at 5 times the encoder's rate.
 
         Args:
             optimizer, options, kwargs: Same as in `Task.compile`.
         """
         if optimizer is None:
-            optimizer = AdamW(self.backbone.config.default_learning_rate, lr_multipliers={"entities/": HEAD_RATE})
-            print_message(f"compile: AdamW as in the paper's recipe, {HEAD_RATE:g} times its rate after the encoder")
+            rate = self.backbone.config.default_learning_rate
+            optimizer = AdamW(rate, lr_multipliers={"entities/": HEAD_RATE})
+            print_message(
+                f"compile: AdamW, peak rate {rate:g} for the encoder and {HEAD_RATE * rate:g} for the layers after it, "
+                "10 % warm-up then linear decay, weight decay 0.01 except on biases and LayerNorm, clipped to norm 1"
+            )
         super().compile(optimizer, *options, **kwargs)

@@ -198,7 +198,7 @@ def test_older_files_take_encoder_and_tokenizer_from_the_model_they_name(finder,
         ({"labels_encoder": "example/labels"}, "labels_encoder"),
         ({"max_width": 0}, "max_width"),
         ({"hidden_size": 10}, "shape"),
-        ({"encoder_config": None, "model_name": None}, "model_name"),
+        ({"encoder_config": None, "model_name": None}, "encoder_config or a model_name. Received: neither"),
     ],
 )
 def test_what_is_not_computed_is_refused(change, message, models, tmp_path):
@@ -311,8 +311,12 @@ def test_wrong_input(finder):
         finder.tag(TEXTS, "person")
     with pytest.raises(ValueError, match="threshold"):
         finder.tag(TEXTS, LABELS, threshold=2)
-    with pytest.raises(ValueError, match="tag"):
-        finder.predict(TEXTS)
+    for refused in (lambda: finder.predict(TEXTS), lambda: finder.data.encode(finder.data.parse(TEXTS))):
+        with pytest.raises(ValueError, match=r"needs label names\. Received: texts alone\. Call tag"):
+            refused()
+    finder.compile()
+    with pytest.raises(ValueError, match=r"fit expects lists or a table.*Received: a stream"):
+        finder.fit(iter([(TEXTS[:1], [[(0, 3, "person")]])]), steps_per_epoch=1, verbose=0)
     with pytest.raises(ValueError, match="label"):
         finder.tag(TEXTS, ["word " * 200])
     with pytest.raises(ValueError, match="gamma"):
@@ -377,6 +381,13 @@ def test_training_finds_the_entities_of_new_texts(span_mode, small, tmp_path):
     finder.save_to_preset(tmp_path / "saved")
     again = bz.EntityFinder.from_preset(tmp_path / "saved", verbose=False)
     assert again.tag(text, ["place", "person"]) == finder.tag(text, ["place", "person"])
+
+
+def test_compile_names_the_rates_that_it_sets(small, capsys):
+    finder = bz.EntityFinder.from_preset(small, hidden_size=24, max_width=3, verbose=False)
+    finder.compile()
+    rate = finder.backbone.config.default_learning_rate
+    assert f"peak rate {rate:g} for the encoder and {5 * rate:g} for the layers after it" in capsys.readouterr().out
 
 
 def test_prompts_in_training_are_drawn_by_the_seed_and_epoch(small):
