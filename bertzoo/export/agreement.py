@@ -71,9 +71,22 @@ def example_rows(
         return tokenizer.encode(texts, max_length=limit)
     rng = np.random.default_rng(int(for_calibration))
     lengths = rng.integers(1 if prompts is None else 2, limit + 1, ROWS_OF_LABELS)
+    return random_rows(rng, lengths, vocab_size, with_roles=prompts is not None)
+
+
+def random_rows(rng: np.random.Generator, lengths: np.ndarray, vocab_size: int, with_roles: bool) -> Encoded:
+    """Rows of random token ids.
+
+    Args:
+        rng: Draws the ids.
+        lengths: int (rows,), the tokens of each row.
+        vocab_size: One more than the largest id.
+        with_roles: Whether `segment_ids` are the tokens' roles: each row's first token stands for a label, the others
+            for words.
+    """
     ids = rng.integers(0, vocab_size, lengths.sum(), dtype="int32")
     splits, segments = lengths_to_row_splits(lengths), np.zeros(len(ids), "int8")
-    if prompts is not None:
+    if with_roles:
         segments[:] = WORD
         segments[splits[:-1]] = LABEL
     return Encoded(ids, segments, splits)
@@ -82,7 +95,7 @@ def example_rows(
 def example_rows_of(model: OnnxModel, for_calibration: bool) -> Encoded:
     """`example_rows` for an exported model."""
     settings = model.settings
-    prompts = settings if model.task == "EntityFinder" else None
+    prompts = settings if model.reads_token_roles else None
     return example_rows(model.tokenizer, settings["vocab_size"], settings["max_length"], for_calibration, prompts)
 
 

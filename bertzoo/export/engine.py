@@ -106,6 +106,11 @@ class OnnxModel:
             )
         return smaller
 
+    @property
+    def reads_token_roles(self) -> bool:
+        """Whether rows hold, in place of segments, which tokens stand for labels and words."""
+        return "token_roles" in self.input_names
+
     def is_per_token(self, output: str) -> bool:
         """Whether an output has values for each token, (n, length, …)."""
         return self._shapes[output][1:2] == ["length"]
@@ -159,7 +164,7 @@ class OnnxModel:
 
     def _run(self, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
         feed.setdefault("pooling_mask", feed["attention_mask"])
-        if "token_roles" in self.input_names:  # which rows hold in place of segments
+        if self.reads_token_roles:
             feed["token_roles"] = feed["token_type_ids"]
         arrays = self.session.run(names, {name: feed[name] for name in self.input_names}, self._options)
         outputs = dict(zip(names, arrays))

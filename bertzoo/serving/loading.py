@@ -13,13 +13,12 @@ import numpy as np
 from bertzoo.checkpoints.errors import CheckpointError
 from bertzoo.checkpoints.files import expand_user
 from bertzoo.export import OnnxModel
+from bertzoo.export.agreement import random_rows
 from bertzoo.export.engine import MODEL_FILE
 from bertzoo.export.in_process import export_command, export_error
 from bertzoo.serving.calls import TASKS
 from bertzoo.serving.metrics import Metrics
 from bertzoo.serving.model import MASK_LOGITS, POOL_THREADS, ServedModel
-from bertzoo.text.encoded import Encoded, lengths_to_row_splits
-from bertzoo.text.label_prompts import LABEL, WORD
 
 BATCH_SECONDS = 0.05  # what a batch may take
 LEAST_GAIN = 0.02  # in tokens a second, for which a batch is made twice as large
@@ -136,13 +135,8 @@ def measure_batch_tokens(model: OnnxModel) -> int:
 
 def _seconds_of_batch(model: OnnxModel, rows: int, length: int) -> float:
     """How long a batch takes."""
-    ids = np.random.default_rng(0).integers(0, model.settings["vocab_size"], rows * length, dtype=np.int32)
-    splits = lengths_to_row_splits(np.full(rows, length))
-    segments = np.zeros(len(ids), np.int8)
-    if model.task == "EntityFinder":  # a label, and words
-        segments[:] = WORD
-        segments[splits[:-1]] = LABEL
-    encoded = Encoded(ids, segments, splits)
+    rng, lengths = np.random.default_rng(0), np.full(rows, length)
+    encoded = random_rows(rng, lengths, model.settings["vocab_size"], model.reads_token_roles)
     threads = model.session.get_session_options().intra_op_num_threads
     output = MASK_LOGITS if MASK_LOGITS in model.output_names else model.output_names[0]
     clock, work = [], []

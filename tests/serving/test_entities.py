@@ -8,6 +8,8 @@ import pytest
 
 import bertzoo as bz
 from bertzoo.export import OnnxModel
+from bertzoo.export.agreement import random_rows
+from bertzoo.text.label_prompts import LABEL, WORD
 
 ARCHIVE = Path(__file__).parents[1] / "tasks" / "gliner" / "models.tar.xz"
 LABELS = ["person", "place name", "organisation"]
@@ -64,6 +66,19 @@ def test_wrong_requests(models, tmp_path, run_server):
     ):
         status, answer = client("POST", "/tag", body)
         assert 400 <= status < 500 and word in answer["error"], (status, answer)
+
+
+def test_random_rows_have_a_label_and_words(models, tmp_path):
+    finder = bz.EntityFinder.from_preset(models / "bert_spans", verbose=False)
+    finder.export(tmp_path / "export", format="onnx")
+    model = OnnxModel.from_directory(tmp_path / "export")
+    assert model.reads_token_roles
+    size = model.settings["vocab_size"]
+    rows = random_rows(np.random.default_rng(0), np.array([2, 4]), size, model.reads_token_roles)
+    assert rows.segment_ids.tolist() == [LABEL, WORD, LABEL, WORD, WORD, WORD]
+    assert rows.token_ids.min() >= 0 and rows.token_ids.max() < size
+    logits = model.run(rows, ["logits"])["logits"]
+    assert len(logits) == 2 and np.isfinite(logits).all() and logits[0, 1].any()
 
 
 def test_a_request_without_labels_goes_to_a_token_classifier(models, tmp_path, run_server):
