@@ -71,7 +71,7 @@ def find_entity_words(span: Any, number: int, text: str, words: np.ndarray) -> t
     inside = np.flatnonzero((words[:, 0] < end) & (words[:, 1] > begin))
     if not len(inside):
         raise ValueError(f"y[{number}] has the span {begin}:{end} ({text[begin:end]!r:.40}), which covers no word.")
-    return begin, end, kind, inside
+    return int(begin), int(end), kind, inside
 
 
 def wrong_tag_count(number: int, num_tags: int, num_words: int) -> ValueError:

@@ -14,7 +14,7 @@ from bertzoo.layers.entities import SPANS, TOKENS, EntityHead
 from bertzoo.losses.entities import EntityLoss
 from bertzoo.models.encoder import Encoder
 from bertzoo.tasks.answers.any_entities import Candidate, answer_of_text, find_candidates, select_entities
-from bertzoo.tasks.gliner_files import ENT_TOKEN, KEYS, SEP_TOKEN, GlinerFiles
+from bertzoo.tasks.gliner_task import ENT_TOKEN, KEYS, SEP_TOKEN, GlinerTask
 from bertzoo.text.label_prompts import LABEL, WORD
 from bertzoo.text.tokenizer import Tokenizer
 from bertzoo.training.optimizer import AdamW
@@ -32,7 +32,7 @@ LEAST = {
 
 
 @keras.saving.register_keras_serializable("bertzoo")
-class EntityFinder(GlinerFiles):
+class EntityFinder(GlinerTask):
     """Finds entities of any label names with `tag(texts, labels)`.
 
     The label names stand before the text, each behind a token that stands for it; entities are the spans of words whose

@@ -32,7 +32,7 @@ KEYS = (
 )
 
 
-class GlinerFiles(Task):
+class GlinerTask(Task):
     """A task that reads and writes GLiNER's directories. The arguments of its constructor are `KEYS`, and `settings`
     for the other keys of gliner_config.json."""
 
@@ -55,7 +55,7 @@ class GlinerFiles(Task):
         lowercase: bool | None = None,
         verbose: bool = True,
         **options: Any,
-    ) -> "GlinerFiles":
+    ) -> "GlinerTask":
         """Loads a model of GLiNER, or makes a new one of an encoder, whose vocabulary gets the tokens of prompts.
 
         Args:
@@ -86,12 +86,12 @@ class GlinerFiles(Task):
         return task
 
     @classmethod
-    def _from_gliner(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "GlinerFiles":
+    def _from_gliner(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "GlinerTask":
         content = gliner.read_config(directory)
         in_file = {key: content[key] for key in KEYS if key in content}
         settings = {key: value for key, value in content.items() if key not in (*KEYS, "encoder_config")}
 
-        def make(config: EncoderConfig, directory: Path) -> "GlinerFiles":
+        def make(config: EncoderConfig, directory: Path) -> "GlinerTask":
             chosen = {**in_file, "settings": settings, **options}
             if "tokenizer" not in chosen:
                 names = [chosen.get("ent_token", ENT_TOKEN), chosen.get("sep_token", SEP_TOKEN)]
@@ -103,11 +103,12 @@ class GlinerFiles(Task):
         return load_model(directory, config_and_family_from_hf, make, verbose=False)
 
     @classmethod
-    def _from_encoder(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "GlinerFiles":
+    def _from_encoder(cls, directory: Path, limits: tuple, for_encoder: dict, options: dict) -> "GlinerTask":
         encoder = Encoder.from_preset(directory, verbose=False, **for_encoder)
         report, options = encoder.load_report, dict(options)
-        tokenizer = options.pop("tokenizer", False)
-        if tokenizer is False:
+        if "tokenizer" in options:
+            tokenizer = options.pop("tokenizer")
+        else:
             tokenizer = load_tokenizer(directory, encoder.config, *limits)
         if tokenizer is not None:
             tokens = [options.get("ent_token", ENT_TOKEN), options.get("sep_token", SEP_TOKEN)]
