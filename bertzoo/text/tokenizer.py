@@ -6,7 +6,6 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,12 @@ import numpy as np
 
 from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.text import tokenizer_files
-from bertzoo.text.encoded import Encoded, check_unicode, lengths_to_row_splits, no_garbage_collection, to_text_lists
+from bertzoo.text.encoded import Encoded, check_unicode, to_text_lists
+from bertzoo.text.rust_rows import encode_rows
 from bertzoo.text.vocabulary_files import build_wordpiece_tokenizer
 
 if TYPE_CHECKING:  # imported on first use, since the package is slow to load
     import tokenizers
-
-# The Rust library's objects take some kilobytes a row until they are flattened.
-_CHUNK = 8192
 
 
 class Tokenizer:
@@ -209,7 +206,7 @@ class Tokenizer:
             else:
                 self._rust.no_truncation()
             try:
-                return self._encode_rows(rows, return_offsets)
+                return encode_rows(self._rust, rows, return_offsets, self.segments)
             except TypeError:
                 check_unicode(firsts, "texts")
                 check_unicode(seconds or [], "pairs")
@@ -232,14 +229,11 @@ class Tokenizer:
         with self._lock:
             try:
                 options = {"is_pretokenized": True, "add_special_tokens": False}
-                return self._encode_rows([list(words) for words in sentences], True, **options)
+                rows = [list(words) for words in sentences]
+                return encode_rows(self._rust, rows, True, self.segments, **options)
             except TypeError:
                 check_unicode([word for words in sentences for word in words], "words")
                 raise
-
-    def _encode_rows(self, rows: list, offsets: bool, **options: bool) -> Encoded:
-        begins = range(0, len(rows) or 1, _CHUNK)
-        return Encoded.concatenate([self._encode_chunk(rows[i : i + _CHUNK], offsets, **options) for i in begins])
 
     def decode(
         self, ids: Sequence[int] | Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = True
@@ -403,20 +397,3 @@ class Tokenizer:
                 f"max_length={length} cannot hold the {special} special tokens of a {'pair' if pairs else 'row'}; "
                 f"use at least {special + 1}."
             )
-
-    @no_garbage_collection()
-    def _encode_chunk(self, rows: list, offsets: bool, **options: bool) -> Encoded:
-        encode_batch = self._rust.encode_batch if offsets else self._rust.encode_batch_fast
-        encodings = encode_batch(rows, **options)
-        lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
-        total = int(lengths.sum())
-        ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, total)
-        types = np.zeros(total, np.int8)
-        if self.segments:
-            types = np.fromiter(chain.from_iterable(e.type_ids for e in encodings), np.int8, total)
-        if not offsets:
-            return Encoded(ids, types, lengths_to_row_splits(lengths))
-        ranges = chain.from_iterable(e.offsets for e in encodings)
-        spans = np.fromiter(chain.from_iterable(ranges), np.int32, 2 * total)
-        words = np.fromiter((-1 if word is None else word for e in encodings for word in e.word_ids), np.int32, total)
-        return Encoded(ids, types, lengths_to_row_splits(lengths), spans.reshape(total, 2), words)
