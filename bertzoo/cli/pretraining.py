@@ -142,11 +142,9 @@ def pretrain(
     if processes is None and (process_id is not None or coordinator is not None):
         raise ValueError("--process-id and --coordinator need --processes.")
     bz = import_bertzoo()
-    from bertzoo.pretraining import program
-
     if processes is not None:
         devices = bz.training.start_processes(coordinator, processes, process_id)
-    result = program.pretrain(
+    result = bz.pretraining.pretrain(
         config, corpus, out, held_out, resume=resume, minutes_between_saves=minutes, num_devices=devices
     )
     if result.get("stopped"):

@@ -33,9 +33,8 @@ def serve(
     """Serve models over HTTP, with the routes of text-embeddings-inference, OpenAI and Cohere: vectors, labels,
     entities, answers, words for [MASK], and scores of pairs. Open the address in a browser to try them."""
     try:
+        from bertzoo.serving import server
         from bertzoo.serving.calls import Limits
-        from bertzoo.serving.server import ServeOptions
-        from bertzoo.serving.server import serve as run
     except ModuleNotFoundError as error:
         raise ImportError(
             f'{error}. The server needs the extra "serve"; in the clone of this project: pip install -e ".[serve]"'
@@ -43,7 +42,9 @@ def serve(
     if host not in _LOCAL and unix_socket is None and not api_key:
         typer.echo(f"bertzoo: listens on {host} without an API key: set BERTZOO_API_KEY.", err=True)
     limits = Limits(max_concurrent_requests, max_client_batch_size, max_body_mb * 2**20, auto_truncate)
-    options = ServeOptions(presets, host, port, unix_socket, api_key or None, int8, threads, max_batch_tokens, limits)
+    options = server.ServeOptions(
+        presets, host, port, unix_socket, api_key or None, int8, threads, max_batch_tokens, limits
+    )
     names = ", ".join(presets)
     typer.echo(f"loading {names} …", err=True)
-    run(options, lambda address: typer.echo(f"serving {names} on {address} (Ctrl-C ends it)", err=True))
+    server.serve(options, lambda address: typer.echo(f"serving {names} on {address} (Ctrl-C ends it)", err=True))

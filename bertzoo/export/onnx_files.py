@@ -39,9 +39,7 @@ def export_onnx(model: Any, target: Path, int8: bool = False) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export") as folder:
         exact = write_graph(model, Path(folder) / MODEL_FILE)
         if int8:
-            from bertzoo.export.quantization import quantize
-
-            _save(quantize(model, exact), Path(folder) / INT8_MODEL_FILE)
+            _save_quantized(model, exact, Path(folder) / INT8_MODEL_FILE)
         if is_file:
             for file in Path(folder).iterdir():
                 file.replace(target if file.name == MODEL_FILE else target.with_name(file.name))
@@ -69,10 +67,14 @@ def build_engine(model: Any, int8: bool = False, num_threads: int | None = None)
         path = Path(folder) / MODEL_FILE
         exact = write_graph(model, path)
         if int8:
-            from bertzoo.export.quantization import quantize
-
-            _save(quantize(model, exact), path)
+            _save_quantized(model, exact, path)
         return OnnxModel(path, exact.tokenizer, num_threads)
+
+
+def _save_quantized(model: Any, exact: OnnxModel, path: Path) -> None:
+    from bertzoo.export.quantization import quantize  # imports onnx, which is optional
+
+    _save(quantize(model, exact), path)
 
 
 def write_graph(model: Any, path: Path) -> OnnxModel:
