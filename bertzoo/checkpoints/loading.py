@@ -2,7 +2,7 @@
 
 import inspect
 import shutil
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -375,6 +375,27 @@ def check_constructor_options(layer_class: type[keras.layers.Layer], option_name
             f"{layer_class.__name__}.from_preset has no option {', '.join(unknown)}; "
             f"it takes {', '.join(sorted(known))}."
         )
+
+
+def take_encoder_options(
+    layer_class: type[keras.layers.Layer],
+    options: dict[str, Any],
+    names: Sequence[str] = ("dropout", "attention_dropout", "remat"),
+) -> dict[str, Any]:
+    """Takes the options of `from_preset` that are an encoder's out of all, and returns them, with the dtype, which is
+    also the constructor's.
+
+    Args:
+        layer_class: The class that the other options are for.
+        options: All options.
+        names: Those of the encoder.
+
+    Raises:
+        TypeError: An option is unknown.
+    """
+    of_encoder = {name: options.pop(name) for name in names if name in options}
+    check_constructor_options(layer_class, options)
+    return of_encoder | {name: value for name, value in options.items() if name == "dtype" and value}
 
 
 def dequantize_preset(source_directory: Path, target_directory: Path) -> None:

@@ -11,7 +11,7 @@ from bertzoo.checkpoints import gliner
 from bertzoo.checkpoints.errors import CheckpointError, add_source_to_errors
 from bertzoo.checkpoints.files import find_preset_directory
 from bertzoo.checkpoints.json_files import encode_json
-from bertzoo.checkpoints.loading import check_constructor_options, file_tensors, load_model, weights_by_name
+from bertzoo.checkpoints.loading import file_tensors, load_model, take_encoder_options, weights_by_name
 from bertzoo.checkpoints.names import WeightMapping
 from bertzoo.checkpoints.saving import write_preset
 from bertzoo.checkpoints.tensors import build_weight_files
@@ -69,12 +69,7 @@ class GlinerTask(Task):
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        for_encoder: dict[str, Any] = {}
-        for key in ("attention_dropout", "remat"):
-            if key in options:
-                for_encoder[key] = options.pop(key)
-        check_constructor_options(cls, options)
-        for_encoder |= {key: value for key, value in options.items() if key == "dtype" and value}
+        for_encoder = take_encoder_options(cls, options, ("attention_dropout", "remat"))
         directory, limits = find_preset_directory(preset), (max_length, lowercase)
         if gliner.is_checkpoint(directory):
             task = cls._from_gliner(directory, limits, for_encoder, options)

@@ -11,7 +11,7 @@ from keras import ops
 from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import add_source_to_errors
 from bertzoo.checkpoints.late_interaction import READING, read_late_interaction_files
-from bertzoo.checkpoints.loading import check_constructor_options, save_model
+from bertzoo.checkpoints.loading import save_model, take_encoder_options
 from bertzoo.checkpoints.sentence_transformers import SentenceModule, build_sentence_transformer_files
 from bertzoo.data.batches import SeededDataset
 from bertzoo.data.parsing import Examples
@@ -206,11 +206,9 @@ class MultiVectorEncoder(VectorSimilarity, EmbeddingTask):
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        for_encoder = {key: options.pop(key) for key in ("dropout", "attention_dropout", "remat") if key in options}
-        check_constructor_options(cls, options)
+        for_encoder = take_encoder_options(cls, options)
         read = read_late_interaction_files(preset)
-        policy = {key: value for key, value in options.items() if key == "dtype" and value}
-        encoder = load_sentence_backbone(read.files.directory, **for_encoder, **policy)
+        encoder = load_sentence_backbone(read.files.directory, **for_encoder)
         with add_source_to_errors(read.files.directory):
             layers = dense_layers(read.layers, first_number=1)
             in_files = {**read.options, **prompt_options_from_settings(read.settings)}

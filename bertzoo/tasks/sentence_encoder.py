@@ -10,7 +10,7 @@ from keras import ops
 
 from bertzoo._keras_hooks import print_message
 from bertzoo.checkpoints.errors import add_source_to_errors
-from bertzoo.checkpoints.loading import check_constructor_options, save_model
+from bertzoo.checkpoints.loading import save_model, take_encoder_options
 from bertzoo.checkpoints.sentence_transformers import build_sentence_transformer_files, read_sentence_transformer_files
 from bertzoo.data.batches import SeededDataset
 from bertzoo.data.tuple_data import TupleData
@@ -195,11 +195,9 @@ class SentenceEncoder(VectorSimilarity, EmbeddingTask):
             CheckpointError: The files can't be used.
             TypeError: An option is unknown.
         """
-        for_encoder = {key: options.pop(key) for key in ("dropout", "attention_dropout", "remat") if key in options}
-        check_constructor_options(cls, options)
-        policy = {key: value for key, value in options.items() if key == "dtype" and value}
+        for_encoder = take_encoder_options(cls, options)
         files = read_sentence_transformer_files(preset)
-        encoder = load_sentence_backbone(files.directory, **for_encoder, **policy)
+        encoder = load_sentence_backbone(files.directory, **for_encoder)
         with add_source_to_errors(files.directory):
             layers = layers_from_modules(files.modules) if files.modules else []
             in_files = prompt_options_from_settings(files.settings)

@@ -42,13 +42,11 @@ class GraphedPass:
         leaves = keras.tree.flatten_with_path(batch)
         tensors = [leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor)]
         key = (tuple((path, _describe(leaf)) for path, leaf in leaves), tuple(map(id, weights)))
-        if key not in self._graphs:
-            self._graphs[key] = None
-        elif self.can_record and _is_small(tensors, weights):
-            graph = self._graphs[key] = self._graphs[key] or self._record(model, batch, weights)
-            if graph is not None:
-                return graph.run(tensors)
-        return self._function(model, *batch, weights)
+        graph = self._graphs.get(key)
+        if graph is None and key in self._graphs and self.can_record and _is_small(tensors, weights):
+            graph = self._record(model, batch, weights)
+        self._graphs[key] = graph
+        return self._function(model, *batch, weights) if graph is None else graph.run(tensors)
 
     def _record(self, model: Any, batch: tuple, weights: Sequence[torch.Tensor]) -> "_Graph | None":
         own = keras.tree.map_structure(

@@ -78,7 +78,7 @@ class JaxModel(ThreadSafeModel):
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("_use_cached_eval_dataset"):  # within `fit`, which has it already
             return super().evaluate(x, *args, **kwargs)
-        with self._call_lock, self._run_over(x, kwargs.get("steps")):
+        with self._call_lock, self._run_over(x, kwargs.get("steps"), compile_ahead=self.test_function is None):
             return super().evaluate(dataset_of_process(x), *args, **kwargs)
 
     # On the other backends predictions share no state, so several may run at once.
@@ -86,18 +86,22 @@ class JaxModel(ThreadSafeModel):
     def predict(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         if num_processes() > 1:
             raise ValueError(f"predict needs a run of one process. Received: {num_processes()} processes.")
-        with self.exclusive_call(), self._run_over(x, kwargs.get("steps")):
+        first = self.predict_function is None
+        with self.exclusive_call(), self._run_over(x, kwargs.get("steps"), compile_ahead=first):
             return super().predict(x, *args, **kwargs)
 
     @contextmanager
-    def _run_over(self, x: Any, steps: int | None, epochs: int = 1) -> Iterator[None]:
-        """Within it, `_Program` knows what it has to of a run over a data set."""
+    def _run_over(self, x: Any, steps: int | None, epochs: int = 1, compile_ahead: bool = True) -> Iterator[None]:
+        """Within it, `_Program` knows what it has to of a run over a data set; with `compile_ahead` an example of each
+        shape of its batches too, which takes making them."""
         before = self._run  # a callback predicts within `fit`
         steps = steps or (len(x) if isinstance(x, keras.utils.PyDataset) else None)
-        num_weights = sum(math.prod(weight.shape) for weight in self.weights)
-        is_short = self.jit_compile_is_auto and steps is not None and steps * epochs * num_weights <= SHORT_RUN
+        is_short = False
+        if self.jit_compile_is_auto and steps is not None and _fast_compile_options() is not None:
+            is_short = steps * epochs * sum(math.prod(weight.shape) for weight in self.weights) <= SHORT_RUN
         # With several devices Keras places the batches, on which the compiled step depends.
-        find = None if keras.distribution.distribution() is not None else getattr(x, "example_batches", None)
+        compile_ahead = compile_ahead and keras.distribution.distribution() is None
+        find = getattr(x, "example_batches", None) if compile_ahead else None
         self._run = _Run(is_short, find)
         try:
             yield
